@@ -1,0 +1,64 @@
+# sparklog: `make help` lists what there is to do. Python >= 3.11 and a JDK 17 are all that a machine needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Kept between runs: jars from Maven Central, fetched by the Ivy that PySpark brings along.
+CACHE := .cache
+IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" -error -cache $(CACHE)/ivy
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo lint check test bench proto lock format clean
+
+help:  ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed  ## A .venv at the root with sparklog in it, from the pinned versions
+
+demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream them with Spark, check the result
+	$(BIN)/python examples/flights.py
+
+check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
+	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
+
+test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched  ## All tests, with Spark and Apache Kafka's own tools
+	$(BIN)/pytest -q -n 2 -m "not jvm"
+	$(BIN)/pytest -q -m jvm
+
+lint: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+BENCH ?= decode produce fetch recovery spark_read
+bench: setup $(CACHE)/delta/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
+	for name in $(BENCH); do $(BIN)/python -m bench.$$name || exit 1; done
+
+proto: setup  ## Generate sparklog/v1 from proto/
+	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. --grpc_python_out=. proto/sparklog/v1/*.proto
+
+lock: setup  ## Choose the newest versions that pyproject.toml allows and pin them
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
+	  --extra spark --group dev pyproject.toml --output-file requirements.lock
+
+format: setup  ## Format the code and mend what the linter can mend
+	$(BIN)/ruff format --quiet .
+	$(BIN)/ruff check --quiet --fix .
+
+clean:  ## Remove what setup, tests and demo made
+	rm -rf $(VENV) $(CACHE) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sparklog needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(CACHE)/delta/.fetched: conf/ivy.xml | setup
+	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
+	touch $@
+
+$(CACHE)/kafka/.fetched: tests/kafka/ivy.xml | setup
+	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
+	touch $@
