@@ -1,0 +1,1 @@
+"""What every layer shares: identifiers, errors, clock, file system and configuration."""

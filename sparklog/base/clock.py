@@ -1,0 +1,28 @@
+"""Time as an argument, so that a test or a simulation decides what time it is."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two readings of time, both in milliseconds."""
+
+    def time_ms(self) -> int:
+        """Wall time since the Unix epoch: for timestamps; may jump either way."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Time that never goes back: for time-outs and intervals."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

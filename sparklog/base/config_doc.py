@@ -1,0 +1,57 @@
+"""`conf/broker.toml`, written from the configuration keys: ``python -m sparklog.base.config_doc > conf/broker.toml``.
+
+Every key is there with what it means, what is allowed and its default, commented out: a file that says what would be so
+without it, in which to change what should be different.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from sparklog.base.config import BROKER_DEFAULTS_OF_TOPICS, BROKER_KEYS, Key
+
+WIDTH = 100
+_HEAD = """\
+# The configuration of a sparklog broker: every key, with its default. Remove the '#' before a key
+# to change it, and start the broker with
+#     sparklog up --config broker.toml
+# The same keys can be given in the environment (SPARKLOG_CONFIG_LOG_SEGMENT_BYTES=…) and, strongest
+# of all, as arguments (--set log.segment.bytes=…).
+"""
+
+
+def broker_toml() -> str:
+    """The whole file."""
+    return "\n".join([_HEAD, *_section("The broker", BROKER_KEYS), *_section("Defaults of topics", _defaults())])
+
+
+def _defaults() -> dict[str, Key]:
+    return dict(sorted(BROKER_DEFAULTS_OF_TOPICS.items()))
+
+
+def _section(title: str, keys: dict[str, Key]) -> Iterator[str]:
+    yield f"# ---- {title} " + "-" * (WIDTH - len(title) - 8) + "\n"
+    for name, key in keys.items():
+        note = f"{key.doc} Allowed: {key.bound.text}."
+        if name not in BROKER_KEYS and name != key.name:
+            note += f" A topic's own key: {key.name}."
+        comment = textwrap.fill(note, WIDTH, initial_indent="# ", subsequent_indent="# ")
+        yield f"{comment}\n#{name} = {_toml(key.default)}\n"
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return "[" + ", ".join(_toml(item) for item in value) + "]"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(broker_toml())

@@ -1,0 +1,196 @@
+"""The file system as an argument: what the log needs of a disk, and no more.
+
+`ReadFs` is enough to read segments (a folder, S3, HDFS); `Fs` adds what a broker needs to write them. Paths are
+strings with '/' between parts. Only `File.flush` and `Fs.flush_dir` make anything survive a power cut:
+a new, renamed or removed name is durable after its folder's `flush_dir`, bytes are durable after their file's `flush`.
+
+Every implementation passes the same contract suite (tests/base/test_fs.py). Errors are OSError, as from `os`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class ReadFile(Protocol):
+    """An open file of which ranges can be read; several threads may read at once."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class File(ReadFile, Protocol):
+    """An open file that is appended to, cut short, and flushed."""
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end, or raise OSError (a part may then have been written)."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def flush(self) -> None:
+        """Return once every byte written so far would survive a power cut (fdatasync)."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; raises OSError where there is none."""
+        ...
+
+
+class ReadFs(Protocol):
+    """Folders and files that can be listed and read."""
+
+    def open_read(self, path: str) -> ReadFile: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in the folder, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+
+class Fs(ReadFs, Protocol):
+    """Folders and files that can be written too."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending; `create` makes an empty file where there is none."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically give `source` (file or folder) the name `target`, replacing a file of that name."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove one file."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Make the folder and the folders above it; no error if it is there."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Remove the folder and everything in it."""
+        ...
+
+    def flush_dir(self, path: str) -> None:
+        """Return once the names in the folder would survive a power cut."""
+        ...
+
+    def lock(self, path: str) -> AbstractContextManager[None]:
+        """Hold the file `path` locked, or raise BlockingIOError if another process does."""
+        ...
+
+
+class LocalFile:
+    """A file of this machine, read with pread and appended with write."""
+
+    __slots__ = ("_fd", "_size")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, size - got, offset + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def append(self, data: Buffer) -> None:
+        written = os.pwrite(self._fd, data, self._size)
+        self._size += written
+        if written < len(data):  # a signal or a nearly full disk: go on where it stopped
+            rest = memoryview(data)[written:]
+            while rest:
+                written = os.pwrite(self._fd, rest, self._size)
+                self._size += written
+                rest = rest[written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+
+    def flush(self) -> None:
+        os.fdatasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()  # whoever lets go of a file last closes it: a segment may do so while a slice of it is read
+
+
+class LocalFs:
+    """The file system of this machine."""
+
+    def open_read(self, path: str) -> LocalFile:
+        return LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        return LocalFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove_dir(self, path: str) -> None:
+        for name in os.listdir(path):
+            child = os.path.join(path, name)
+            if os.path.isdir(child) and not os.path.islink(child):
+                self.remove_dir(child)
+            else:
+                os.remove(child)
+        os.rmdir(path)
+
+    def flush_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def lock(self, path: str) -> Iterator[None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(fd)

@@ -1,0 +1,46 @@
+"""Identifiers: topics and partitions, as Kafka names them."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from sparklog.base.errors import InvalidTopic
+
+MAX_TOPIC_LENGTH = 249
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_history"})
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; its text form is also the name of its folder."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def parse(cls, name: str) -> TopicPartition:
+        """Read a folder name such as ``orders-3``; raises ValueError for any other shape."""
+        topic, dash, partition = name.rpartition("-")
+        if not (dash and topic and partition.isascii() and partition.isdigit()):
+            raise ValueError(f"{name!r} is not <topic>-<partition>")
+        return cls(topic, int(partition))
+
+
+def check_topic(name: str) -> str:
+    """Return `name` if Kafka would accept it as a topic name (org.apache.kafka.common.internals.Topic).
+
+    Raises InvalidTopic, with the reason.
+    """
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be named {name!r}")
+    if len(name) > MAX_TOPIC_LENGTH:
+        raise InvalidTopic(f"topic name of {len(name)} characters: the limit is {MAX_TOPIC_LENGTH}")
+    if not _LEGAL_TOPIC.fullmatch(name):
+        raise InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
+    return name
