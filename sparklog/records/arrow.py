@@ -1,0 +1,41 @@
+"""Record batches to Arrow and back: the one module that other layers need for records.
+
+decode(data)             many batches' bytes, one pa.RecordBatch
+decode_batches(data)     the same, one pa.RecordBatch after the other, for bounded memory
+encode(records, …)       rows, one record batch
+encode_all(records, …)   rows, as many record batches as a size limit asks for
+schema(), COLUMNS        what decode gives
+warm_up()                compile what the first calls would compile
+"""
+
+from __future__ import annotations
+
+from sparklog.records.compression import LIMIT_BYTES
+from sparklog.records.decoding import GROUP_BYTES, decode, decode_batches
+from sparklog.records.encoding import encode, encode_all
+from sparklog.records.kernels import MAX_LONG
+from sparklog.records.records import Record, write_records
+from sparklog.records.schema import COLUMNS, HEADERS_TYPE, schema
+
+__all__ = [
+    "COLUMNS",
+    "GROUP_BYTES",
+    "HEADERS_TYPE",
+    "LIMIT_BYTES",
+    "MAX_LONG",
+    "decode",
+    "decode_batches",
+    "encode",
+    "encode_all",
+    "schema",
+    "warm_up",
+]
+
+
+def warm_up() -> None:
+    """Compile the kernels, or load them from the cache, so that no later call has to.
+
+    Worth calling once on a machine before many processes start to decode there.
+    """
+    record = Record(offset=0, key=b"k", value=b"v", headers=(("k", b"v"),))
+    encode(decode(write_records([record])), default_timestamp_ms=0)

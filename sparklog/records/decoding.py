@@ -1,0 +1,393 @@
+"""Bytes of record batches to Arrow columns.
+
+Data may be one batch or many, back to back, compressed or not; a last one that is cut off is ignored, as a segment
+that is being written ends so. Message sets of formats v0 and v1 are converted on the way (`legacy`). Control
+batches are left out: they are the broker's notes about transactions, not records.
+
+Memory, besides the data: a batch may decompress to `limit_bytes` and the columns made of it may take twice that; one
+that needs more is refused (CorruptRecord). With what is on its way at the same time, no data whatsoever costs more than
+five times `limit_bytes`. Records of common sizes take about their own size once more.
+
+A header's key is text. One that is not UTF-8 is read as Java reads it, with U+FFFD for what cannot be read, because a
+wrong string in an Arrow column would fail far away from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.base.errors import CorruptRecord, RecordListTooLarge
+from sparklog.base.fs import Buffer
+from sparklog.records import decode_kernels as kernels
+from sparklog.records.batch import CODEC_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, Codec
+from sparklog.records.compression import LIMIT_BYTES, decompress
+from sparklog.records.decode_kernels import Fixed, Note, Notes, Selection
+from sparklog.records.kernels import MAX_LONG
+from sparklog.records.legacy import convert_messages
+from sparklog.records.schema import COLUMNS, UNITS_PER_MS, schema
+
+GROUP_BYTES = 32 * 1024 * 1024  # decode_batches starts a new group after this
+
+Bytes = NDArray[np.uint8]
+Table = NDArray[np.int64]
+
+_WANTS = {
+    "timestamp": kernels.WANT_TIMESTAMP,
+    "timestampType": kernels.WANT_TIMESTAMP_TYPE,
+    "key": kernels.WANT_KEY,
+    "value": kernels.WANT_VALUE,
+    "headers": kernels.WANT_HEADERS,
+}
+_SMALLEST_RECORD = 7  # bytes: six numbers and the attributes
+_ROW_BYTES = 64  # what all columns of a record with nothing in it take, working space included
+_HEADER_BYTES = 32  # the same for a header
+_TABLE_ROWS = 16 * 1024
+_CRC_FROM = 21  # the CRC covers a batch from here on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What was asked of decode."""
+
+    schema: pa.Schema
+    selection: Selection
+    check_crc: bool
+    group_bytes: int
+    limit_bytes: int
+
+    @property
+    def most_rows(self) -> int:
+        return 2 * self.limit_bytes // _ROW_BYTES
+
+    @property
+    def most_headers(self) -> int:
+        return 2 * self.limit_bytes // _HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Batches that are decoded together: the table of their headers, and where their records are."""
+
+    data: Bytes
+    decompressed: Bytes
+    table: Table
+
+
+def decode(
+    data: Buffer,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    offset_from: int = 0,
+    offset_to: int = MAX_LONG,
+    timestamp_unit: str = "ms",
+    check_crc: bool = True,
+    limit_bytes: int = LIMIT_BYTES,
+) -> pa.RecordBatch:
+    """The records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
+
+    Columns that are left out cost nothing; offsets alone, and timestamps that the broker set, need no records at all
+    where a batch has no gaps.
+
+    Raises CorruptRecord for a wrong CRC, a batch that is not one, or records that do not fit their batch, and
+    RecordListTooLarge where the columns would take more than `limit_bytes` (see decode_batches).
+    """
+    request = _request(
+        columns,
+        offset_from,
+        offset_to,
+        timestamp_unit,
+        check_crc=check_crc,
+        group_bytes=2 * GROUP_BYTES,
+        limit_bytes=limit_bytes,
+    )
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in _decode(_as_bytes(data), request):
+        size += batch.nbytes
+        if batches and size > limit_bytes:
+            raise RecordListTooLarge(
+                f"{len(data)} bytes hold more than {limit_bytes} bytes of records: read fewer at once"
+            )
+        batches.append(batch)
+    if not batches:
+        no_batches = np.empty((0, kernels.TABLE_COLUMNS), np.int64)
+        return _columns(_group(_as_bytes(b""), [], no_batches), request, 0)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def decode_batches(
+    data: Buffer,
+    *,
+    columns: Sequence[str] = COLUMNS,
+    offset_from: int = 0,
+    offset_to: int = MAX_LONG,
+    timestamp_unit: str = "ms",
+    check_crc: bool = True,
+    group_bytes: int = GROUP_BYTES,
+    limit_bytes: int = LIMIT_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """As decode, of data of any size: a pa.RecordBatch for each `group_bytes` of records, none of them empty.
+
+    `group_bytes` counts records after decompression; a batch with more of them comes as one, up to `limit_bytes`.
+    """
+    request = _request(
+        columns,
+        offset_from,
+        offset_to,
+        timestamp_unit,
+        check_crc=check_crc,
+        group_bytes=group_bytes,
+        limit_bytes=limit_bytes,
+    )
+    return _decode(_as_bytes(data), request)
+
+
+def _request(
+    columns: Sequence[str],
+    offset_from: int,
+    offset_to: int,
+    timestamp_unit: str,
+    *,
+    check_crc: bool,
+    group_bytes: int,
+    limit_bytes: int,
+) -> _Request:
+    chosen, want = _projection(tuple(columns), timestamp_unit)
+    selection = Selection(
+        want=want, offset_from=offset_from, offset_to=offset_to, units_per_ms=UNITS_PER_MS[timestamp_unit]
+    )
+    return _Request(
+        schema=chosen,
+        selection=selection,
+        check_crc=check_crc,
+        group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes are there twice while they are put together
+        limit_bytes=limit_bytes,
+    )
+
+
+@lru_cache(maxsize=32)
+def _projection(columns: tuple[str, ...], timestamp_unit: str) -> tuple[pa.Schema, int]:
+    """The schema of the columns, and their bits for the kernels."""
+    chosen = schema(columns, timestamp_unit=timestamp_unit)
+    return chosen, sum(_WANTS[name] for name in set(columns) & _WANTS.keys())
+
+
+def _as_bytes(data: Any) -> Bytes:
+    """The data as an array that cannot be written to: kernels are compiled for that alone."""
+    array = np.frombuffer(data, np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+def _decode(data: Bytes, request: _Request) -> Iterator[pa.RecordBatch]:
+    position = 0
+    stopped = kernels.TABLE_FULL
+    while stopped in (kernels.TABLE_FULL, kernels.OLD_FORMAT):
+        table = np.empty((min(len(data) // 61 + 1, _TABLE_ROWS), kernels.TABLE_COLUMNS), np.int64)
+        rows, position, stopped = kernels.scan_batches(data, position, request.group_bytes, table)
+        for group in _groups(data, table[:rows], request):
+            yield from _read(group, request)
+        if stopped == kernels.OLD_FORMAT:
+            before = position
+            converted, position = convert_messages(
+                data.data, position, max_bytes=request.group_bytes, limit_bytes=request.limit_bytes
+            )
+            yield from _decode(_as_bytes(converted), request)
+            if position == before:  # the last message is cut off
+                return
+    if stopped != kernels.END_OF_DATA:
+        _refuse(data, position, stopped)
+
+
+def _refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
+    if stopped == kernels.BAD_LENGTH:
+        raise CorruptRecord(f"the batch at position {position} claims a length that no batch has")
+    if stopped == kernels.BAD_COUNTS:
+        raise CorruptRecord(f"the batch at position {position} has a negative number of records or last offset delta")
+    raise CorruptRecord(f"the batch at position {position} has magic {data[position + 16]}: no such format")
+
+
+def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
+    """The table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
+    if request.check_crc:
+        _check_crcs(data, table)
+    _choose_actions(table, request.selection)
+    compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
+    first = size = 0
+    parts: list[Buffer] = []
+    for row in np.flatnonzero(compressed).tolist():
+        part = _decompress(data, table[row], request.limit_bytes)
+        if parts and size + len(part) > request.group_bytes:
+            yield _group(data, parts, table[first:row])
+            first, size, parts = row, 0, []
+        parts.append(part)
+        table[row, kernels.RECORDS_START] = size
+        size += len(part)
+        table[row, kernels.RECORDS_END] = size
+        table[row, kernels.ACTION] = kernels.READ_DECOMPRESSED
+    yield _group(data, parts, table[first:])
+
+
+def _group(data: Bytes, parts: list[Buffer], table: Table) -> _Group:
+    return _Group(data=data, decompressed=_as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
+
+
+def _check_crcs(data: Bytes, table: Table) -> None:
+    """Of all batches, also of those that will be skipped: whether they may be skipped is under the CRC."""
+    view = data.data
+    starts = (table[:, kernels.START] + _CRC_FROM).tolist()
+    ends = table[:, kernels.RECORDS_END].tolist()
+    for row, (start, end, expected) in enumerate(zip(starts, ends, table[:, kernels.CRC].tolist(), strict=True)):
+        crc = crc32c(view[start:end])
+        if crc != expected:
+            raise CorruptRecord(
+                f"batch at offset {table[row, kernels.BASE_OFFSET]}, position {table[row, kernels.START]}: "
+                f"CRC is {crc:#010x}, its header says {expected:#010x}"
+            )
+
+
+def _choose_actions(table: Table, selection: Selection) -> None:
+    """Skip batches without a record that is asked for, and only count those whose header says everything."""
+    base = table[:, kernels.BASE_OFFSET]
+    count = table[:, kernels.RECORD_COUNT]
+    last_delta = table[:, kernels.LAST_OFFSET_DELTA]
+    attributes = table[:, kernels.ATTRIBUTES]
+    skip = (attributes & CONTROL_BIT != 0) | (count == 0)
+    skip |= (base >= selection.offset_to) | (base + last_delta < selection.offset_from)
+    if selection.want < kernels.WANT_KEY:
+        countable = count == last_delta + 1
+        if selection.want & kernels.WANT_TIMESTAMP:
+            countable &= attributes & LOG_APPEND_TIME_BIT != 0
+        table[countable, kernels.ACTION] = kernels.COUNT
+    table[skip, kernels.ACTION] = kernels.SKIP
+
+
+def _decompress(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:
+    number = int(batch[kernels.ATTRIBUTES]) & CODEC_MASK
+    if number > Codec.ZSTD:
+        raise CorruptRecord(f"batch at offset {batch[kernels.BASE_OFFSET]}: no codec {number}")
+    records = data.data[batch[kernels.RECORDS_START] : batch[kernels.RECORDS_END]]
+    try:
+        return decompress(Codec(number), records, limit_bytes)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"batch at offset {batch[kernels.BASE_OFFSET]}: {error}") from None
+
+
+def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
+    """The group's records, in several parts where they are too many for one."""
+    room = _room(group.table)
+    if room > request.most_rows:
+        if len(group.table) == 1:
+            raise CorruptRecord(f"the batch at offset {group.table[0, kernels.BASE_OFFSET]} claims {room} records")
+        middle = len(group.table) // 2
+        for table in (group.table[:middle], group.table[middle:]):
+            yield from _read(_Group(data=group.data, decompressed=group.decompressed, table=table), request)
+        return
+    batch = _columns(group, request, room)
+    if batch.num_rows:
+        yield batch
+
+
+def _room(table: Table) -> int:
+    """How many records to make room for: what the headers give, but no more than the bytes can hold."""
+    action = table[:, kernels.ACTION]
+    count = table[:, kernels.RECORD_COUNT]
+    most = (table[:, kernels.RECORDS_END] - table[:, kernels.RECORDS_START]) // _SMALLEST_RECORD
+    return int(np.where(action == kernels.COUNT, count, np.minimum(count, most))[action != kernels.SKIP].sum())
+
+
+def _columns(group: _Group, request: _Request, room: int) -> pa.RecordBatch:
+    want = request.selection.want
+    fixed = Fixed(
+        offsets=np.empty(room, np.int64),
+        timestamps=np.empty(room if want & kernels.WANT_TIMESTAMP else 0, np.int64),
+        timestamp_types=np.empty(room if want & kernels.WANT_TIMESTAMP_TYPE else 0, np.int32),
+    )
+    notes = Notes(
+        key=_note(room if want & kernels.WANT_KEY else 0),
+        value=_note(room if want & kernels.WANT_VALUE else 0),
+        headers=_note(room if want & kernels.WANT_HEADERS else 0),
+    )
+    row_ends = np.empty(len(group.table), np.int64)
+    totals = np.zeros(kernels.TOTALS, np.int64)
+    records, row = kernels.parse_records(
+        group.data, group.decompressed, group.table, request.selection, fixed, notes, row_ends, totals
+    )
+    if records < 0:
+        raise CorruptRecord(
+            f"batch at offset {group.table[row, kernels.BASE_OFFSET]}, position {group.table[row, kernels.START]}: "
+            f"{kernels.FAULTS[-records]}"
+        )
+    makers = {
+        "offset": lambda: _plain(fixed.offsets, records, pa.int64()),
+        "timestamp": lambda: _plain(fixed.timestamps, records, request.schema.field("timestamp").type),
+        "timestampType": lambda: _plain(fixed.timestamp_types, records, pa.int32()),
+        "key": lambda: _strings(group, row_ends, notes.key, records, int(totals[kernels.NULL_KEYS])),
+        "value": lambda: _strings(group, row_ends, notes.value, records, int(totals[kernels.NULL_VALUES])),
+        "headers": lambda: _headers(group, row_ends, notes.headers, records, totals, request.most_headers),
+    }
+    if not request.schema.names:
+        return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), records, [None]))
+    return pa.RecordBatch.from_arrays([makers[name]() for name in request.schema.names], schema=request.schema)
+
+
+def _note(room: int) -> Note:
+    offsets = np.empty(room + 1, np.int32)
+    offsets[0] = 0
+    return Note(starts=np.empty(room, np.int64), offsets=offsets, validity=np.zeros((room + 7) // 8, np.uint8))
+
+
+def _plain(values: NDArray[Any], records: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, records, [None, pa.py_buffer(values)], 0)
+
+
+def _byte_strings(kind: pa.DataType, note: Note, data: Bytes, count: int, nulls: int) -> pa.Array:
+    validity = pa.py_buffer(note.validity) if nulls else None
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(note.offsets), pa.py_buffer(data)], nulls)
+
+
+def _strings(group: _Group, row_ends: NDArray[np.int64], note: Note, records: int, nulls: int) -> pa.Array:
+    output = np.empty(int(note.offsets[records]), np.uint8)
+    if not kernels.copy_values(group.data, group.decompressed, group.table, row_ends, note, output):
+        raise CorruptRecord("the data changed while it was read")
+    return _byte_strings(pa.binary(), note, output, records, nulls)
+
+
+def _headers(
+    group: _Group, row_ends: NDArray[np.int64], note: Note, records: int, totals: NDArray[np.int64], most: int
+) -> pa.Array:
+    count = int(totals[kernels.HEADERS])
+    if count > most:
+        raise CorruptRecord(f"batches from offset {group.table[0, kernels.BASE_OFFSET]} on have {count} headers")
+    key, value = _note(count), _note(count)
+    keys = np.empty(int(totals[kernels.HEADER_KEY_BYTES]), np.uint8)
+    values = np.empty(int(totals[kernels.HEADER_VALUE_BYTES]), np.uint8)
+    nulls = kernels.copy_headers(group.data, group.decompressed, group.table, row_ends, note, key, keys, value, values)
+    if nulls < 0:
+        raise CorruptRecord("the data changed while it was read")
+    key_array = _text(_byte_strings(pa.binary(), key, keys, count, 0), keys)
+    value_array = _byte_strings(pa.binary(), value, values, count, nulls)
+    entries = pa.StructArray.from_arrays([key_array, value_array], names=["key", "value"])
+    return pa.Array.from_buffers(
+        pa.list_(entries.type), records, [None, pa.py_buffer(note.offsets)], 0, children=[entries]
+    )
+
+
+def _text(strings: pa.Array, data: Bytes) -> pa.Array:
+    """Byte strings as text, mended where they are not UTF-8."""
+    text = strings.view(pa.string())
+    if not len(data) or data.max() < 128:
+        return text
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in strings.to_pylist()], pa.string())
+    return text

@@ -1,0 +1,207 @@
+"""Arrow's buffers to the bytes of record batches, in compiled loops; `decode_kernels` shows the bytes of a record.
+
+    measure_records  finds how many records fit in a batch, the size of each, and the greatest timestamp
+    write_records    writes those records
+
+The rules of `kernels` hold: the sizes of the columns' values were checked against their data before (`encoding`),
+but an array that comes from elsewhere can change under our hands, so every copy is checked again where it is made.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: PLR0911  (in a kernel, faults are return values)
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import int64
+
+from sparklog.records.kernels import MAX_INT, MAX_LONG, copy_bytes, helper, kernel
+
+# What can be wrong with the records to be written.
+OFFSETS_NOT_INCREASING, NULL_HEADER_KEY, TOO_LARGE = 1, 2, 3
+FAULTS = {
+    OFFSETS_NOT_INCREASING: "its offset is not greater than the one before",
+    NULL_HEADER_KEY: "a header has no key",
+    TOO_LARGE: "its batch would have more than 2^31 - 1 bytes",
+}
+
+_ROOM_FOR_NUMBERS = 40  # more than a record's varints and attributes take: 5 + 1 + 10 + 5 + 5 + 5 + 5
+_ROOM_FOR_HEADER_NUMBERS = 10
+ROOM = _ROOM_FOR_NUMBERS + _ROOM_FOR_HEADER_NUMBERS  # how much longer than the records the output must be
+
+
+class Strings(NamedTuple):
+    """A column of byte strings."""
+
+    starts: Any  # int32, read-only: where each lies in the data
+    sizes: Any  # int32: its bytes, -1 where it is null
+    data: Any  # uint8, read-only
+
+
+class Rows(NamedTuple):
+    """The records to be written, a column each."""
+
+    offsets: Any  # int64[rows]; empty: one after the other
+    timestamps: Any  # int64[rows], ms
+    key: Any  # Strings
+    value: Any  # Strings
+    header_starts: Any  # int32[rows], read-only: where each record's headers begin in the two columns of headers
+    header_counts: Any  # int32[rows]
+    header_key: Any  # Strings
+    header_value: Any  # Strings
+
+
+@helper
+def _varint_size(value):
+    """Bytes that the zigzag varint of `value` takes."""
+    rest = (value << 1) ^ (value >> 63)
+    size = 1
+    while rest & ~127 != 0:
+        rest = (rest >> 7) & (MAX_LONG >> 6)
+        size += 1
+    return size
+
+
+@helper
+def _write_varint(output, position, value):
+    """The position after it; as many bytes as it takes are known to be free."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest & ~127 != 0:
+        output[position] = (rest & 127) | 128
+        rest = (rest >> 7) & (MAX_LONG >> 6)
+        position += 1
+    output[position] = rest
+    return position + 1
+
+
+@helper
+def _value_size(strings, row):
+    """Bytes that a length and its value take."""
+    size = int64(strings.sizes[row])
+    return _varint_size(size) + max(size, 0)
+
+
+@helper
+def _write_value(output, position, strings, row):
+    """A length and its value; answers the position after them, or -1 if they do not fit or are not there.
+
+    Beside the value, as many bytes as its length takes are known to be free.
+    """
+    size = int64(strings.sizes[row])
+    position = _write_varint(output, position, size)
+    if size <= 0:
+        return position
+    start = int64(strings.starts[row])
+    if start < 0 or size > strings.data.shape[0] - start or size > output.shape[0] - position:
+        return -1
+    copy_bytes(output, position, strings.data, start, size)
+    return position + size
+
+
+@helper
+def _offset_delta(rows, first, row):
+    return row - first if rows.offsets.shape[0] == 0 else rows.offsets[row] - rows.offsets[first]
+
+
+@helper
+def _body_size(rows, first, row):
+    """Bytes of one record after its length, in a batch that begins with row `first`; -1 if a header's key is null."""
+    count = int64(rows.header_counts[row])
+    size = (
+        1
+        + _varint_size(rows.timestamps[row] - rows.timestamps[first])
+        + _varint_size(_offset_delta(rows, first, row))
+        + _value_size(rows.key, row)
+        + _value_size(rows.value, row)
+        + _varint_size(count)
+    )
+    start = int64(rows.header_starts[row])
+    for header in range(start, start + count):
+        if rows.header_key.sizes[header] < 0:
+            return -1
+        size += _value_size(rows.header_key, header) + _value_size(rows.header_value, header)
+    return size
+
+
+@kernel
+def measure_records(rows, max_bytes, sizes, ends, totals, greatest):
+    """Divide the rows into batches whose records take at most `max_bytes`, or are only one.
+
+    Answers (batches, 0), or (-(fault), row). `sizes` gets the size of each record's body; of each batch, `ends`
+    gets the row after its last, `totals` the bytes of its records, `greatest` its greatest timestamp. A batch also
+    ends where an offset is 2^31 or more after its first.
+    """
+    batch = 0
+    first = 0
+    total = 0
+    for row in range(rows.timestamps.shape[0]):
+        if row > 0 and rows.offsets.shape[0] != 0 and rows.offsets[row] <= rows.offsets[row - 1]:
+            return -OFFSETS_NOT_INCREASING, row
+        body = _body_size(rows, first, row)
+        size = _varint_size(body) + body
+        if row > first and (total + size > max_bytes or _offset_delta(rows, first, row) > MAX_INT):
+            batch += 1
+            first = row
+            total = 0
+            body = _body_size(rows, first, row)
+            size = _varint_size(body) + body
+        if body < 0:
+            return -NULL_HEADER_KEY, row
+        if total + size > MAX_INT - ROOM:
+            return -TOO_LARGE, row
+        sizes[row] = body
+        total += size
+        ends[batch] = row + 1
+        totals[batch] = total
+        greatest[batch] = rows.timestamps[row] if row == first else max(greatest[batch], rows.timestamps[row])
+    return batch + 1 if rows.timestamps.shape[0] else 0, 0
+
+
+@helper
+def _write_record(rows, first, row, size, output, position):
+    """One record, whose body takes `size` bytes; answers the position after it, or -1 if there is no room."""
+    if output.shape[0] - position < _ROOM_FOR_NUMBERS:
+        return -1
+    position = _write_varint(output, position, size)
+    output[position] = 0
+    position = _write_varint(output, position + 1, rows.timestamps[row] - rows.timestamps[first])
+    position = _write_varint(output, position, _offset_delta(rows, first, row))
+    position = _write_value(output, position, rows.key, row)
+    if position < 0 or output.shape[0] - position < _ROOM_FOR_NUMBERS:
+        return -1
+    position = _write_value(output, position, rows.value, row)
+    if position < 0 or output.shape[0] - position < _ROOM_FOR_NUMBERS:
+        return -1
+    count = int64(rows.header_counts[row])
+    position = _write_varint(output, position, count)
+    start = int64(rows.header_starts[row])
+    for header in range(start, start + count):
+        if output.shape[0] - position < _ROOM_FOR_HEADER_NUMBERS:
+            return -1
+        position = _write_value(output, position, rows.header_key, header)
+        if position < 0 or output.shape[0] - position < _ROOM_FOR_HEADER_NUMBERS:
+            return -1
+        position = _write_value(output, position, rows.header_value, header)
+        if position < 0:
+            return -1
+    return position
+
+
+@kernel
+def write_records(rows, batches, sizes, ends, totals, output):
+    """Write the records of the batches that measure_records found, one after the other.
+
+    `output` has ROOM bytes more than that takes. Answers False if the records did not take what was measured.
+    """
+    position = 0
+    first = 0
+    for batch in range(batches):
+        batch_end = position + totals[batch]
+        for row in range(first, ends[batch]):
+            position = _write_record(rows, first, row, int64(sizes[row]), output, position)
+            if position < 0 or position > batch_end:
+                return False
+        if position != batch_end:
+            return False
+        first = ends[batch]
+    return True

@@ -1,0 +1,106 @@
+"""What the compiled loops over records share: how they are compiled and kept, and how they touch bytes.
+
+Compiled code has no exceptions worth their cost and no bounds checks of its own. So the rule in `decode_kernels` and
+`encode_kernels` is: whatever was read from bytes is checked before it is used as a position or a length, every
+write is checked against the size of what is written to, and a result below zero names the fault. Arrays that are
+only read are passed read-only and integers are int64, so that each kernel is compiled for one signature.
+
+A kernel is compiled at its first call (seconds) and the machine code is kept for later processes (milliseconds):
+beside this file if that can be written, else where numba keeps its cache for the user (NUMBA_CACHE_DIR chooses
+another place), else in a folder of the user's own under the temporary directory, else nowhere. Files there appear
+by rename, so any number of processes may compile and load at once; at worst several do the same work.
+`arrow.warm_up()` does it ahead of time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.cpu import CPUTargetOptions
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+log = logging.getLogger(__name__)
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+
+
+# Kernels allocate nothing. Where numba still counts the references to arrays, each array that a helper takes costs
+# an atomic operation or two, which halves the speed. A release of numba that drops the option costs that and
+# nothing else.
+_OPTIONS: dict[str, Any] = {"nogil": True} | ({"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {})
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """Compile `function` into the kernels that call it."""
+    return njit(forceinline=True, **_OPTIONS)(function)
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile `function` at its first call, without the GIL, and keep the machine code wherever that is possible."""
+    try:
+        return njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # numba found no folder that it can write to
+        folder = _private_folder()
+    if folder is None:
+        log.warning("no folder to keep compiled kernels in, so every process compiles them anew: set NUMBA_CACHE_DIR")
+        return njit(**_OPTIONS)(function)
+    chosen = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = folder
+    try:
+        return njit(cache=True, **_OPTIONS)(function)
+    finally:
+        numba.config.CACHE_DIR = chosen
+
+
+def _private_folder() -> str | None:
+    """A folder that nobody else can write to (what lies in it is executed), or None."""
+    folder = os.path.join(tempfile.gettempdir(), f"sparklog-kernels-{os.getuid()}")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        status = os.lstat(folder)
+    except OSError:
+        return None
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return folder if private and os.access(folder, os.W_OK) else None
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def byte_at(context: Any, array: Any, position: Any) -> Any:
+    """array[position], of bytes, where position is known to be inside: without numba's wrap-around of negative
+    positions.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.zext(builder.load(builder.gep(data, [arguments[1]])), context.get_value_type(types.int64))
+
+    return types.int64(array, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_bytes(context: Any, target: Any, target_at: Any, source: Any, source_at: Any, size: Any) -> Any:
+    """memcpy between byte arrays, where both ranges are known to be inside."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target_data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        source_data = arrayobj.make_array(signature.args[2])(context, builder, arguments[2]).data
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(target_data, [arguments[1]]),
+            builder.gep(source_data, [arguments[3]]),
+            arguments[4],
+            itemsize=1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
