@@ -1,0 +1,191 @@
+"""The segment that is written: appends, its indexes' entries, when to roll.
+
+    append      the batches in one write; then for each batch, if more than index.interval.bytes came since the last
+                entry, an entry in both indexes: its last offset and position, and the greatest timestamp so far
+    roll        before an append that would make the file larger than segment.bytes, or that is more than segment.ms
+                later than the first batch (by their records' timestamps; by the clock where they have none), or
+                whose offsets an index cannot hold, or once an index is full (the time index one entry earlier, as
+                closing adds one)
+    finish      a last entry in the time index, the rest of both indexes written to their files; before there is a
+                next segment, so that who sees one may rely on the time index of this
+
+Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files come out equal. Index entries
+wait in memory and are written `INDEX_WRITE_BYTES` at a time: a reader of a live file walks a little further.
+
+A write that fails leaves the file as long as it was before, if the disk still allows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sparklog.base.config import TopicConfig
+from sparklog.base.fs import Buffer, File, Fs
+from sparklog.log.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
+from sparklog.log.offset_index import OffsetIndex
+from sparklog.log.segment import Segment
+from sparklog.log.time_index import TimeEntry, TimeIndex
+
+INDEX_WRITE_BYTES = 512
+
+
+class Placed(NamedTuple):
+    """A batch of an append, once it has its offsets."""
+
+    size: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+class ActiveSegment:
+    """Writes to the last segment of a log. One writer at a time."""
+
+    __slots__ = (
+        "_bytes_since_entry", "_created_ms", "_file", "_index_file", "_index_interval_bytes", "_jitter_ms", "_largest",
+        "_max_age_ms", "_max_bytes", "_max_offset", "_max_offsets_bytes", "_max_times_bytes", "_offsets", "_time_file",
+        "_times", "segment",
+    )  # fmt: skip
+
+    def __init__(
+        self, fs: Fs, segment: Segment, config: TopicConfig, now_ms: int, *, jitter_ms: int = 0, index_mark: str = ""
+    ) -> None:
+        """Open `segment`, whose files exist or are made.
+
+        jitter_ms: roll so much before segment.ms. index_mark: indexes are built anew, in files with this at the end of
+        their names. Raises OSError.
+        """
+        self.segment = segment
+        self._created_ms = now_ms
+        self._jitter_ms = jitter_ms
+        self._bytes_since_entry = 0
+        self._file: File = fs.open(segment.path(LOG), create=True)
+        self._index_file = fs.open(segment.path(OFFSET_INDEX) + index_mark, create=True)
+        self._time_file = fs.open(segment.path(TIME_INDEX) + index_mark, create=True)
+        self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_mark else segment.offsets
+        self._times: TimeIndex = TimeIndex(segment.base_offset) if index_mark else segment.times
+        self._largest = self._times.last
+        self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
+        self.configure(config)
+        segment.pin(self._file, self._offsets, self._times)
+        _cut_to(self._index_file, self._offsets.size_bytes)
+        _cut_to(self._time_file, self._times.size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size
+
+    def configure(self, config: TopicConfig) -> None:
+        """From now on, go by `config`."""
+        offset_entry, time_entry = OffsetIndex.LAYOUT.size, TimeIndex.LAYOUT.size
+        self._max_bytes = config.roll_bytes
+        self._max_age_ms = config.segment_ms - self._jitter_ms
+        self._index_interval_bytes = config.index_interval_bytes
+        self._max_offsets_bytes = config.segment_index_bytes // offset_entry * offset_entry
+        self._max_times_bytes = (config.segment_index_bytes // time_entry - 1) * time_entry
+
+    def should_roll(self, size: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
+        """Whether an append of `size` bytes up to `last_offset` goes to a new segment."""
+        position = self._file.size
+        if position == 0:
+            return last_offset > self._max_offset
+        return (
+            position > self._max_bytes - size
+            or self._age_ms(max_timestamp_ms, now_ms) > self._max_age_ms
+            or self._is_index_full()
+            or last_offset > self._max_offset
+        )
+
+    def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
+        """Write `data`, which consists of `batches`. Raises OSError; the segment is then as it was."""
+        position = self._file.size
+        try:
+            self._file.append(data)
+        except OSError:
+            _cut_to(self._file, position)
+            raise
+        for size, last_offset, timestamp in batches:
+            self.add(position, size, last_offset, timestamp)
+            position += size
+        self.segment.size_bytes = position
+
+    def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Note a batch that is in the file: greatest timestamp, and index entries when they are due."""
+        if max_timestamp_ms > self._largest.timestamp_ms:
+            self._largest = TimeEntry(max_timestamp_ms, last_offset)
+            self.segment.largest = self._largest
+        if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full():
+            self._offsets.append(last_offset, position)
+            self._times.append(*self._largest)
+            self._bytes_since_entry = 0
+            if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
+                self._write_indexes()
+        self._bytes_since_entry += size
+
+    def truncate(self, offset: int, position: int, now_ms: int) -> None:
+        """Cut off the batches from `position` on, which hold `offset` and what is above it; flushed. Raises OSError."""
+        self._offsets.truncate(offset)
+        self._times.truncate(offset)
+        _cut_to(self._index_file, self._offsets.size_bytes)
+        _cut_to(self._time_file, self._times.size_bytes)
+        self._file.truncate(position)
+        self._file.flush()
+        self.segment.size_bytes = position
+        self._bytes_since_entry = 0
+        if position == 0:
+            self._created_ms = now_ms
+            self.segment.forget_first_timestamp()
+        self._find_largest()
+
+    def clear_indexes(self) -> None:
+        """Empty both: their entries are about to be made again with `add`."""
+        self._offsets.clear()
+        self._times.clear()
+        _cut_to(self._index_file, 0)
+        _cut_to(self._time_file, 0)
+        self._bytes_since_entry = 0
+        self._largest = self.segment.largest = self._times.last
+
+    def finish(self) -> None:
+        """Complete the indexes, files included. Raises OSError."""
+        self._times.append(*self._largest)
+        self._write_indexes()
+
+    def flush_indexes(self) -> None:
+        """Complete and flush both. Raises OSError."""
+        self.finish()
+        self._index_file.flush()
+        self._time_file.flush()
+
+    def close(self) -> None:
+        """Complete the indexes, and write no more. Raises OSError."""
+        self.finish()
+        self._index_file.close()
+        self._time_file.close()
+        self.segment.unpin()
+
+    def _write_indexes(self) -> None:
+        self._index_file.append(self._offsets.bytes_from(self._index_file.size))
+        self._time_file.append(self._times.bytes_from(self._time_file.size))
+
+    def _is_index_full(self) -> bool:
+        return self._offsets.size_bytes >= self._max_offsets_bytes or self._times.size_bytes >= self._max_times_bytes
+
+    def _age_ms(self, max_timestamp_ms: int, now_ms: int) -> int:
+        first = self.segment.first_timestamp_ms
+        return max_timestamp_ms - first if first >= 0 else now_ms - self._created_ms
+
+    def _find_largest(self) -> None:
+        """The greatest timestamp after a truncation: the last entry's, or that of a batch behind it."""
+        self._largest = self._times.last
+        start = self._offsets.position_for(self._largest.offset)
+        for place in self.segment.walk(start, self.size_bytes):
+            if place.max_timestamp_ms > self._largest.timestamp_ms:
+                self._largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
+        self.segment.largest = self._largest
+
+
+def _cut_to(file: File, size: int) -> None:
+    if file.size > size:
+        file.truncate(size)

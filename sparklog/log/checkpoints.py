@@ -1,0 +1,207 @@
+"""Small text files that a log directory or a partition's folder remembers things in, in Kafka's formats.
+
+    recovery-point-offset-checkpoint     in a log directory: up to where each partition is flushed
+    log-start-offset-checkpoint          where each partition begins, if not with its first segment
+    replication-offset-checkpoint        each partition's high watermark
+    cleaner-offset-checkpoint            up to where each partition has been compacted
+        0                                version
+        2                                number of lines that follow
+        orders 0 1500                    topic, partition, offset
+        orders 1 0
+
+    leader-epoch-checkpoint              in a partition's folder: epoch and its first offset
+        0
+        1
+        7 1200
+
+    meta.properties                      in a log directory: whose it is (Java properties)
+    .kafka_cleanshutdown                 in a log directory: there is nothing to recover
+
+A checkpoint is replaced as a whole: written beside itself as `.tmp`, flushed, renamed, and the folder flushed. A
+crash leaves the old one or the new one. What does not parse raises CorruptCheckpoint: whoever reads it decides
+whether it can do without.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import posixpath
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sparklog.base.errors import SparklogError
+from sparklog.base.fs import Fs, ReadFs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.epochs import EpochStart, LeaderEpochs
+from sparklog.log.files import LEADER_EPOCHS
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+COMPACTED = "cleaner-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = 0
+_TEMPORARY = ".tmp"
+
+
+class CorruptCheckpoint(SparklogError):
+    """A checkpoint file is not what it should be."""
+
+
+def read_file(fs: ReadFs, path: str) -> bytes:
+    """All of a small file. Raises OSError."""
+    file = fs.open_read(path)
+    try:
+        return file.read_at(0, file.size)
+    finally:
+        file.close()
+
+
+def replace_file(fs: Fs, path: str, content: bytes) -> None:
+    """Put `content` at `path` in one step that survives a crash at any moment. Raises OSError."""
+    file = fs.open(path + _TEMPORARY, create=True)
+    try:
+        file.truncate(0)
+        file.append(content)
+        file.flush()
+    finally:
+        file.close()
+    fs.rename(path + _TEMPORARY, path)
+    fs.flush_dir(posixpath.dirname(path))
+
+
+class OffsetCheckpoint:
+    """One offset for each of many partitions. May be written from several threads."""
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._lock = threading.Lock()
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Nothing where there is no file. Raises CorruptCheckpoint or OSError."""
+        return read_offsets(self._fs, self._path)
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raises OSError."""
+        lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
+        with self._lock:
+            replace_file(self._fs, self._path, _format(lines))
+
+
+def read_offsets(fs: ReadFs, path: str) -> dict[TopicPartition, int]:
+    """What `OffsetCheckpoint.read` reads, of any file system."""
+    rows = _read_rows(fs, path, fields=3)
+    return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+
+
+class LeaderEpochCheckpoint:
+    """The leader epochs of one partition."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self._fs = fs
+        self._path = f"{folder}/{LEADER_EPOCHS}"
+
+    def read(self) -> LeaderEpochs:
+        """None where there is no file. Raises CorruptCheckpoint or OSError."""
+        rows = _read_rows(self._fs, self._path, fields=2)
+        return LeaderEpochs(tuple(EpochStart(int(epoch), int(offset)) for epoch, offset in rows))
+
+    def write(self, epochs: LeaderEpochs) -> None:
+        """Raises OSError."""
+        replace_file(self._fs, self._path, _format(f"{epoch} {offset}" for epoch, offset in epochs.entries))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaProperties:
+    """Whose a log directory is (org.apache.kafka.metadata.properties.MetaProperties, version 1)."""
+
+    broker_id: int
+    cluster_id: str
+    directory_id: str
+
+    @staticmethod
+    def new_directory_id() -> str:
+        """A random id in Kafka's form: a UUID in URL-safe base64 without padding."""
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, fs: ReadFs, folder: str) -> MetaProperties | None:
+        """None where there is no file. Version 0 calls the broker's id `broker.id`, version 1 `node.id`.
+
+        Raises CorruptCheckpoint or OSError.
+        """
+        path = f"{folder}/{META_PROPERTIES}"
+        if not fs.exists(path):
+            return None
+        try:
+            lines = read_file(fs, path).decode().splitlines()
+            pairs = dict(line.strip().split("=", 1) for line in lines if line.strip() and not line.startswith("#"))
+            return cls(
+                broker_id=int(pairs.get("node.id", pairs.get("broker.id", "-1"))),
+                cluster_id=pairs.get("cluster.id", "").replace("\\", ""),
+                directory_id=pairs.get("directory.id", "").replace("\\", ""),
+            )
+        except ValueError as error:
+            raise CorruptCheckpoint(f"{path}: {error}") from None
+
+    def write(self, fs: Fs, folder: str) -> None:
+        """Raises OSError."""
+        lines = [
+            "#",
+            f"node.id={self.broker_id}",
+            f"directory.id={self.directory_id}",
+            "version=1",
+            f"cluster.id={self.cluster_id}",
+        ]
+        replace_file(fs, f"{folder}/{META_PROPERTIES}", ("\n".join(lines) + "\n").encode())
+
+
+class CleanShutdownMarker:
+    """A file that says: every log in this directory was closed, there is nothing to recover."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._path = f"{folder}/{CLEAN_SHUTDOWN}"
+
+    def take(self) -> bool:
+        """Whether the marker was there. It is gone before this returns: what is written now is not covered by it."""
+        if not self._fs.exists(self._path):
+            return False
+        self._fs.remove(self._path)
+        self._fs.flush_dir(self._folder)
+        return True
+
+    def put(self) -> None:
+        """Raises OSError."""
+        replace_file(self._fs, self._path, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
+
+
+def _format(lines: Iterable[str]) -> bytes:
+    rows = list(lines)
+    return "".join(f"{row}\n" for row in (str(_VERSION), str(len(rows)), *rows)).encode()
+
+
+def _read_rows(fs: ReadFs, path: str, *, fields: int) -> list[list[str]]:
+    if not fs.exists(path):
+        return []
+    try:
+        lines = read_file(fs, path).decode("ascii").splitlines()
+        if not lines:
+            return []  # as Kafka makes the file before it first writes it
+        if int(lines[0]) != _VERSION:
+            raise CorruptCheckpoint(f"{path}: version {lines[0]}, only {_VERSION} is known")
+        rows = [line.split(" ") for line in lines[2:]]
+        if len(rows) != int(lines[1]) or any(len(row) != fields for row in rows):
+            raise CorruptCheckpoint(f"{path}: {lines[1]} lines of {fields} fields were to follow")
+        for row in rows:
+            [int(number) for number in row[fields - 2 :]]
+    except (ValueError, IndexError) as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from None
+    return rows

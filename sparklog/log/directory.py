@@ -1,0 +1,171 @@
+"""One log directory: whose it is, which partitions it holds, what it remembers of them, and whether it still works.
+
+<log dir>/.lock                               held while a broker uses the directory
+<log dir>/.kafka_cleanshutdown                there after a clean stop, until the next start
+<log dir>/meta.properties                     broker and cluster
+<log dir>/*-offset-checkpoint                 see checkpoints.py
+<log dir>/<topic>-<n>/                        a partition
+<log dir>/<topic>-<n>.<unique>-delete/        was one; goes after file.delete.delay.ms, at the next start at once
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import posixpath
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from sparklog.base.errors import ConfigError
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.checkpoints import (
+    COMPACTED,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    CleanShutdownMarker,
+    CorruptCheckpoint,
+    MetaProperties,
+    OffsetCheckpoint,
+)
+from sparklog.log.files import DELETE_FOLDER, delete_folder_name
+from sparklog.log.log import Log
+
+LOCK = ".lock"
+logger = logging.getLogger(__name__)
+
+
+class LogDirectory:
+    """A directory of logs. May be used from several threads."""
+
+    def __init__(self, fs: Fs, path: str) -> None:
+        self.path = path
+        self.failure = ""
+        """Why it is no longer used; empty while it is."""
+        self.was_clean = False
+        self._fs = fs
+        self._writing = threading.Lock()
+        self._recovery_points = OffsetCheckpoint(fs, f"{path}/{RECOVERY_POINTS}")
+        self._log_starts = OffsetCheckpoint(fs, f"{path}/{LOG_STARTS}")
+        self._marker = CleanShutdownMarker(fs, path)
+        self._known_recovery_points: dict[TopicPartition, int] = {}
+        self._known_log_starts: dict[TopicPartition, int] = {}
+        self._compacted: dict[TopicPartition, int] = {}
+        self._damaged: set[TopicPartition] = set()
+        self._expiring: deque[tuple[int, str]] = deque()
+
+    def acquire(self, held: contextlib.ExitStack) -> None:
+        """Make the directory if need be and lock it until `held` is closed.
+
+        Raises ConfigError if another broker has it, or OSError.
+        """
+        self._make()
+        try:
+            held.enter_context(self._fs.lock(f"{self.path}/{LOCK}"))
+        except BlockingIOError:
+            raise ConfigError(f"log directory {self.path} is used by another broker") from None
+
+    def _make(self) -> None:
+        """Make the directory and what is missing above it, so that it survives a power cut."""
+        missing = []
+        path = self.path
+        while path and not self._fs.exists(path):
+            missing.append(path)
+            path = posixpath.dirname(path)
+        self._fs.make_dir(self.path)
+        for made in reversed(missing):
+            self._fs.flush_dir(posixpath.dirname(made) or ".")
+
+    def begin(self) -> list[TopicPartition]:
+        """Read what the directory remembers; -> the partitions whose folders are there. Raises OSError."""
+        self.was_clean = self._marker.take()
+        self._known_recovery_points = _read_or_do_without(self._recovery_points)
+        self._known_log_starts = _read_or_do_without(self._log_starts)
+        self._compacted = _read_or_do_without(OffsetCheckpoint(self._fs, f"{self.path}/{COMPACTED}"))
+        found = []
+        for name in self._fs.list(self.path):
+            if name.endswith(DELETE_FOLDER):
+                self.expire(f"{self.path}/{name}", 0)
+                continue
+            with contextlib.suppress(ValueError):
+                found.append(TopicPartition.parse(name))
+        return found
+
+    def folder_of(self, name: TopicPartition) -> str:
+        return f"{self.path}/{name}"
+
+    def recovery_point_of(self, name: TopicPartition) -> int:
+        return self._known_recovery_points.get(name, 0)
+
+    def log_start_of(self, name: TopicPartition) -> int:
+        return self._known_log_starts.get(name, 0)
+
+    def compacted_to(self, name: TopicPartition) -> int | None:
+        """Gaps above this are not compaction's. None where the directory remembers nothing of the partition."""
+        return self._compacted.get(name, 0) if name in self._known_recovery_points else None
+
+    def set_aside(self, name: TopicPartition) -> None:
+        """The partition's log cannot be opened: go on remembering what is remembered of it."""
+        self._damaged.add(name)
+
+    def is_damaged(self, name: TopicPartition) -> bool:
+        """Whether the partition has been set aside."""
+        return name in self._damaged
+
+    def discard(self, name: TopicPartition, due_ms: int) -> None:
+        """Delete a partition that has been set aside. Raises OSError."""
+        folder = f"{self.path}/{delete_folder_name(str(name), uuid.uuid4().hex)}"
+        self._fs.rename(self.folder_of(name), folder)
+        self._fs.flush_dir(self.path)
+        self._damaged.discard(name)
+        self.expire(folder, due_ms)
+
+    def write_recovery_points(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """`logs` are those of this directory, asked for when it is this thread's turn. Raises OSError."""
+        with self._writing:
+            kept = {name: self._known_recovery_points.get(name, 0) for name in self._damaged}
+            self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()})
+
+    def write_log_starts(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """As `write_recovery_points`. Kafka leaves out a log that begins with its first segment; but after a crash
+        there may be an earlier one again.
+        """
+        with self._writing:
+            kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
+            self._log_starts.write(kept | {log.partition: start for log in logs() if (start := log.log_start_offset)})
+
+    def expire(self, folder: str, due_ms: int) -> None:
+        """Remove a deleted partition's folder once its time has come."""
+        self._expiring.append((due_ms, folder))
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Remove the folders whose time has come, and say how many. Raises OSError."""
+        count = 0
+        while self._expiring and self._expiring[0][0] <= now_ms:
+            self._fs.remove_dir(self._expiring[0][1])
+            self._expiring.popleft()
+            count += 1
+        return count
+
+    def end(self) -> None:
+        """Everything is closed and written: say so, unless a log could not be opened. Raises OSError."""
+        if not self._damaged:
+            self._marker.put()
+
+    def read_meta(self) -> MetaProperties | None:
+        """Raises CorruptCheckpoint or OSError."""
+        return MetaProperties.read(self._fs, self.path)
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        """Raises OSError."""
+        meta.write(self._fs, self.path)
+
+
+def _read_or_do_without(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+    try:
+        return checkpoint.read()
+    except CorruptCheckpoint as error:
+        logger.warning("%s; doing without it", error)
+        return {}

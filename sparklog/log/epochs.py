@@ -1,0 +1,81 @@
+"""Which leader wrote which part of a log: the leader epochs and where each begins (KIP-101).
+
+    epoch 0 from offset 0, epoch 3 from offset 120: records 0 to 119 came from the leader with epoch 0
+
+An epoch without records is not listed. The list is a frozen value; changes make a new one. It is kept in the folder's
+`leader-epoch-checkpoint`, which is written before the recovery point passes what it describes; above the recovery
+point the batches themselves say it again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NO_EPOCH = -1
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """The answer to "where does this epoch end for you?", for a follower that truncates by epoch."""
+
+    epoch: int
+    """The greatest epoch known at or below the one asked for; -1 if there is none."""
+    end_offset: int
+    """The first offset behind that epoch's records; -1 with epoch -1."""
+
+
+UNDEFINED = EpochEnd(NO_EPOCH, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpochs:
+    """Epochs with their first offsets, both increasing."""
+
+    entries: tuple[EpochStart, ...] = ()
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch; -1 if there is none."""
+        return self.entries[-1].epoch if self.entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
+        """`epoch` begins at `start_offset`. Entries that contradict it, being later or newer, go."""
+        if epoch in (NO_EPOCH, self.latest):
+            return self
+        kept = tuple(entry for entry in self.entries if entry.epoch < epoch and entry.start_offset < start_offset)
+        return LeaderEpochs((*kept, EpochStart(epoch, start_offset)))
+
+    def truncate_from_end(self, end_offset: int) -> LeaderEpochs:
+        """Without the epochs that begin at or above `end_offset`, as the log now ends there."""
+        if not self.entries or self.entries[-1].start_offset < end_offset:
+            return self
+        return LeaderEpochs(tuple(entry for entry in self.entries if entry.start_offset < end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
+        """Without the epochs that end at or below `start_offset`; the one it lies in now begins there."""
+        at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if at == 0 or (at == 1 and self.entries[0].start_offset == start_offset):
+            return self
+        return LeaderEpochs((EpochStart(self.entries[at - 1].epoch, start_offset), *self.entries[at:]))
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at `offset`; -1 if it lies before all epochs."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[at - 1].epoch if at else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Where `epoch` ends in this log, as OffsetsForLeaderEpoch answers it (LeaderEpochFileCache.endOffsetFor)."""
+        if epoch == NO_EPOCH or epoch > self.latest:
+            return UNDEFINED
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+        if at == 0:
+            return EpochEnd(epoch, self.entries[0].start_offset)
+        return EpochEnd(self.entries[at - 1].epoch, self.entries[at].start_offset)

@@ -1,0 +1,473 @@
+"""The log of one partition: a folder of segments, of which the last is written.
+
+    log start offset    the first offset there is for readers; segments below it go when retention comes by
+    recovery point      everything below is on the disk: batches, names, leader epochs
+    log end offset      what the next record will get
+
+    append     check and stamp the batches (produced.py), roll if need be, one write, index entries; nothing is flushed
+    read       segment by offset, index, a short walk: a slice of whole batches, still unread
+    flush      what was written since the recovery point, the names, the leader epochs; then the recovery point moves
+    truncate   the recovery point is lowered first, on the disk too; then files are cut and flushed
+    retain     the log start offset is moved first, on the disk too; then the oldest segments' files become .deleted.
+               They go after file.delete.delay.ms, and a slice in flight stays readable even then
+
+`remember`, given to `open`, is what writes those two offsets down: they are kept for all logs of a directory together.
+
+Threads: every method may be called from any. Changes take one lock, which nobody holds while waiting for a disk,
+except a truncation; reads take none: they work on the segments as they were when they began.
+
+After a crash: recovery.py. When the disk fails: disk.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import TopicConfig
+from sparklog.base.errors import InvalidRecord, OffsetOutOfRange
+from sparklog.base.fs import Buffer, Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.log import lookup
+from sparklog.log.active import ActiveSegment
+from sparklog.log.cache import SegmentCache
+from sparklog.log.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.disk import DiskGuard
+from sparklog.log.epochs import EpochEnd, LeaderEpochs
+from sparklog.log.files import delete_folder_name
+from sparklog.log.produced import Prepared, prepare, read_placed
+from sparklog.log.producer_state import SnapshotFiles
+from sparklog.log.recovery import Loading, load
+from sparklog.log.retention import count_removable
+from sparklog.log.scan import BatchPlace
+from sparklog.log.segment import Segment
+from sparklog.log.segments import Segments
+from sparklog.log.slice import Appended, LogSlice, TimestampOffset
+
+__all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
+logger = logging.getLogger(__name__)
+
+
+class Log:
+    """One partition's log, made by `open`. Where the disk fails, methods raise KafkaStorageError."""
+
+    def __init__(
+        self,
+        loaded: Loading,
+        clock: Clock,
+        on_error: Callable[[Log, OSError], None] | None,
+        remember: Callable[[Log], None] | None,
+        jitter: Callable[[int], int] | None,
+    ) -> None:
+        self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
+        self.folder = loaded.folder
+        self.config = loaded.config
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self._fs = loaded.fs
+        self._clock = clock
+        self._cache = loaded.cache
+        self._disk = DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None)
+        self._remember = remember or (lambda _: None)
+        self._jitter = jitter or (lambda _: 0)
+        self._lock = threading.RLock()
+        self._flushing = threading.Lock()
+        self._last_flush_ms = clock.monotonic_ms()
+        self._epochs = loaded.epochs
+        self._flushed_epochs = loaded.epochs_on_disk
+        self._have_names_changed = loaded.has_changed
+        self._truncations = 0
+        self._segments = Segments(loaded.segments)
+        self._snapshots = SnapshotFiles(self._fs, self.folder)
+        if loaded.dropped:
+            self._discard(loaded.dropped)
+            self._flush_names()  # what comes next may take the same offsets
+        if loaded.segments:
+            self._active = self._write_to(self._segments.last)
+        else:
+            self._active = self._begin_segment(self.log_end_offset)
+            self._segments.add(self._active.segment)
+
+    @classmethod
+    def open(
+        cls,
+        fs: Fs,
+        folder: str,
+        config: TopicConfig,
+        clock: Clock,
+        *,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        compacted_to: int | None = None,
+        cache: SegmentCache | None = None,
+        on_error: Callable[[Log, OSError], None] | None = None,
+        remember: Callable[[Log], None] | None = None,
+        jitter: Callable[[int], int] | None = None,
+    ) -> Log:
+        """Open the log in `folder` (`<log dir>/<topic>-<n>`), recovering it first, or make an empty one there.
+
+        clean: the last stop was clean, so there is nothing to recover. recovery_point, log_start_offset: as remembered.
+        compacted_to: see recovery.py. cache: shared with other logs. on_error: told when the disk fails. remember:
+        writes down this log's recovery point and start. jitter: a random number below its argument, for
+        segment.jitter.ms.
+
+        Raises OSError, or CorruptRecord where flushed batches cannot be read.
+        """
+        fs.make_dir(folder)
+        loading = Loading(
+            fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
+            log_start_offset=log_start_offset, compacted_to=compacted_to, cache=cache or SegmentCache(),
+        )  # fmt: skip
+        load(loading)
+        return cls(loading, clock, on_error, remember, jitter)
+
+    def __repr__(self) -> str:
+        return f"Log({self.folder!r}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last is the one that is written."""
+        return self._segments.items
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of the records from the log start on."""
+        return self._epochs.truncate_from_start(self.log_start_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch of a record; -1 if there is none."""
+        return self._epochs.latest
+
+    def end_offset_for(self, epoch: int) -> EpochEnd:
+        """Where an epoch's records end, which tells a follower what to truncate."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def configure(self, config: TopicConfig) -> None:
+        """From now on, go by `config`."""
+        with self._lock:
+            self.config = config
+            self._active.configure(config)
+
+    # Appending
+
+    def append(self, data: bytearray, *, leader_epoch: int) -> Appended:
+        """Append produced batches as their leader; their offsets, epoch and timestamps are written into `data`.
+
+        Raises as `prepare` does, with nothing written, or KafkaStorageError.
+        """
+        with self._lock, self._disk:
+            first_offset, now_ms = self.log_end_offset, self._clock.time_ms()
+            prepared = prepare(
+                data, next_offset=first_offset, leader_epoch=leader_epoch, config=self.config, now_ms=now_ms
+            )
+            return self._write(data, prepared, first_offset, leader_epoch, now_ms)
+
+    def append_as_follower(self, data: Buffer) -> Appended:
+        """Append batches as their leader stored them: offsets and epochs are theirs, and may leave gaps.
+
+        Raises CorruptRecord, InvalidRecord for an offset that is taken, or KafkaStorageError; nothing is written then.
+        """
+        with self._lock, self._disk:
+            prepared, headers = read_placed(data)
+            first = headers[0]
+            if first.base_offset < self.log_end_offset:
+                raise InvalidRecord(f"{self!r} cannot take a batch at offset {first.base_offset}")
+            appended = self._write(data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms())
+            for header in headers[1:]:
+                self._assign_epoch(header.leader_epoch, header.base_offset)
+            return appended
+
+    def roll(self) -> None:
+        """Begin a new segment at the log end offset, unless the one that is written is empty."""
+        with self._lock, self._disk:
+            self._roll(self.log_end_offset)
+
+    def _write(self, data: Buffer, prepared: Prepared, first_offset: int, leader_epoch: int, now_ms: int) -> Appended:
+        batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms = prepared
+        last_offset = batches[-1].last_offset
+        size = len(data)
+        if self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
+            self._roll(first_offset)
+        self._active.append(data, batches)
+        self._assign_epoch(leader_epoch, first_offset)
+        self.log_end_offset = last_offset + 1
+        return Appended(
+            first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size
+        )
+
+    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+        if epoch > self._epochs.latest:
+            self._epochs = self._epochs.assign(epoch, start_offset)
+
+    def _roll(self, base_offset: int) -> None:
+        if base_offset == self._active.segment.base_offset:
+            return
+        self._active.finish()
+        active = self._begin_segment(base_offset)
+        self._active.close()
+        self._active = active
+        self._segments.add(active.segment)
+        self._snapshots.take(base_offset)
+
+    def _begin_segment(self, base_offset: int) -> ActiveSegment:
+        segment = Segment(self._fs, self.folder, base_offset, 0, self._cache)
+        segment.remove()
+        self._have_names_changed = True
+        return self._write_to(segment)
+
+    def _write_to(self, segment: Segment) -> ActiveSegment:
+        limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        jitter_ms = self._jitter(limit_ms) if limit_ms else 0
+        return ActiveSegment(self._fs, segment, self.config, self._clock.time_ms(), jitter_ms=jitter_ms)
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_batch: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset` on, of one segment, at most `max_bytes`.
+
+        max_offset: nothing at or above it; None: up to the log end. min_one_batch: the first batch is found even if
+        it is larger than `max_bytes`. Raises OffsetOutOfRange below the log start or above the log end, or
+        KafkaStorageError.
+        """
+        with self._disk:
+            end_offset = self.log_end_offset
+            if not self.log_start_offset <= offset <= end_offset:
+                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+            limit = end_offset if max_offset is None else min(max_offset, end_offset)
+            for segment in self._segments.since(offset) if offset < limit else ():
+                if first := segment.find(offset, segment.size_bytes):
+                    return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
+            return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
+
+    def _slice(
+        self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
+    ) -> LogSlice:
+        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
+            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk)
+        stop = first.position + max(first.size, max_bytes)
+        end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
+        return LogSlice(segment.file, first.position, end - first.position, next_offset, self._disk)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""
+        with self._disk:
+            return lookup.first_since(self.segments, timestamp_ms, self.log_start_offset)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the greatest timestamp; None if no record has one."""
+        with self._disk:
+            return lookup.latest(self.segments)
+
+    # Flushing
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Return once every record below `up_to` (None: all) would survive a power cut. Moves the recovery point."""
+        with self._flushing, self._disk:
+            with self._lock:
+                end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+                end = max(end, self.recovery_point)
+                closed = [each for each in self._segments if not each.is_flushed and not each.is_pinned]
+                unflushed = closed + [each for each in self._segments if each.is_pinned and each.base_offset < end]
+                epochs = self._epochs if end == self.log_end_offset else self._epochs.truncate_from_end(end)
+                truncations = self._truncations
+                self._last_flush_ms = self._clock.monotonic_ms()
+            if end <= self.recovery_point and not closed and not self._have_names_changed:
+                return
+            for segment in unflushed:
+                self._flush_segment(segment)
+            self._flush_names()
+            self._flush_epochs(epochs)
+            with self._lock:
+                if truncations == self._truncations:
+                    self.recovery_point = end
+                    for segment in closed:
+                        segment.is_flushed = True
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether flush.messages records are unflushed. Appends wait for no disk: whoever appends sees to it."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def flush_if_due(self, now_ms: int) -> bool:
+        """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
+
+        now_ms: of the monotonic clock. -> whether closed segments were flushed.
+        """
+        *closed, active = self.segments
+        has_closed = bool(closed) and not closed[-1].is_flushed
+        if self.log_end_offset > self.recovery_point and now_ms - self._last_flush_ms >= self.config.flush_ms:
+            self.flush()
+        elif has_closed:
+            self.flush(active.base_offset)
+        return has_closed
+
+    def _flush_segment(self, segment: Segment) -> None:
+        try:
+            segment.flush()
+        except FileNotFoundError:
+            if segment in self.segments:  # else retention has taken it meanwhile
+                raise
+
+    def _flush_names(self) -> None:
+        if self._have_names_changed:
+            self._have_names_changed = False
+            self._fs.flush_dir(self.folder)
+            self._fs.flush_dir(posixpath.dirname(self.folder))
+
+    def _flush_epochs(self, epochs: LeaderEpochs) -> None:
+        """Write down the epochs of flushed records: those of others may be taken again, by other records."""
+        if epochs != self._flushed_epochs:
+            LeaderEpochCheckpoint(self._fs, self.folder).write(epochs)
+            self._flushed_epochs = epochs
+
+    # Cutting off the end
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch with a record at or above `offset`; on the disk when this returns."""
+        with self._lock, self._disk:
+            if offset >= self.log_end_offset:
+                self._epochs = self._epochs.truncate_from_end(self.log_end_offset)
+            elif offset < self.segments[0].base_offset:
+                self.truncate_fully_and_start_at(offset)
+            else:
+                self._lower_recovery_point(offset)
+                self._truncate_to(offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the next record gets `offset`. On the disk when this returns."""
+        with self._lock, self._disk:
+            self._lower_recovery_point(
+                0
+            )  # while only some of the segments are gone, a gap must not look like compaction's
+            self._active.close()
+            self._discard(self.segments)
+            self._active = self._begin_segment(offset)
+            self._segments.reset(self._active.segment)
+            self._snapshots.remove_from(0)
+            self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+            self._epochs = LeaderEpochs()
+            self._flush_names()
+            self._flush_epochs(self._epochs)
+            self._remember(self)
+
+    def _truncate_to(self, offset: int) -> None:
+        last = self._segments.since(offset)[0]
+        place = last.find(offset, last.size_bytes)
+        end = min(offset, place.base_offset) if place else offset
+        self.log_end_offset = end
+        self.log_start_offset = min(self.log_start_offset, end)
+        self._epochs = self._epochs.truncate_from_end(end)
+        gone = self._segments.since(offset)[1:]
+        if gone:
+            self._active.close()
+            self._segments.remove(gone)
+            self._discard(gone)
+            self._active = self._write_to(last)
+        if place:
+            self._active.truncate(end, place.position, self._clock.time_ms())
+        self._snapshots.remove_from(end + 1)
+        self._flush_names()
+        self._flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Promise no more than what lies below `offset`, on the disk too, before anything of the rest is touched."""
+        self._truncations += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self._remember(self)
+
+    # Cutting off the front
+
+    def advance_log_start(self, offset: int) -> None:
+        """Let readers begin at `offset`. What lies below is removed by the next `delete_old_segments`.
+
+        Raises OffsetOutOfRange above the log end. Below the log start offset, nothing happens.
+        """
+        with self._lock, self._disk:
+            if offset > self.log_end_offset:
+                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+            self.log_start_offset = max(offset, self.log_start_offset)
+
+    def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
+        """Let go of the segments that retention gives up (retention.py), and say how many.
+
+        now_ms: of the wall clock. high_watermark: nothing at or above it goes; None: the log end offset.
+        """
+        with self._disk:
+            limit = self.log_end_offset if high_watermark is None else high_watermark
+            facts = self._segments.facts(self.log_end_offset)
+            count = count_removable(
+                facts, log_start_offset=self.log_start_offset, high_watermark=limit, config=self.config, now_ms=now_ms
+            )
+            if not count:
+                return 0
+            start = facts[count - 1].next_offset
+            with self._lock:
+                if start == self.log_end_offset:
+                    self._roll(start)
+                if start not in (segment.base_offset for segment in self.segments):
+                    return 0  # appended to or truncated meanwhile: look again next time
+                self.advance_log_start(start)
+            self._remember(self)
+            with self._lock:
+                if self.log_start_offset < start:
+                    return 0  # truncated below
+                gone = [segment for segment in self.segments if segment.base_offset < start]
+                self._segments.remove(gone)
+                self._epochs = self._epochs.truncate_from_start(start)
+                self._snapshots.remove_below(start)
+            self._discard(gone)
+            logger.info("%r: removed %d segments", self, len(gone))
+            return len(gone)
+
+    def delete_expired(self, now_ms: int) -> int:
+        """Remove files that have been .deleted for file.delete.delay.ms, and say of how many segments.
+
+        now_ms: of the monotonic clock.
+        """
+        with self._disk:
+            return self._segments.remove_expired(now_ms)
+
+    def _discard(self, gone: Iterable[Segment]) -> None:
+        self._have_names_changed = True
+        self._segments.discard(gone, self._clock.monotonic_ms() + self.config.file_delete_delay_ms)
+
+    # The end
+
+    def close(self) -> None:
+        """Finish and flush everything, and refuse all use from now on."""
+        with self._disk:
+            with self._lock:
+                self._active.close()
+                self._snapshots.take(self.log_end_offset, flush=True)
+                self._have_names_changed = True
+            self.flush()
+            self._disk.offline = "the log is closed"
+
+    def go_offline(self, reason: str) -> None:
+        """Refuse all use from now on, and leave the files alone: their directory has failed."""
+        self._disk.offline = self._disk.offline or reason
+
+    def rename_for_delete(self) -> str:
+        """Refuse all use from now on, and give the folder a name that is deleted at the next start; -> that folder."""
+        with self._flushing, self._lock, self._disk:
+            self._disk.offline = "the log is deleted"
+            parent, name = posixpath.split(self.folder)
+            folder = f"{parent}/{delete_folder_name(name, uuid.uuid4().hex)}"
+            self._fs.rename(self.folder, folder)
+            self.folder = folder
+            self._segments.move(folder)
+            self._fs.flush_dir(parent)
+            return folder

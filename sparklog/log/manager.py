@@ -1,0 +1,404 @@
+"""All logs of a broker: found in its log directories, opened, looked after, closed.
+
+    load         lock each directory; after a clean stop open its logs as they are, else recover them, in
+                 num.recovery.threads.per.data.dir threads
+    look after   flush what is due, write checkpoints, apply retention, remove what has expired: methods for a schedule,
+                 each of which may run in any thread
+    close        close and flush every log, write the checkpoints, then the marker of a clean stop
+
+A directory fails as a whole: the first OSError of the disk under it takes its logs offline, and no others; their
+partitions raise KafkaStorageError from then on. A log that cannot be opened because flushed batches are damaged is
+offline alone.
+
+Recovery points and log start offsets are kept for all logs of a directory in one file each. They are written on a
+schedule, and at once when a log is about to change what they promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import posixpath
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.errors import ConfigError, CorruptRecord, KafkaStorageError
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.cache import SegmentCache
+from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.log.directory import LogDirectory
+from sparklog.log.disk import NOT_THE_DISK
+from sparklog.log.log import Log
+
+logger = logging.getLogger(__name__)
+Progress = Callable[[int, int, TopicPartition], None]
+"""Told after each log that was opened: how many are done, of how many, and which it was. From several threads."""
+
+
+class LogManager:
+    """The logs in `dirs`. Methods may be called from any thread; all but `get` and iteration may wait for a disk."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        dirs: tuple[str, ...],
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        on_dir_failure: Callable[[str, OSError], None] | None = None,
+        jitter: Callable[[int], int] = random.randrange,
+    ) -> None:
+        """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument."""
+        self._fs = fs
+        self._config = config
+        self._clock = clock
+        self._on_dir_failure = on_dir_failure
+        self._jitter = jitter
+        self._dirs = {path: LogDirectory(fs, path) for path in (path.rstrip("/") or "/" for path in dirs)}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        self._unlisted: set[LogDirectory] = set()
+        """Those with logs that are not in their checkpoints yet."""
+        self._cache = SegmentCache()
+        self._lock = threading.RLock()
+        self._held = contextlib.ExitStack()
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs that work."""
+        return iter(tuple(self._logs.values()))
+
+    @property
+    def dirs(self) -> tuple[str, ...]:
+        """The directories that work."""
+        return tuple(each.path for each in self._live())
+
+    @property
+    def failed_dirs(self) -> Mapping[str, str]:
+        """The directories that have failed, and why."""
+        return {each.path: each.failure for each in self._dirs.values() if each.failure}
+
+    # Start
+
+    def load(self, topic_configs: Mapping[str, TopicConfig] | None = None, *, progress: Progress | None = None) -> None:
+        """Open every log there is. topic_configs: by topic; the broker's defaults for all others.
+
+        Raises ConfigError where a directory is used by another broker or a partition lies in two, and KafkaStorageError
+        where no directory works.
+        """
+        configs = topic_configs or {}
+        found: list[tuple[LogDirectory, TopicPartition]] = []
+        try:
+            for directory in self._dirs.values():
+                with self._guard(directory):
+                    directory.acquire(self._held)
+                    found += [(directory, name) for name in directory.begin()]
+            self._check_found(found)
+            self._open_all(found, configs, progress)
+        except BaseException:
+            self._held.close()
+            raise
+        for directory in self._live():
+            with self._guard(directory):
+                self._write_checkpoints(directory)
+
+    def _check_found(self, found: list[tuple[LogDirectory, TopicPartition]]) -> None:
+        if not self._live():
+            raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+        where: dict[TopicPartition, str] = {}
+        for directory, name in found:
+            if other := where.get(name):
+                raise ConfigError(f"partition {name} lies in {other} and in {directory.path}: move one of them away")
+            where[name] = directory.path
+
+    def _open_all(
+        self,
+        found: list[tuple[LogDirectory, TopicPartition]],
+        configs: Mapping[str, TopicConfig],
+        progress: Progress | None,
+    ) -> None:
+        done = 0
+
+        def load_one(directory: LogDirectory, name: TopicPartition) -> None:
+            nonlocal done
+            with self._guard(directory):
+                self._open(directory, name, configs.get(name.topic, self._config.topic_defaults))
+            with self._lock:
+                done += 1
+                count = done
+            if progress:
+                progress(count, len(found), name)
+
+        with contextlib.ExitStack() as pools:
+            threads = self._config.num_recovery_threads_per_data_dir
+            by_dir = {
+                directory.path: pools.enter_context(ThreadPoolExecutor(threads, "log-recovery"))
+                for directory in self._live()
+            }
+            waiting = [by_dir[directory.path].submit(load_one, directory, name) for directory, name in found]
+            for future in waiting:
+                future.result()
+
+    def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> Log | None:
+        try:
+            log = Log.open(
+                self._fs, directory.folder_of(name), config, self._clock,
+                clean=directory.was_clean,
+                recovery_point=directory.recovery_point_of(name),
+                log_start_offset=directory.log_start_of(name),
+                compacted_to=directory.compacted_to(name),
+                cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
+            )  # fmt: skip
+        except CorruptRecord as error:
+            logger.error("%s is offline: %s", name, error)
+            directory.set_aside(name)
+            with self._lock:
+                self._offline[name] = str(error)
+            return None
+        with self._lock:
+            self._logs[name] = log
+        return log
+
+    # Partitions
+
+    def get(self, name: TopicPartition) -> Log | None:
+        """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""
+        log = self._logs.get(name)
+        if log is None and name in self._offline:
+            raise KafkaStorageError(f"{name} is offline: {self._offline[name]}")
+        return log
+
+    def create(self, name: TopicPartition, config: TopicConfig, *, is_new: bool = True) -> Log:
+        """Make an empty log, in the directory with the fewest.
+
+        is_new: False where the partition has existed before. It may then lie in a directory that has failed, so while
+        one has, nothing is made in its place.
+
+        Raises KafkaStorageError, also for a partition that is offline or no directory that works.
+        """
+        with self._lock:
+            if (log := self.get(name)) is not None:
+                return log
+            if self.failed_dirs and not is_new:
+                raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
+            counts = {each.path: 0 for each in self._live()}
+            for log in self:
+                counts[posixpath.dirname(log.folder)] += 1
+            if not counts:
+                raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+            directory = self._dirs[min(counts, key=lambda path: counts[path])]
+        with self._guard(directory, reraise=True):
+            made = Log.open(
+                self._fs, directory.folder_of(name), config, self._clock, clean=True,
+                cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
+            )  # fmt: skip
+        with self._lock:
+            self._unlisted.add(directory)
+            return self._logs.setdefault(name, made)
+
+    def delete(self, name: TopicPartition) -> None:
+        """Take the partition away; its folder goes after file.delete.delay.ms. No error where there is none.
+
+        Raises KafkaStorageError.
+        """
+        with self._lock:
+            log = self._logs.pop(name, None)
+            self._offline.pop(name, None)
+        due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
+        if log:
+            directory = self._directory_of(log)
+            directory.expire(log.rename_for_delete(), due_ms)
+        elif found := self._find_damaged(name):
+            directory = found
+            with self._guard(directory, reraise=True):
+                directory.discard(name, due_ms)
+        else:
+            return
+        with self._guard(directory, reraise=True):
+            self._write_checkpoints(directory)  # a new partition of that name must not inherit what they say
+
+    def _find_damaged(self, name: TopicPartition) -> LogDirectory | None:
+        return next((directory for directory in self._live() if directory.is_damaged(name)), None)
+
+    def update_config(self, topic: str, config: TopicConfig) -> None:
+        """From now on, the topic's logs go by `config`."""
+        for log in self:
+            if log.partition.topic == topic:
+                log.configure(config)
+
+    # Looking after them
+
+    def flush_due(self, now_ms: int) -> None:
+        """Flush the logs whose flush.ms has passed, and closed segments. now_ms: of the monotonic clock.
+
+        Recovery points that closed segments have moved, and those of new logs, are written down at once.
+        """
+        with self._lock:
+            moved, self._unlisted = self._unlisted, set()
+        for log in self:
+            with contextlib.suppress(KafkaStorageError):  # it has been said, and its directory is offline
+                if log.flush_if_due(now_ms):
+                    moved.add(self._directory_of(log))
+        for directory in moved:
+            with self._guard(directory):
+                directory.write_recovery_points(partial(self._logs_in, directory.path))
+
+    def checkpoint_recovery_points(self) -> None:
+        for directory in self._live():
+            with self._guard(directory):
+                directory.write_recovery_points(partial(self._logs_in, directory.path))
+
+    def checkpoint_log_starts(self) -> None:
+        for directory in self._live():
+            with self._guard(directory):
+                directory.write_log_starts(partial(self._logs_in, directory.path))
+
+    def apply_retention(self, now_ms: int, high_watermark: Callable[[TopicPartition], int | None] | None = None) -> int:
+        """Let go of the segments that retention gives up, and say how many.
+
+        now_ms: of the wall clock. high_watermark: nothing at or above it goes; where it is None, or answers None, the
+        log end offset takes its place.
+        """
+        count = 0
+        for log in self:
+            limit = high_watermark(log.partition) if high_watermark else None
+            with contextlib.suppress(KafkaStorageError):
+                count += log.delete_old_segments(now_ms, high_watermark=limit)
+        return count
+
+    def delete_expired(self, now_ms: int) -> int:
+        """Remove the files of segments and partitions whose delay has passed, and say of how many.
+
+        now_ms: of the monotonic clock.
+        """
+        count = 0
+        for log in self:
+            with contextlib.suppress(KafkaStorageError):
+                count += log.delete_expired(now_ms)
+        for directory in self._live():
+            with self._guard(directory):
+                count += directory.remove_expired(now_ms)
+        return count
+
+    # Whose they are
+
+    def find_cluster_id(self) -> str | None:
+        """The cluster that the directories belong to, if one of them says.
+
+        Raises ConfigError where they belong to different clusters or to another broker.
+        """
+        found = {meta.cluster_id for meta in self._read_metas().values() if meta and meta.cluster_id}
+        if len(found) > 1:
+            raise ConfigError(f"the log directories belong to different clusters: {', '.join(sorted(found))}")
+        return next(iter(found), None)
+
+    def claim(self, cluster_id: str) -> None:
+        """Write into each directory, if it does not say so already, that it belongs to this broker of that cluster.
+
+        Raises ConfigError as `find_cluster_id` does, and where they belong to another cluster.
+        """
+        owner = self.find_cluster_id()
+        if owner not in (None, cluster_id):
+            raise ConfigError(f"the log directories belong to cluster {owner}, not to {cluster_id}")
+        for directory, meta in self._read_metas().items():
+            if meta is None:
+                with self._guard(directory):
+                    directory.write_meta(
+                        MetaProperties(
+                            broker_id=self._config.broker_id,
+                            cluster_id=cluster_id,
+                            directory_id=MetaProperties.new_directory_id(),
+                        )
+                    )
+
+    def _read_metas(self) -> dict[LogDirectory, MetaProperties | None]:
+        metas: dict[LogDirectory, MetaProperties | None] = {}
+        for directory in self._live():
+            with self._guard(directory):
+                try:
+                    meta = metas[directory] = directory.read_meta()
+                except CorruptCheckpoint as error:
+                    raise ConfigError(str(error)) from None
+                if meta and meta.broker_id != self._config.broker_id:
+                    raise ConfigError(
+                        f"log directory {directory.path} belongs to broker {meta.broker_id}, "
+                        f"not to {self._config.broker_id} (broker.id)"
+                    )
+        return metas
+
+    # Stop
+
+    def close(self) -> None:
+        """Close everything. A directory is marked as cleanly stopped if all its logs could be closed."""
+        failed: set[str] = {posixpath.dirname(log.folder) for log in self if not self._close_log(log)}
+        for directory in self._live():
+            with self._guard(directory):
+                self._write_checkpoints(directory)
+                if directory.path not in failed:
+                    directory.end()
+        self._logs.clear()
+        self._held.close()
+
+    def _close_log(self, log: Log) -> bool:
+        try:
+            log.close()
+        except KafkaStorageError as error:
+            logger.error("%r could not be closed: %s", log, error)
+            return False
+        return True
+
+    # Directories
+
+    def _live(self) -> list[LogDirectory]:
+        return [directory for directory in self._dirs.values() if not directory.failure]
+
+    def _directory_of(self, log: Log) -> LogDirectory:
+        return self._dirs[posixpath.dirname(log.folder)]
+
+    def _logs_in(self, path: str) -> list[Log]:
+        return [log for log in self if posixpath.dirname(log.folder) == path]
+
+    def _write_checkpoints(self, directory: LogDirectory) -> None:
+        directory.write_recovery_points(partial(self._logs_in, directory.path))
+        directory.write_log_starts(partial(self._logs_in, directory.path))
+
+    def _remember(self, log: Log) -> None:
+        directory = self._directory_of(log)
+        with self._guard(directory, reraise=True):
+            self._write_checkpoints(directory)
+
+    def _log_failed(self, log: Log, error: OSError) -> None:
+        self._fail(self._directory_of(log), error)
+
+    @contextlib.contextmanager
+    def _guard(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
+        """An OSError inside is the directory's failure; reraise: and a KafkaStorageError for the caller."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NOT_THE_DISK:
+                self._fail(directory, error)
+            elif not reraise:
+                raise
+            if reraise:
+                raise KafkaStorageError(f"{directory.path}: {error}") from error
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        with self._lock:
+            if directory.failure:
+                return
+            directory.failure = str(error)
+            gone = self._logs_in(directory.path)
+            for log in gone:
+                del self._logs[log.partition]
+                self._offline[log.partition] = f"log directory {directory.path} has failed: {error}"
+        logger.error("log directory %s has failed, %d partitions are offline: %s", directory.path, len(gone), error)
+        for log in gone:
+            log.go_offline(f"log directory {directory.path} has failed: {error}")
+        if self._on_dir_failure:
+            self._on_dir_failure(directory.path, error)

@@ -1,0 +1,107 @@
+"""What a leader does to produced batches before they are written: check them, stamp them, give them offsets.
+
+Only headers are looked at. Timestamps are therefore judged by a batch's base and greatest timestamp, as its producer
+wrote them; Kafka, which opens every batch, judges each record's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sparklog.base.config import TopicConfig
+from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
+from sparklog.base.fs import Buffer
+from sparklog.log.active import Placed
+from sparklog.records.batch import (
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    assign,
+    check_batch,
+    check_produced,
+    set_log_append_time,
+)
+
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+class Prepared(NamedTuple):
+    """Batches that are ready to be written."""
+
+    batches: list[Placed]
+    max_timestamp_ms: int
+    offset_of_max_timestamp: int
+    """The last offset of the first batch that has it."""
+    log_append_time_ms: int
+    """-1 where timestamps are the producer's."""
+
+
+def prepare(data: bytearray, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int) -> Prepared:
+    """Make the batches in `data` those of a log that ends at `next_offset`; `data` is changed in place.
+
+    Raises as `check_produced` does, and MessageTooLarge, RecordListTooLarge or InvalidTimestamp; then nothing may be
+    written, and `data` may be half changed.
+    """
+    if len(data) > config.roll_bytes:
+        raise RecordListTooLarge(f"{len(data)} bytes at once: a segment holds {config.roll_bytes} (segment.bytes)")
+    append_time = now_ms if config.message_timestamp_type == LOG_APPEND_TIME else NO_TIMESTAMP
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    batches = []
+    largest, offset_of_largest = NO_TIMESTAMP, -1
+    for position, header in check_produced(data):
+        size = header.batch_length + LOG_OVERHEAD
+        if size > config.max_message_bytes:
+            raise MessageTooLarge(f"a batch of {size} bytes: max.message.bytes is {config.max_message_bytes}")
+        if header.attributes & LOG_APPEND_TIME_BIT:
+            raise InvalidTimestamp("a producer's batch must have timestamps of type CreateTime")
+        timestamp = header.max_timestamp
+        if append_time != NO_TIMESTAMP:
+            timestamp = append_time
+            set_log_append_time(data, position, header, append_time)
+        elif timestamp > latest or not earliest <= header.base_timestamp <= latest:
+            _check_timestamps(header, earliest, latest, now_ms)
+        assign(data, position, base_offset=next_offset, leader_epoch=leader_epoch)
+        next_offset += header.last_offset_delta + 1
+        batches.append(Placed(size, next_offset - 1, timestamp))
+        if timestamp > largest:
+            largest, offset_of_largest = timestamp, next_offset - 1
+    return Prepared(batches, largest, offset_of_largest, append_time)
+
+
+def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: int) -> None:
+    if header.max_timestamp > latest:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} is later than the broker's {now_ms} by more than "
+            f"{latest - now_ms} ms (message.timestamp.after.max.ms)"
+        )
+    first = min(header.base_timestamp, header.max_timestamp)
+    if first != NO_TIMESTAMP and first < earliest:
+        raise InvalidTimestamp(
+            f"timestamp {first} is earlier than the broker's {now_ms} by more than "
+            f"{now_ms - earliest} ms (message.timestamp.before.max.ms)"
+        )
+
+
+def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader]]:
+    """Batches as their leader stored them, and their headers.
+
+    Raises CorruptRecord, also where bytes are left over, and InvalidRecord where there is no batch or offsets go back.
+    """
+    batches: list[Placed] = []
+    headers: list[BatchHeader] = []
+    largest, offset_of_largest, next_offset, position = NO_TIMESTAMP, -1, 0, 0
+    while position < len(data):
+        header = check_batch(data, position)
+        if header.base_offset < next_offset:
+            raise InvalidRecord(f"batch at position {position}: offset {header.base_offset} after {next_offset - 1}")
+        next_offset = header.next_offset
+        position += header.size
+        headers.append(header)
+        batches.append(Placed(header.size, header.last_offset, header.max_timestamp))
+        if header.max_timestamp > largest:
+            largest, offset_of_largest = header.max_timestamp, header.last_offset
+    if not batches:
+        raise InvalidRecord("no batch to append")
+    return Prepared(batches, largest, offset_of_largest, NO_TIMESTAMP), headers

@@ -1,0 +1,346 @@
+"""Reading a partition's folder beside whoever writes it: a broker of ours, Apache Kafka, or nobody any more.
+
+No locks, nothing written, any `ReadFs`. Planning (segments, bounds, cuts) happens in one process, reading in many
+others, later. In between the folder changes, and a read stays right, because it goes by offsets and takes positions
+as hints:
+
+    appended     what is read ends at an offset below the high watermark, so it was complete before the read was planned
+    rolled       a segment ends where its file does; the next one is looked for by offset
+    deleted      a file that has become .deleted is read under that name; when it is gone, records at its offsets are
+                 looked for in what is there; below the first segment, OffsetOutOfRange
+    compacted    where the planned position does not hold the offset, the position is searched again; offsets that
+                 compaction removed are skipped, as they are when a consumer fetches
+    truncated    only above the high watermark, so never where anybody reads
+
+A log that ends before the offset to which it was to be read raises OffsetOutOfRange: records are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from sparklog.base.config import MAX_LONG
+from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
+from sparklog.base.fs import ReadFs
+from sparklog.base.ids import TopicPartition
+from sparklog.log import lookup
+from sparklog.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from sparklog.log.files import DELETED, LOG, parse_name
+from sparklog.log.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
+from sparklog.log.segment import ReadSegment
+from sparklog.records.batch import NO_TIMESTAMP
+
+CHUNK_BYTES = 4 << 20
+WALK_BYTES = 64 << 20
+"""Segments up to this size are walked for their greatest timestamp, while their time index may not be trusted yet."""
+_ATTEMPTS = 10  # at what others may rename meanwhile
+Result = TypeVar("Result")
+
+
+class SegmentInfo(NamedTuple):
+    """A segment, as planning sees it."""
+
+    base_offset: int
+    next_offset: int
+    """The next segment's base offset; of the last segment, the end of the log."""
+    size: int
+    """Bytes of its file."""
+    max_timestamp_ms: int | None
+    """No record is later; None where that is not known: of the last segment, one without timestamps, a large one that
+    was closed a moment ago."""
+
+
+class ReadRange(NamedTuple):
+    """Offsets of one segment, and where they were when the range was planned."""
+
+    offset_from: int
+    offset_to: int
+    segment_base: int
+    position: int
+    size: int
+
+
+class LogReader:
+    """Reads the partition in `folder`. Holds nothing open between calls; safe to use from several threads.
+
+    Every method raises OffsetOutOfRange where the folder is gone or has no segment, and OSError.
+    """
+
+    def __init__(self, fs: ReadFs, folder: str) -> None:
+        self._fs = fs
+        self._folder = folder.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"LogReader({self._folder!r})"
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read: as remembered in the log directory, or where the first segment begins."""
+        return max(self._bases()[0], self._checkpointed(LOG_STARTS) or 0)
+
+    def high_watermark(self) -> int | None:
+        """The high watermark that the log directory remembers; it may be behind. None where it remembers none at all.
+
+        A partition that is not in the directory's checkpoint has 0: nothing of it is known to be committed.
+        """
+        return self._checkpointed(HIGH_WATERMARKS)
+
+    def end_offset(self) -> int:
+        """The offset behind the last whole, undamaged batch."""
+        return self._again(lambda: _end_of(self._open(self._bases()[-1])))
+
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The segments, oldest first."""
+        return self._again(self._segments)
+
+    def _segments(self) -> tuple[SegmentInfo, ...]:
+        bases = self._bases()
+        trusted_to = self._indexes_trusted_to()
+        infos = []
+        for base, next_offset in pairwise(bases):
+            segment = self._open(base)
+            latest = segment.largest.timestamp_ms if next_offset < trusted_to else _walk_for_largest(segment)
+            infos.append(SegmentInfo(base, next_offset, segment.size_bytes, latest if latest >= 0 else None))
+        segment = self._open(bases[-1])
+        return (*infos, SegmentInfo(bases[-1], _end_of(segment), segment.size_bytes, None))
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first record from the log start on whose timestamp is not before `timestamp_ms`; None: there is none.
+
+        Raises CorruptRecord.
+        """
+        return self._again(lambda: self._offset_for_timestamp(timestamp_ms))
+
+    def _offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        start, trusted_to = self.log_start_offset, self._indexes_trusted_to()
+        for base, next_offset in pairwise([*self._bases(), MAX_LONG]):
+            segment = self._open(base)
+            trust = next_offset < trusted_to or segment.size_bytes > WALK_BYTES
+            if next_offset < trusted_to and segment.largest.timestamp_ms < timestamp_ms:
+                continue
+            if found := lookup.first_in(segment, timestamp_ms, start, trust_index=trust):
+                return found.offset
+        return None
+
+    # Planning
+
+    def cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
+        """Ranges that together cover the offsets, each within one segment, between batches, and about equally large.
+
+        pieces: about how many; at least one for each segment that is touched.
+        """
+        return self._again(lambda: self._cut(offset_from, offset_to, pieces))
+
+    def _cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
+        bases = self._bases()
+        if offset_from < bases[0]:
+            raise OffsetOutOfRange(f"{self._folder} begins at offset {bases[0]}, not at {offset_from}")
+        spans = [
+            _span(self._open(base), max(base, offset_from), min(next_base, offset_to))
+            for base, next_base in pairwise([*bases, MAX_LONG])
+            if base < offset_to and offset_from < next_base
+        ]
+        target = max(1, -(-sum(span.range.size for span in spans) // max(1, pieces)))
+        return [part for span in spans for part in _divide(span, round(span.range.size / target))]
+
+    # Reading
+
+    def read(self, planned: ReadRange, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """Chunks of whole batches that together hold every record of the range; the outer ones may hold others too.
+
+        A chunk is larger than `chunk_bytes` only if one batch is. Raises OffsetOutOfRange also where records of the
+        range are no longer there, and CorruptRecord.
+        """
+        offset = planned.offset_from
+        segment = self._open_holding(planned.segment_base, offset)
+        position = _position_of(segment, offset, planned.position)
+        stop = planned.position + planned.size
+        while True:
+            for chunk, next_offset in _chunks(segment, position, offset, planned.offset_to, chunk_bytes, stop):
+                offset = next_offset
+                if chunk:
+                    yield chunk
+            if offset >= planned.offset_to:
+                return
+            following = next((base for base in self._bases() if base > segment.base_offset), None)
+            if following is None:
+                raise OffsetOutOfRange(f"{self._folder} ends at offset {offset}, not at {planned.offset_to}")
+            if following >= planned.offset_to:
+                return  # compaction has removed the last records of the segment
+            offset = max(offset, following)
+            segment = self._open_holding(following, offset)
+            position = stop = _position_of(segment, offset, 0)
+
+    # Files
+
+    def _bases(self) -> list[int]:
+        try:
+            files = [file for file in map(parse_name, self._fs.list(self._folder)) if file]
+        except FileNotFoundError:
+            raise OffsetOutOfRange(f"{self._folder} is gone") from None
+        bases = sorted(file.base_offset for file in files if file.suffix == LOG and not file.mark)
+        if not bases:
+            raise OffsetOutOfRange(f"{self._folder} has no segment")
+        return bases
+
+    def _again(self, plan: Callable[[], Result]) -> Result:
+        """What `plan` says, begun again if a segment goes between its listing and its opening."""
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(FileNotFoundError):
+                return plan()
+        raise OffsetOutOfRange(f"{self._folder}: segments go faster than they can be opened")
+
+    def _open(self, base_offset: int) -> ReadSegment:
+        """The segment with that base, or as it was before it was deleted. Raises FileNotFoundError too."""
+        try:
+            return self._open_marked(base_offset, "")
+        except FileNotFoundError:
+            return self._open_marked(base_offset, DELETED)
+
+    def _open_marked(self, base_offset: int, mark: str) -> ReadSegment:
+        segment = ReadSegment(self._fs, self._folder, base_offset, mark=mark)
+        segment.size_bytes = segment.file.size
+        return segment
+
+    def _open_holding(self, base_offset: int, offset: int) -> ReadSegment:
+        """The segment with that base, or else the one that holds `offset` now."""
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(FileNotFoundError):
+                return self._open(base_offset)
+            bases = self._bases()
+            if offset < bases[0]:
+                break
+            base_offset = bases[bisect_right(bases, offset) - 1]
+        raise OffsetOutOfRange(f"{self._folder}: offset {offset} is no longer there")
+
+    def _indexes_trusted_to(self) -> int:
+        """Segments that end below this have had their time index flushed: a power cut since then has not hurt it."""
+        parent = posixpath.dirname(self._folder)
+        if self._fs.exists(f"{parent}/{CLEAN_SHUTDOWN}"):
+            return MAX_LONG
+        recovery_point = self._checkpointed(RECOVERY_POINTS)
+        return MAX_LONG if recovery_point is None else recovery_point
+
+    def _checkpointed(self, name: str) -> int | None:
+        path = f"{posixpath.dirname(self._folder)}/{name}"
+        if not self._fs.exists(path):
+            return None
+        return read_offsets(self._fs, path).get(TopicPartition.parse(posixpath.basename(self._folder)), 0)
+
+
+def _walk_for_largest(segment: ReadSegment) -> int:
+    """The greatest timestamp in the file; -1 where looking for it would take long."""
+    if segment.size_bytes > WALK_BYTES:
+        return NO_TIMESTAMP
+    try:
+        places = walk(segment.file, 0, segment.size_bytes, PIECE_BYTES)
+        return max((place.max_timestamp_ms for place in places), default=NO_TIMESTAMP)
+    except CorruptRecord:
+        return NO_TIMESTAMP
+
+
+class _Span(NamedTuple):
+    segment: ReadSegment
+    range: ReadRange
+
+
+def _span(segment: ReadSegment, low: int, high: int) -> _Span:
+    """Where the offsets lie in their segment."""
+    size = segment.size_bytes
+    first, last = _find(segment, low), _find(segment, high - 1)
+    position = first.position if first else size
+    end = last.end if last and last.base_offset < high else last.position if last else size
+    return _Span(segment, ReadRange(low, high, segment.base_offset, position, max(0, end - position)))
+
+
+def _find(segment: ReadSegment, offset: int) -> BatchPlace | None:
+    try:
+        return segment.find(offset, segment.size_bytes)
+    except CorruptRecord:
+        return None  # behind what an unclean stop has left; whoever reads the range finds out
+
+
+def _divide(span: _Span, count: int) -> Iterator[ReadRange]:
+    """The span in about `count` ranges, cut where batches begin."""
+    segment, rest = span
+    end = rest.position + rest.size
+    for number in range(1, count):
+        target = span.range.position + span.range.size * number // count
+        place = _first_from(segment, max(rest.position, segment.offsets.last_position(target + 1)), target, end)
+        if place and rest.position < place.position and rest.offset_from < place.base_offset < rest.offset_to:
+            yield rest._replace(offset_to=place.base_offset, size=place.position - rest.position)
+            rest = rest._replace(offset_from=place.base_offset, position=place.position, size=end - place.position)
+    yield rest
+
+
+def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> BatchPlace | None:
+    """The first batch at or behind position `target`."""
+    try:
+        return next((place for place in segment.walk(start, end) if place.position >= target), None)
+    except CorruptRecord:
+        return None  # the index is not of this file; pieces get larger
+
+
+def _position_of(segment: ReadSegment, offset: int, hint: int) -> int:
+    """Where the first batch that reaches `offset` begins: at `hint`, if the batch there holds it."""
+    place = None
+    with contextlib.suppress(CorruptRecord):
+        place = next(segment.walk(hint, segment.size_bytes), None)
+    if place is None or not place.base_offset <= offset <= place.last_offset:
+        place = segment.find(offset, segment.size_bytes)
+    return place.position if place else segment.size_bytes
+
+
+def _chunks(
+    segment: ReadSegment, position: int, offset_from: int, offset_to: int, chunk_bytes: int, stop: int
+) -> Iterator[tuple[bytes, int]]:
+    """Batches from `position` on that reach `offset_from` and begin below `offset_to`, in chunks, with the next offset.
+
+    Ends at `offset_to`, or early where the file does or what follows is not a whole batch.
+
+    stop: no need to read further at once than to here, as far as is known.
+    """
+    file, end = segment.file, segment.size_bytes
+    while position < end and offset_from < offset_to:
+        size = min(chunk_bytes, stop - position) if position < stop else chunk_bytes
+        data = file.read_at(position, size)
+        at, next_offset, place = _whole_batches(data, position, offset_to)
+        if at == 0 and place and place.base_offset < offset_to and place.end <= end:
+            data = file.read_at(position, place.size)
+            at, next_offset, place = _whole_batches(data, position, offset_to)
+        if at == 0 and next_offset < offset_to:
+            return
+        yield (data if at == len(data) else data[:at]), next_offset
+        position += at
+        offset_from = next_offset
+
+
+def _whole_batches(data: bytes, position: int, offset_to: int) -> tuple[int, int, BatchPlace | None]:
+    """How many bytes of `data` are whole batches that begin below `offset_to`.
+
+    -> that, the offset behind the last of them (`offset_to` where the next one begins behind it), and that next one.
+    """
+    at, next_offset = 0, -1
+    while next_offset < offset_to and (place := place_at(data, at, position + at)):
+        if place.base_offset >= offset_to:
+            return at, offset_to, place
+        if at + place.size > len(data):
+            return at, next_offset, place
+        at += place.size
+        next_offset = place.last_offset + 1
+    return at, next_offset, None
+
+
+def _end_of(segment: ReadSegment) -> int:
+    for start in (segment.offsets.last_position(segment.size_bytes), 0):
+        last = None
+        for place in check_batches(segment.file, start, segment.size_bytes, segment.base_offset):
+            last = place
+        if last:
+            return last.last_offset + 1
+    return segment.base_offset

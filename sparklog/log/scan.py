@@ -1,0 +1,144 @@
+"""Walking the batches of a `.log` file by their headers, whatever their format, without reading their records.
+
+Batches of message format v2 and messages of v0 and v1 (`records/legacy.py`) begin alike:
+
+    position  size  v2                    v0, v1
+    0         8     base offset           offset (of the last message inside, if it wraps a compressed set)
+    8         4     batch length          message size
+    12        4     leader epoch          CRC-32 of what follows
+    16        1     magic: 2              magic: 0 or 1
+    17              CRC-32C (4)           attributes (1), in v1 then the timestamp (8)
+    21, 23          attributes, last offset delta
+    27, 35          base timestamp, max timestamp
+
+A walk ends where the file does, or where the next batch is not whole. A length or magic that cannot be raises
+CorruptRecord: that is not a batch, and nothing behind it can be found.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.base.fs import Buffer, ReadFile
+from sparklog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP
+
+CHUNK_BYTES = 4096
+"""Read at a time on a short walk: about what lies between two index entries."""
+
+_COMMON = struct.Struct(">qiib")  # offset, length, leader epoch or CRC, magic
+_V2 = struct.Struct(">ihiqq")  # from 17: CRC, attributes, last offset delta, base timestamp, max timestamp
+_V1_TIMESTAMP = struct.Struct(">q")
+_V1_TIMESTAMP_AT = 18
+_MIN_SIZE = {0: LOG_OVERHEAD + 14, 1: LOG_OVERHEAD + 22, MAGIC: HEADER_SIZE}
+_PREFIX = 17  # bytes up to and with magic
+PIECE_BYTES = 1 << 20
+"""Read at a time where every byte is checked."""
+_CRC_V2 = struct.Struct(">I")
+_CRC_V2_AT, _CRC_V2_FROM = 17, 21
+_CRC_LEGACY_AT, _CRC_LEGACY_FROM = 12, 16
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies in its file, and what a log needs to know of it. For v0 and v1: one message or wrapper."""
+
+    position: int
+    size: int
+    base_offset: int
+    """The offset of the first record; for v0 and v1 the same as `last_offset`."""
+    last_offset: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    """-1 for v0 and v1, and where it is not known."""
+    magic: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+def place_at(data: Buffer, at: int, position: int) -> BatchPlace | None:
+    """The batch whose header lies at `at` in `data`, which is at `position` in its file; None: the header is cut off.
+
+    Raises CorruptRecord where no batch can begin like that.
+    """
+    left = len(data) - at
+    if left < _PREFIX:
+        return None
+    offset, length, epoch, magic = _COMMON.unpack_from(data, at)
+    size = LOG_OVERHEAD + length
+    least = _MIN_SIZE.get(magic)
+    if least is None or size < least or offset < 0:
+        raise CorruptRecord(f"no batch at position {position}: magic {magic}, length {length}, offset {offset}")
+    if left < min(least, HEADER_SIZE):
+        return None
+    if magic == MAGIC:
+        _, _, delta, _, timestamp = _V2.unpack_from(data, at + _PREFIX)
+        if delta < 0:
+            raise CorruptRecord(f"no batch at position {position}: last offset delta {delta}")
+        return BatchPlace(position, size, offset, offset + delta, timestamp, epoch, magic)
+    timestamp = _V1_TIMESTAMP.unpack_from(data, at + _V1_TIMESTAMP_AT)[0] if magic == 1 else NO_TIMESTAMP
+    return BatchPlace(position, size, offset, offset, timestamp, -1, magic)
+
+
+def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[BatchPlace]:
+    """The whole batches between `position`, where one begins, and `end`.
+
+    Memory: `chunk_bytes`. Raises CorruptRecord at bytes that are no batch.
+    """
+    chunk, start = b"", position
+    while end - position >= _PREFIX:
+        place = place_at(chunk, position - start, position) if start <= position < start + len(chunk) else None
+        if place is None:
+            chunk, start = file.read_at(position, min(chunk_bytes, end - position)), position
+            place = place_at(chunk, 0, position)
+            if place is None:
+                return
+        if place.end > end:
+            return
+        yield place
+        position = place.end
+
+
+def check_batches(file: ReadFile, position: int, end: int, offset: int) -> Iterator[BatchPlace]:
+    """The batches from `position` on, as long as they are whole, their CRCs right, and their offsets increase.
+
+    offset: none may begin below. Memory: `PIECE_BYTES`, whatever a header claims. Raises OSError.
+    """
+    piece, start = b"", position
+    while True:
+        try:
+            place = place_at(piece, position - start, position) if position >= start else None
+            if place is None or place.end > start + len(piece):
+                piece, start = file.read_at(position, min(PIECE_BYTES, end - position)), position
+                place = place_at(piece, 0, position)
+        except CorruptRecord:
+            return
+        if place is None or place.base_offset < offset or place.end > end:
+            return
+        if not _is_crc_right(file, place, piece, start):
+            return
+        yield place
+        position, offset = place.end, place.last_offset + 1
+
+
+def _is_crc_right(file: ReadFile, place: BatchPlace, piece: bytes, start: int) -> bool:
+    at, since = (_CRC_V2_AT, _CRC_V2_FROM) if place.magic == MAGIC else (_CRC_LEGACY_AT, _CRC_LEGACY_FROM)
+    compute = crc32c if place.magic == MAGIC else zlib.crc32
+    header = place.position - start
+    stored = _CRC_V2.unpack_from(piece, header + at)[0]
+    in_piece = min(header + place.size, len(piece))
+    crc = compute(memoryview(piece)[header + since : in_piece])
+    position = start + in_piece
+    while position < place.end:
+        data = file.read_at(position, min(PIECE_BYTES, place.end - position))
+        if not data:
+            return False  # the file has been cut meanwhile
+        crc = compute(data, crc)
+        position += len(data)
+    return bool(crc == stored)

@@ -1,0 +1,246 @@
+"""One segment of a log: a `.log` file of batches and its two indexes.
+
+    ReadSegment   looking things up, over any file system; file and indexes are opened when first needed
+    Segment       one of a broker's: held in memory while `SegmentCache` has room, flushed, renamed, removed
+
+Which segment is written, and how, is `ActiveSegment`'s business (active.py). Any thread may read; what a writer does
+beside them only adds to what they see, but for truncation, which the log keeps to offsets that nobody reads.
+
+An index is a hint. It may be older or newer than the file (a reader of a live folder opens them one after the other),
+so what is found through it is believed only if the batch there begins at or below the offset that was looked for; if
+not, the walk begins at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.base.fs import File, Fs, ReadFile, ReadFs
+from sparklog.log.cache import SegmentCache
+from sparklog.log.files import LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
+from sparklog.log.offset_index import OffsetIndex
+from sparklog.log.scan import BatchPlace, walk
+from sparklog.log.time_index import TimeEntry, TimeIndex
+
+
+class ReadSegment:
+    """A segment in `folder`. `size_bytes` is how much of its file holds batches."""
+
+    __slots__ = (
+        "_file", "_first_timestamp_ms", "_fs", "_largest", "_mark", "_offsets", "_times",
+        "base_offset", "folder", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(self, fs: ReadFs, folder: str, base_offset: int, size_bytes: int = 0, *, mark: str = "") -> None:
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self._fs = fs
+        self._mark = mark
+        self._file: ReadFile | None = None
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._largest: TimeEntry | None = None
+        self._first_timestamp_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path(LOG)!r}, {self.size_bytes} bytes)"
+
+    def path(self, suffix: str) -> str:
+        return f"{self.folder}/{segment_name(self.base_offset, suffix)}{self._mark}"
+
+    @property
+    def file(self) -> ReadFile:
+        """The `.log` file. Raises OSError."""
+        file = self._file
+        if file is None:
+            file = self._file = self._open_read(LOG)
+        return file
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        """Raises OSError."""
+        index = self._offsets
+        if index is None:
+            index = self._offsets = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
+        return index
+
+    @property
+    def times(self) -> TimeIndex:
+        """Raises OSError."""
+        index = self._times
+        if index is None:
+            index = self._times = TimeIndex(self.base_offset, self._read(TIME_INDEX))
+        return index
+
+    @property
+    def largest(self) -> TimeEntry:
+        """The time index's last entry: once the segment is closed, its greatest timestamp; -1 if there is none.
+
+        Raises OSError.
+        """
+        if self._largest is None:
+            self._largest = (self._times or self._read_last_times()).last
+        return self._largest
+
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The max timestamp of the first batch; -1 if there is none. Raises OSError."""
+        if self._first_timestamp_ms is None and self.size_bytes:
+            first = next(self.walk(0, self.size_bytes), None)
+            self._first_timestamp_ms = first.max_timestamp_ms if first else -1
+        return -1 if self._first_timestamp_ms is None else self._first_timestamp_ms
+
+    def walk(self, position: int, end: int) -> Iterator[BatchPlace]:
+        """The batches from `position`, where one begins, to `end`. Raises CorruptRecord or OSError."""
+        return walk(self.file, position, end)
+
+    def find(self, offset: int, end: int) -> BatchPlace | None:
+        """The first batch that reaches `offset` or lies behind it; None if there is none before position `end`.
+
+        Raises CorruptRecord or OSError.
+        """
+        start = self.offsets.position_for(offset)
+        if start:
+            try:
+                for place in self.walk(start, end):
+                    if place.position == start and place.base_offset > offset:
+                        break
+                    if place.last_offset >= offset:
+                        return place
+            except CorruptRecord:
+                pass  # the index is not of this file: the walk from 0 finds out whether the file is right
+        return next((place for place in self.walk(0, end) if place.last_offset >= offset), None)
+
+    def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
+        """Where whole batches from `first` on end that lie before position `stop` and below `max_offset`.
+
+        -> that position, and the offset to read on from. `end` is where the segment's batches end.
+        """
+        indexed = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
+        last = first
+        for place in self.walk(max(indexed, first.end), end):
+            if place.end > stop or place.last_offset >= max_offset:
+                return place.position, place.base_offset
+            last = place
+        return last.end, last.last_offset + 1
+
+    def _open_read(self, suffix: str) -> ReadFile:
+        return self._fs.open_read(self.path(suffix))
+
+    def _read(self, suffix: str) -> bytes:
+        """An index file; nothing where there is none: an index is only a hint."""
+        try:
+            file = self._open_read(suffix)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.read_at(0, file.size)
+        finally:
+            file.close()
+
+    def _read_last_times(self) -> TimeIndex:
+        """The time index's last entry alone, where it ends with one."""
+        try:
+            file = self._open_read(TIME_INDEX)
+        except FileNotFoundError:
+            return TimeIndex(self.base_offset)
+        try:
+            entry = TimeIndex.LAYOUT.size
+            last = TimeIndex(self.base_offset, file.read_at(max(0, file.size // entry - 1) * entry, entry))
+            return last if last else TimeIndex(self.base_offset, file.read_at(0, file.size))
+        finally:
+            file.close()
+
+
+class Segment(ReadSegment):
+    """A segment of a broker's log."""
+
+    __slots__ = ("_cache", "_disk", "is_flushed", "is_pinned")
+
+    def __init__(self, fs: Fs, folder: str, base_offset: int, size_bytes: int, cache: SegmentCache) -> None:
+        super().__init__(fs, folder, base_offset, size_bytes)
+        self.is_flushed = False
+        """All of it, its name and its indexes are on the disk. Never true of the active segment."""
+        self.is_pinned = False
+        """Written to: what is loaded stays loaded."""
+        self._disk = fs
+        self._cache = cache
+
+    @property
+    def largest(self) -> TimeEntry:
+        """The greatest timestamp, and the last offset of the first batch that has it; timestamp -1 if there is none.
+
+        Raises OSError.
+        """
+        return super().largest
+
+    @largest.setter
+    def largest(self, entry: TimeEntry) -> None:
+        self._largest = entry
+
+    def find(self, offset: int, end: int) -> BatchPlace | None:
+        found = super().find(offset, end)
+        self._used()
+        return found
+
+    def flush(self) -> None:
+        """Flush all files, but not the names; of the active segment, whose indexes are not finished, the batches.
+
+        Raises OSError.
+        """
+        for suffix in (LOG,) if self.is_pinned else (*SEGMENT_SUFFIXES, SNAPSHOT):
+            path = self.path(suffix)
+            if suffix in (LOG, OFFSET_INDEX, TIME_INDEX) or self._disk.exists(path):
+                file = self._disk.open(path)
+                try:
+                    file.flush()
+                finally:
+                    file.close()
+
+    def release(self) -> None:
+        """Let go of file and indexes: the file is closed by whoever reads it last."""
+        if not self.is_pinned:
+            self._file = self._offsets = self._times = None
+
+    def pin(self, file: File, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """The segment is about to be written: use these from now on."""
+        self._cache.forget(self)
+        self.is_pinned, self.is_flushed = True, False
+        self._file, self._offsets, self._times = file, offsets, times
+
+    def unpin(self) -> None:
+        """The segment is written no more."""
+        self.is_pinned = False
+        self._used()
+
+    def forget_first_timestamp(self) -> None:
+        """The first batch is gone."""
+        self._first_timestamp_ms = None
+
+    def rename(self, mark: str) -> None:
+        """Put a mark at the end of all file names. Raises OSError."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if suffix == LOG or self._disk.exists(path):
+                self._disk.rename(path, path + mark)
+        self._mark = mark
+
+    def remove(self) -> None:
+        """Remove the files; no error for those that are gone. Raises OSError."""
+        self._cache.forget(self)
+        for suffix in reversed(SEGMENT_SUFFIXES):
+            if self._disk.exists(self.path(suffix)):
+                self._disk.remove(self.path(suffix))
+
+    def _open_read(self, suffix: str) -> ReadFile:
+        try:
+            return super()._open_read(suffix)
+        except FileNotFoundError:
+            return super()._open_read(suffix)  # renamed between taking the path and opening it
+
+    def _used(self) -> None:
+        if not self.is_pinned:
+            held = (self._offsets, self._times)
+            self._cache.use(self, sum(index.size_bytes for index in held if index))

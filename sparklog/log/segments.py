@@ -1,0 +1,90 @@
+"""The segments of a log, oldest first: replaced as a whole, so that whoever reads them sees one state.
+
+Segments that leave the log stay on disk as `.deleted` for a while, then go. Both are safe beside readers, who hold the
+files themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from sparklog.log.files import DELETED
+from sparklog.log.retention import SegmentFacts
+from sparklog.log.segment import Segment
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class Segments:
+    """Never empty once a log is open. Changes are the business of one thread at a time; reads of any."""
+
+    __slots__ = ("_expiring", "_items")
+
+    def __init__(self, items: Iterable[Segment] = ()) -> None:
+        self._items = tuple(items)
+        self._expiring: deque[tuple[int, Segment]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._items)
+
+    @property
+    def items(self) -> tuple[Segment, ...]:
+        """All of them, as they are now."""
+        return self._items
+
+    @property
+    def last(self) -> Segment:
+        return self._items[-1]
+
+    def since(self, offset: int) -> tuple[Segment, ...]:
+        """The last segment that begins at or below `offset`, and all behind it; all, if none begins there."""
+        items = self._items
+        if items[-1].base_offset <= offset:
+            return items[-1:]
+        return items[max(0, bisect_right(items, offset, key=_BASE_OFFSET) - 1) :]
+
+    def facts(self, end_offset: int) -> list[SegmentFacts]:
+        """What retention asks about each. Raises OSError."""
+        items = self._items
+        ends = [*(segment.base_offset for segment in items[1:]), end_offset]
+        return [
+            SegmentFacts(next_offset=end, size_bytes=each.size_bytes, largest_timestamp_ms=each.largest.timestamp_ms)
+            for each, end in zip(items, ends, strict=True)
+        ]
+
+    def add(self, segment: Segment) -> None:
+        self._items = (*self._items, segment)
+
+    def remove(self, gone: Iterable[Segment]) -> None:
+        out = set(gone)
+        self._items = tuple(segment for segment in self._items if segment not in out)
+
+    def reset(self, segment: Segment) -> None:
+        """From now on there is only this one."""
+        self._items = (segment,)
+
+    def discard(self, gone: Iterable[Segment], due_ms: int) -> None:
+        """Mark the files of removed segments as deleted; `remove_expired` takes them away. Raises OSError."""
+        for segment in gone:
+            segment.rename(DELETED)
+            self._expiring.append((due_ms, segment))
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Remove the files of discarded segments whose time has come, and say of how many. Raises OSError."""
+        count = 0
+        while self._expiring and self._expiring[0][0] <= now_ms:
+            self._expiring[0][1].remove()
+            self._expiring.popleft()
+            count += 1
+        return count
+
+    def move(self, folder: str) -> None:
+        """The folder has been renamed."""
+        for segment in (*self._items, *(segment for _, segment in self._expiring)):
+            segment.folder = folder

@@ -1,0 +1,54 @@
+"""The time index: up to which offset a segment has seen no timestamp greater than one.
+
+    position  size  field
+    0         8     timestamp, ms: the greatest so far
+    8         4     last offset of the first batch that has it, less the segment's base offset
+
+An entry (T, O) says: every record at or before O has a timestamp at or below T. One is added with each entry of the
+offset index if the greatest timestamp has grown since, and one more when the segment is closed, so that the last entry
+of a closed segment holds its greatest timestamp.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from sparklog.log.entries import Entries
+from sparklog.records.batch import NO_TIMESTAMP
+
+
+class TimeEntry(NamedTuple):
+    timestamp_ms: int
+    offset: int
+
+
+class TimeIndex(Entries):
+    """The entries of one segment's time index."""
+
+    LAYOUT = struct.Struct(">qi")
+    __slots__ = ()
+
+    def __getitem__(self, number: int) -> TimeEntry:
+        timestamp, offset = self._unpack(number)
+        return TimeEntry(timestamp, self.base_offset + offset)
+
+    @property
+    def last(self) -> TimeEntry:
+        """The last entry; (-1, base offset) if there is none."""
+        count = len(self)
+        return self[count - 1] if count else TimeEntry(NO_TIMESTAMP, self.base_offset)
+
+    def append(self, timestamp_ms: int, offset: int) -> None:
+        """Add an entry, unless the timestamp is not greater than the last one's."""
+        if timestamp_ms > self.last.timestamp_ms:
+            self._data += self.LAYOUT.pack(timestamp_ms, offset - self.base_offset)
+
+    def offset_for(self, timestamp_ms: int) -> int:
+        """An offset before or in the first batch with a record as late as `timestamp_ms`; the base offset at worst."""
+        number = self._count_below(timestamp_ms, field=0)
+        return self[number - 1].offset if number else self.base_offset
+
+    def truncate(self, offset: int) -> None:
+        """Drop the entries at or above `offset`."""
+        self._truncate(self._count_below(offset - self.base_offset, field=1))

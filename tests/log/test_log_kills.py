@@ -1,0 +1,114 @@
+"""kill -9 in the middle of appends, rolls, truncations, checkpoints and openings, over real files.
+
+A process that is killed leaves what it has written in the page cache, so more must be there than after a power cut:
+every batch whose append has returned.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+NURSERY = Path(__file__).with_name("kill_nursery.py")
+Batches = dict[int, tuple[int, str]]
+"""By base offset: next offset and name."""
+
+
+@dataclass(slots=True)
+class Judge:
+    """What must be there, from what the children have said."""
+
+    batches: Batches = field(default_factory=dict)
+    end: int = 0
+    least_end: int = 0
+    """Less than `end` while a truncation is under way."""
+    start: int = 0
+    most_start: int = 0
+    opened: int = 0
+    found: Batches = field(default_factory=dict)
+    found_start: int = 0
+    found_end: int = 0
+
+    def hear(self, line: str) -> None:
+        match line.split():
+            case ["open", start, end]:
+                self.found_start, self.found_end, self.found = int(start), int(end), {}
+            case ["found", base, following, name]:
+                self.found[int(base)] = int(following), name
+            case ["ready"]:
+                self.judge()
+            case ["appended", base, following, name]:
+                assert int(base) == self.end
+                self.batches[int(base)] = int(following), name
+                self.end = self.least_end = int(following)
+            case ["truncating", offset] if int(offset) < self.end:
+                self.least_end = max((base for base in self.batches if base <= int(offset)), default=int(offset))
+            case ["truncated"]:
+                self.batches = {base: each for base, each in self.batches.items() if base < self.least_end}
+                self.end = self.least_end
+            case ["retaining"]:
+                self.most_start = self.end
+            case ["retained", start]:
+                self.start = self.most_start = int(start)
+
+    def judge(self) -> None:
+        """What the child has found is what must be there; from now on, it is what is there."""
+        self.opened += 1
+        assert self.least_end <= self.found_end
+        assert self.start <= self.found_start <= max(self.start, self.most_start)
+        offset = min(self.found, default=self.found_end)
+        assert offset <= self.found_start
+        for base, (following, name) in self.found.items():
+            assert base == offset
+            assert self.batches.get(base, (following, name)) == (following, name)
+            assert base in self.batches or base >= self.end
+            offset = following
+        assert offset == self.found_end
+        unknown = [base for base in self.found if base not in self.batches]
+        assert len(unknown) <= 1  # the append that was being done
+        self.batches = dict(self.found)
+        self.end = self.least_end = self.found_end
+        self.start = self.most_start = self.found_start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
+    chance = random.Random(block)
+    judge = Judge()
+    command = [sys.executable, str(NURSERY), str(tmp_path / "logs")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as nursery:
+        assert nursery.stdin
+        assert nursery.stdout
+        for life in range(100):
+            nursery.stdin.write(f"{block * 1000 + life}\n")
+            _follow(nursery.stdout, judge, lines=chance.choice((0, 1, 5, 20, 100)) + chance.randrange(30))
+        nursery.stdin.close()
+        assert nursery.wait(timeout=30) == 0
+    assert judge.opened > 50
+    assert judge.end > 100
+
+
+def _follow(lines_of: Iterator[str], judge: Judge, lines: int) -> None:
+    """Listen to one child, and kill it after some of its lines; then hear the rest of what it has said."""
+    child = heard = 0
+    for line in lines_of:
+        heard += not line.startswith("found")
+        if line.startswith("pid"):
+            child = int(line.split()[1])
+        elif line == "dead\n":
+            return
+        else:
+            judge.hear(line)
+        if child and heard > lines:
+            os.kill(child, signal.SIGKILL)
+            child = 0
+    raise AssertionError("the nursery has ended")
