@@ -1,0 +1,1 @@
+"""What the event loop waits for: conditions with a time limit, and work that comes round again."""

@@ -1,0 +1,97 @@
+"""Requests that wait for something to happen, each with a time limit (org.apache.kafka.server.purgatory).
+
+A waiting operation is watched under one or more keys. Whoever changes what a key stands for calls `check(key)`, and
+every operation under it tries again: an `attempt` returns its result once it can be had, and None until then.
+An operation ends exactly once: by its attempt, by its time limit, by `release_all`, or by being cancelled. In each case
+nothing of it stays behind.
+
+Everything happens on one event loop. An attempt must not wait and must not check a key itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+class _Waiting:
+    """One operation: what it tries, and the future that its owner awaits."""
+
+    __slots__ = ("attempt", "ended")
+
+    def __init__(self, attempt: Callable[[], Any], ended: asyncio.Future[Any]) -> None:
+        self.attempt = attempt
+        self.ended = ended
+
+    def try_to_end(self) -> None:
+        if self.ended.done():
+            return
+        try:
+            result = self.attempt()
+        except Exception as error:  # noqa: BLE001 - it belongs to the operation, not to the caller of check()
+            self.ended.set_exception(error)
+        else:
+            if result is not None:
+                self.ended.set_result(result)
+
+
+class Purgatory(Generic[Key]):
+    """Operations that wait, by the keys that may end them."""
+
+    def __init__(self) -> None:
+        self._watched: dict[Key, dict[_Waiting, None]] = {}
+        self.is_released = False
+
+    @property
+    def waiting(self) -> int:
+        """Number of operations that wait."""
+        return len({operation for watchers in self._watched.values() for operation in watchers})
+
+    async def wait(self, keys: Iterable[Key], attempt: Callable[[], Result | None], timeout_ms: int) -> Result | None:
+        """What `attempt` returns, as soon as it is not None; None once `timeout_ms` have passed without.
+
+        Raises what `attempt` raises.
+        """
+        result = attempt()
+        if result is not None or timeout_ms <= 0 or self.is_released:
+            return result
+        loop = asyncio.get_running_loop()
+        operation = _Waiting(attempt, loop.create_future())
+        watched = set(keys)
+        for key in watched:
+            self._watched.setdefault(key, {})[operation] = None
+        timer = loop.call_later(timeout_ms / 1000, _time_out, operation)
+        try:
+            return await operation.ended  # type: ignore[no-any-return]
+        finally:
+            timer.cancel()
+            self._forget(watched, operation)
+
+    def check(self, key: Key) -> None:
+        """Let every operation under `key` try again."""
+        if key in self._watched:
+            for operation in tuple(self._watched[key]):
+                operation.try_to_end()
+
+    def release_all(self) -> None:
+        """End every operation as if its time were up, and let none wait any more: for a broker that stops."""
+        self.is_released = True
+        for watchers in self._watched.values():
+            for operation in watchers:
+                _time_out(operation)
+
+    def _forget(self, keys: Iterable[Key], operation: _Waiting) -> None:
+        for key in keys:
+            watchers = self._watched[key]
+            watchers.pop(operation, None)
+            if not watchers:
+                del self._watched[key]
+
+
+def _time_out(operation: _Waiting) -> None:
+    if not operation.ended.done():
+        operation.ended.set_result(None)

@@ -1,0 +1,75 @@
+import asyncio
+
+import pytest
+
+from sparklog.runtime.purgatory import Purgatory
+
+LONG_MS = 60_000
+
+
+async def started(coroutine) -> asyncio.Task:
+    """The task, after it has come to its first wait."""
+    task = asyncio.create_task(coroutine)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_what_is_there_at_once_is_not_waited_for() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    assert await purgatory.wait(["a"], lambda: 7, LONG_MS) == 7
+    assert purgatory.waiting == 0
+
+
+async def test_a_check_of_any_watched_key_ends_the_wait() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    there: list[int] = []
+    task = await started(purgatory.wait(["a", "b"], lambda: len(there) or None, LONG_MS))
+    purgatory.check("b")
+    assert not task.done()
+    there.append(1)
+    purgatory.check("c")
+    assert purgatory.waiting == 1
+    purgatory.check("b")
+    assert await task == 1
+    assert purgatory.waiting == 0
+
+
+async def test_time_is_up_without_a_result() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    assert await purgatory.wait(["a"], lambda: None, 1) is None
+    assert purgatory.waiting == 0
+
+
+async def test_an_attempt_that_raises_fails_its_own_operation_only() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    calls = iter((None, ValueError("gone")))
+
+    def attempt() -> int | None:
+        if isinstance(outcome := next(calls), ValueError):
+            raise outcome
+        return outcome
+
+    failing = await started(purgatory.wait(["a"], attempt, LONG_MS))
+    other = await started(purgatory.wait(["a"], lambda: None, LONG_MS))
+    purgatory.check("a")
+    with pytest.raises(ValueError, match="gone"):
+        await failing
+    assert purgatory.waiting == 1
+    other.cancel()
+
+
+async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    task = await started(purgatory.wait(["a", "a", "b"], lambda: None, LONG_MS))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert purgatory.waiting == 0
+
+
+async def test_release_ends_all_waits_and_lets_none_begin() -> None:
+    purgatory: Purgatory[str] = Purgatory()
+    task = await started(purgatory.wait(["a"], lambda: None, LONG_MS))
+    purgatory.release_all()
+    assert await task is None
+    assert await purgatory.wait(["a"], lambda: None, LONG_MS) is None
