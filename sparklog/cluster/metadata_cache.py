@@ -1,0 +1,42 @@
+"""The topics as this broker knows them now, for every request to look up without asking the store.
+
+Topics are values: a change replaces one, so a handler that holds a topic sees it unchanged to the end.
+Read and changed on the event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.cluster.model import Topic
+
+
+class MetadataCache:
+    """Topics by name."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        """All topics, by name in their order."""
+        return iter([self._topics[name] for name in sorted(self._topics)])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._topics
+
+    def find(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def get(self, name: str) -> Topic:
+        """Raises UnknownTopicOrPartition."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        return topic
+
+    def put(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+
+    def remove(self, name: str) -> None:
+        self._topics.pop(name, None)

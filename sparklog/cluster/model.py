@@ -1,0 +1,43 @@
+"""The cluster as values that never change: whoever holds one sees one moment of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparklog.base.config import TopicConfig
+from sparklog.base.ids import INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """Who has one partition; `leader` is -1 where nobody leads."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic: its partitions in their order, its own configuration, and what that means with the defaults."""
+
+    name: str
+    partitions: tuple[PartitionInfo, ...]
+    overrides: Mapping[str, str]
+    config: TopicConfig
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """One broker as the others and the clients see it."""
+
+    broker_id: int
+    grpc_address: str
+    rack: str
+    version: str
