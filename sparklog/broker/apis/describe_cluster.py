@@ -1,0 +1,34 @@
+"""DescribeCluster: the cluster's id, its brokers, and which of them is the controller.
+
+The cluster is this one broker, so it is the controller too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.cluster.model import BrokerInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClusterRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClusterResponse:
+    cluster_id: str
+    controller_id: int
+    brokers: Sequence[BrokerInfo]
+
+
+async def handle(services: Services, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        cluster_id=services.cluster_id, controller_id=services.info.broker_id, brokers=[services.info]
+    )
+
+
+API = Api(name="DescribeCluster", handle=handle)

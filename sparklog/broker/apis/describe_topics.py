@@ -1,0 +1,103 @@
+"""DescribeTopics: partitions, leaders, replicas and offsets of topics, and what their configuration overrides.
+
+- No names: every topic. A name that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, or, with
+  `allow_auto_topic_creation` and auto.create.topics.enable, becomes a topic with the broker's defaults.
+- A partition whose log directory has failed has KAFKA_STORAGE_ERROR, no leader and no offsets.
+- Kafka's Metadata and DescribeTopicPartitions in one, with the offsets that its tools ask for separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.cluster.model import PartitionInfo, Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopicsRequest:
+    names: Sequence[str] = ()
+    allow_auto_topic_creation: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """`leader` and the offsets are -1 where there is an error."""
+
+    partition: int
+    error: KafkaError | None = None
+    leader: int = -1
+    leader_epoch: int
+    replicas: Sequence[int]
+    in_sync_replicas: Sequence[int]
+    log_start_offset: int = -1
+    high_watermark: int = -1
+    log_end_offset: int = -1
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    name: str
+    error: KafkaError | None = None
+    is_internal: bool = False
+    partitions: Sequence[PartitionDescription] = ()
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopicsResponse:
+    topics: Sequence[TopicDescription]
+
+
+async def handle(services: Services, request: DescribeTopicsRequest) -> DescribeTopicsResponse:
+    names = request.names or [topic.name for topic in services.metadata]
+    create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
+    return DescribeTopicsResponse(topics=[await _describe(services, name, create=create) for name in names])
+
+
+async def _describe(services: Services, name: str, *, create: bool) -> TopicDescription:
+    try:
+        if create and name not in services.metadata:
+            await services.topics.create_if_missing(name)
+        topic = services.metadata.get(name)
+    except KafkaError as error:
+        return TopicDescription(name=name, error=error)
+    return TopicDescription(
+        name=name,
+        is_internal=topic.is_internal,
+        partitions=[_partition(services, topic, number) for number in range(len(topic.partitions))],
+        configs=topic.overrides,
+    )
+
+
+def _partition(services: Services, topic: Topic, number: int) -> PartitionDescription:
+    info: PartitionInfo = topic.partitions[number]
+    try:
+        replica = services.replicas.get(TopicPartition(topic.name, number))
+    except KafkaError as error:
+        return PartitionDescription(
+            partition=number,
+            error=error,
+            leader_epoch=info.leader_epoch,
+            replicas=info.replicas,
+            in_sync_replicas=info.in_sync_replicas,
+        )
+    return PartitionDescription(
+        partition=number,
+        leader=info.leader,
+        leader_epoch=info.leader_epoch,
+        replicas=info.replicas,
+        in_sync_replicas=info.in_sync_replicas,
+        log_start_offset=replica.log.log_start_offset,
+        high_watermark=replica.partition.high_watermark,
+        log_end_offset=replica.partition.log_end_offset,
+        size_bytes=replica.log.size_bytes,
+    )
+
+
+API = Api(name="DescribeTopics", handle=handle)

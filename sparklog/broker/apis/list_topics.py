@@ -1,0 +1,42 @@
+"""ListTopics: the names of all topics, in their order, with how many partitions each has.
+
+Kafka has no such API: its clients ask for the metadata of all topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTopicsRequest:
+    include_internal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    name: str
+    partitions: int
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTopicsResponse:
+    topics: Sequence[TopicListing]
+
+
+async def handle(services: Services, request: ListTopicsRequest) -> ListTopicsResponse:
+    return ListTopicsResponse(
+        topics=[
+            TopicListing(name=topic.name, partitions=len(topic.partitions), is_internal=topic.is_internal)
+            for topic in services.metadata
+            if request.include_internal or not topic.is_internal
+        ]
+    )
+
+
+API = Api(name="ListTopics", handle=handle)

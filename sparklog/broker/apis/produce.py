@@ -1,0 +1,144 @@
+"""Produce: append record batches to partitions.
+
+- Batches are stored as they come (records/batch.py: checked, not opened); base offsets in them are ignored.
+- acks 1: answered once the leader has appended; -1 (all): once every in-sync replica has, or with REQUEST_TIMED_OUT for
+  the partitions that did not get there within `timeout_ms` (their records stay appended); 0: the face sends no answer.
+- A topic that does not exist is created with the broker's defaults if auto.create.topics.enable is set. Apache Kafka
+  does that when a client asks for metadata, not here.
+- Where flush.messages asks for it, the answer waits until the records are on the disk; the event loop does not.
+- The producer id, epoch and sequence of a batch are stored, not checked.
+- Requests append in the order in which their handlers are started, as long as their topics exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from sparklog.base.errors import InvalidRequiredAcks, KafkaError, RequestTimedOut
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.cluster.model import Topic
+
+ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
+DEFAULT_TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProduce:
+    """Batches for one partition. `data` is written to: the broker puts offsets into it."""
+
+    topic: str
+    partition: int
+    data: bytearray
+    current_leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequest:
+    acks: int = ACKS_ALL
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    partitions: Sequence[PartitionProduce]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProduced:
+    """What became of one partition; the offsets are -1 where there is an error."""
+
+    topic: str
+    partition: int
+    error: KafkaError | None = None
+    base_offset: int = -1
+    last_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceResponse:
+    partitions: Sequence[PartitionProduced] = field(default_factory=list)
+
+
+async def handle(services: Services, request: ProduceRequest) -> ProduceResponse:
+    """Raises InvalidRequiredAcks for acks other than -1, 0 and 1."""
+    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+        raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
+    await create_missing_topics(services, request)
+    results = [_append(services, request.acks, part) for part in request.partitions]
+    results = [await _flush_if_due(services, result) for result in results]
+    if request.acks == ACKS_ALL and not all(_is_settled(services, result) for result in results):
+        results = await _wait_for_replicas(services, results, request.timeout_ms)
+    return ProduceResponse(partitions=results)
+
+
+async def create_missing_topics(services: Services, request: ProduceRequest) -> None:
+    """Create the topics that do not exist, if the broker does that; the append will tell of those it could not."""
+    for part in request.partitions:
+        if part.topic not in services.metadata:
+            with suppress(KafkaError):
+                await find_or_create_topic(services, part.topic)
+
+
+async def find_or_create_topic(services: Services, name: str) -> Topic:
+    """Raises UnknownTopicOrPartition, or what is wrong with the name."""
+    if services.config.auto_create_topics_enable and name not in services.metadata:
+        await services.topics.create_if_missing(name)
+    return services.metadata.get(name)
+
+
+def _append(services: Services, acks: int, part: PartitionProduce) -> PartitionProduced:
+    name = TopicPartition(part.topic, part.partition)
+    try:
+        appended = services.replicas.append(name, part.data, acks=acks, leader_epoch=part.current_leader_epoch)
+    except KafkaError as error:
+        return PartitionProduced(topic=part.topic, partition=part.partition, error=error)
+    services.metrics.appended(part.topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
+    return PartitionProduced(
+        topic=part.topic,
+        partition=part.partition,
+        base_offset=appended.first_offset,
+        last_offset=appended.last_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=services.replicas.get(name).log.log_start_offset,
+    )
+
+
+async def _flush_if_due(services: Services, result: PartitionProduced) -> PartitionProduced:
+    """`result`, once its records are on the disk where flush.messages wants that; in a thread."""
+    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
+    if result.error is None and replica and replica.log.must_flush:
+        try:
+            await asyncio.to_thread(replica.log.flush)
+        except KafkaError as error:
+            return replace(result, error=error)
+    return result
+
+
+async def _wait_for_replicas(
+    services: Services, results: Sequence[PartitionProduced], timeout_ms: int
+) -> list[PartitionProduced]:
+    """`results`, with an error in those that were not committed in time."""
+    names = [TopicPartition(result.topic, result.partition) for result in results]
+    await services.waiting.wait(
+        names, lambda: all(_is_settled(services, result) for result in results) or None, timeout_ms
+    )
+    return [
+        result if _is_settled(services, result) else replace(result, error=_not_in_time(result, timeout_ms))
+        for result in results
+    ]
+
+
+def _is_settled(services: Services, result: PartitionProduced) -> bool:
+    """Whether there is nothing left to wait for: committed, refused, or the partition is gone."""
+    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
+    return result.error is not None or replica is None or replica.partition.is_committed(result.last_offset)
+
+
+def _not_in_time(result: PartitionProduced, timeout_ms: int) -> RequestTimedOut:
+    return RequestTimedOut(f"{result.topic}-{result.partition}: the in-sync replicas took longer than {timeout_ms} ms")
+
+
+API = Api(name="Produce", handle=handle)

@@ -1,0 +1,49 @@
+"""Subscribe: fetch on and on from the given offsets, each answer going on where the one before ended.
+
+Not a request with a response but a stream of fetch responses, so it is not in the table of APIs.
+
+- A response has at least one partition with records; partitions with nothing new are left out.
+- Partitions that had records go behind those that had none, so that none starves behind a busy one.
+- Ends after a response in which a partition has an error, and when the broker stops.
+- Asks for nothing before the response has been taken, so whoever takes slowly is read for slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.broker.apis import fetch
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
+from sparklog.broker.services import Services
+
+WAIT_MS = 60_000  # then it looks again: an upper bound on how long a lost wake-up could last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeRequest:
+    max_bytes: int
+    partitions: Sequence[PartitionFetch]
+
+
+async def stream(services: Services, request: SubscribeRequest) -> AsyncIterator[FetchResponse]:
+    """Raises as `fetch.handle` does."""
+    partitions = list(request.partitions)
+    while not services.waiting.is_released:
+        response = await fetch.handle(
+            services,
+            FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=request.max_bytes, partitions=partitions),
+        )
+        told = [part for part in response.partitions if part.slice or part.error]
+        if told:
+            yield FetchResponse(partitions=told)
+        if response.has_error:
+            return
+        partitions = _advance(partitions, response.partitions)
+
+
+def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetched]) -> list[PartitionFetch]:
+    pairs = list(zip(asked, fetched, strict=True))
+    quiet = [part for part, result in pairs if not result.slice]
+    busy = [replace(part, fetch_offset=result.next_offset) for part, result in pairs if result.slice]
+    return quiet + busy

@@ -1,0 +1,33 @@
+"""What the handlers of the APIs work with: the parts of one broker, put together by `broker/node.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.metrics import Metrics
+from sparklog.broker.topics import Topics
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo
+from sparklog.log.manager import LogManager
+from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.purgatory import Purgatory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of one broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    cluster_id: str
+    info: BrokerInfo
+    metadata: MetadataCache
+    topics: Topics
+    logs: LogManager
+    replicas: ReplicaManager
+    metrics: Metrics
+    waiting: Purgatory[TopicPartition]
+    """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

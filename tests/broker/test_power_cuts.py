@@ -1,0 +1,100 @@
+"""A broker whose power is cut, on a disk in memory: what it acknowledged after a flush is there at its next start."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from sparklog.base.config import Setting, parse_broker_config
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import create_topics, fetch, produce
+from sparklog.broker.node import Broker
+from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.store import Store
+from sparklog.records.records import Record, read_records, write_records
+from sparklog.testing import SimClock
+from sparklog.testing.memory_fs import MemoryFs
+
+PARTITIONS = 3
+CONFIG = {
+    "log.dirs": "/a,/b",
+    "log.flush.interval.messages": "1",
+    "log.flush.offset.checkpoint.interval.ms": "1",
+    "replica.high.watermark.checkpoint.interval.ms": "1",
+    "num.recovery.threads.per.data.dir": "1",
+}
+Acknowledged = dict[tuple[int, int], bytes]
+
+
+class LastingStore(SqliteStore):
+    """A cluster store in memory that outlives its broker."""
+
+    def close(self) -> None:
+        pass
+
+
+async def start(fs: MemoryFs, store: Store) -> Broker:
+    config = parse_broker_config([Setting(name, raw, "") for name, raw in CONFIG.items()])
+    broker = Broker(config, fs=fs, clock=SimClock(), store=store)
+    await broker.start("here:1")
+    return broker
+
+
+async def produce_until_the_power_goes(broker: Broker, chance: random.Random) -> Acknowledged:
+    """What was acknowledged, by partition and offset."""
+    acknowledged: Acknowledged = {}
+    for number in range(200):
+        partition, value = chance.randrange(PARTITIONS), f"{number}".encode() * chance.randint(1, 60)
+        data = write_records([Record(offset=0, timestamp_ms=1_700_000_000_000, value=value)])
+        part = produce.PartitionProduce(topic="t", partition=partition, data=data)
+        try:
+            response = await broker.serve(produce.API, produce.ProduceRequest(partitions=[part]))
+        except KafkaError:
+            return acknowledged
+        if response.partitions[0].error:
+            return acknowledged
+        acknowledged[partition, response.partitions[0].base_offset] = value
+    return acknowledged
+
+
+async def read_everything(broker: Broker) -> Acknowledged:
+    found: Acknowledged = {}
+    for partition in range(PARTITIONS):
+        offset = 0
+        while True:
+            part = fetch.PartitionFetch(topic="t", partition=partition, fetch_offset=offset, max_bytes=1 << 20)
+            request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part])
+            result = (await broker.serve(fetch.API, request)).partitions[0]
+            assert result.error is None
+            if result.slice is None:
+                break
+            data, position = result.slice.read(), 0
+            while position < len(data):
+                for record in read_records(data, position):
+                    found[partition, record.offset] = record.value or b""
+                position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+            offset = result.next_offset
+    return found
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 10) for first in range(0, 40, 10)], ids=str)
+async def test_what_was_acknowledged_after_a_flush_survives(seeds: range, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
+    for seed in seeds:
+        chance = random.Random(seed)
+        fs, store = MemoryFs(), LastingStore(":memory:")
+        broker = await start(fs, store)
+        topic = create_topics.NewTopic(name="t", partitions=PARTITIONS, configs={"internal.segment.bytes": "900"})
+        await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
+        acknowledged: Acknowledged = {}
+        for _ in range(3):
+            fs.cut_power_after(chance.randint(1, 400), chance)
+            acknowledged |= await produce_until_the_power_goes(broker, chance)
+            await broker._schedule.stop()  # all that a process without power stops doing; nothing is closed
+            fs = fs.crash(chance)
+            broker = await start(fs, store)
+            found = await read_everything(broker)
+            assert {place: found.get(place) for place in acknowledged} == acknowledged, f"seed {seed}"
+        await broker.stop()
