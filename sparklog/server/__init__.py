@@ -1,0 +1,1 @@
+"""The doors of a broker: each translates between its protocol and the values of `broker/apis`, and does no more."""

@@ -1,0 +1,144 @@
+"""What was fetched from a partition, as a message in the form that the client wants.
+
+Batches as stored are one message, their bytes unopened. Where the broker decodes them, a message holds at most what
+`records.arrow.decode_batches` decodes at a time (32 MiB, or one batch that is larger), so that a megabyte of
+well-compressed records cannot become a gigabyte of message: a subscription sends several messages then, and a fetch
+the first, whose `next_offset` says where to read on.
+
+Bytes that were fetched are put into the FetchResponse by hand, as protobuf would have them: building the message would
+copy them three times more than once, which is most of what a fetch costs.
+
+    FetchResponse      0x0a, length, partition; for each
+    PartitionFetched   its other fields, then tag of `batches` or `arrow`, length, bytes
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
+from sparklog.broker.apis.fetch import PartitionFetched
+from sparklog.log.log import LogSlice
+from sparklog.server.grpc_errors import error_message
+from sparklog.server.load_payloads import load_payloads
+from sparklog.v1 import log_pb2
+
+READ_AT_ONCE = 1 << 20
+
+
+class Message(NamedTuple):
+    """A PartitionFetched in two parts: all but the bytes that were fetched, and those."""
+
+    head: log_pb2.PartitionFetched
+    tag: bytes = b""
+    payload: bytes = b""
+
+
+async def first_message(part: PartitionFetched, form: int) -> Message:
+    """One message for the partition, with as much as it may hold."""
+    if part.slice is None or form == log_pb2.BATCHES:
+        return await _stored(part)
+    async with aclosing(_decoded(part, part.slice, form)) as messages:
+        return await anext(messages)
+
+
+async def all_messages(part: PartitionFetched, form: int) -> AsyncIterator[Message]:
+    """One message or more with everything that was fetched; the last has an error if not all could be decoded."""
+    if part.slice is None or form == log_pb2.BATCHES:
+        yield await _stored(part)
+    else:
+        async for message in _decoded(part, part.slice, form):
+            yield message
+
+
+def serialize(messages: Iterable[Message]) -> bytes:
+    """The FetchResponse with these partitions, as it goes over the wire."""
+    pieces: list[bytes] = []
+    for head, tag, payload in messages:
+        fields = head.SerializeToString()
+        if tag:
+            fields += tag + _varint(len(payload))
+        pieces += (PARTITION_TAG, _varint(len(fields) + len(payload)), fields, payload)
+    return b"".join(pieces)
+
+
+async def _stored(part: PartitionFetched) -> Message:
+    if part.slice is None:
+        return Message(_head(part, part.next_offset))
+    try:
+        return Message(_head(part, part.next_offset), BATCHES_TAG, await _read(part.slice))
+    except KafkaError as error:
+        return _failed(part, part.fetch_offset, error)
+
+
+async def _decoded(part: PartitionFetched, found: LogSlice, form: int) -> AsyncGenerator[Message, None]:
+    next_offset = part.fetch_offset
+    try:
+        tag, groups = await _decode(await _read(found), part.fetch_offset, form)
+        group = await asyncio.to_thread(next, groups, None)
+        if group is None:  # nothing but control records, or records below the offset
+            yield Message(_head(part, part.next_offset))
+        while group is not None:
+            next_offset = group.next_offset
+            yield Message(_head(part, next_offset), tag, group.payload)
+            group = await asyncio.to_thread(next, groups, None)
+    except KafkaError as error:
+        yield _failed(part, next_offset, error)
+
+
+async def _decode(data: bytes, offset_from: int, form: int) -> tuple[bytes, Iterator[Any]]:
+    payloads = await load_payloads()
+    if form == log_pb2.ARROW:
+        return ARROW_TAG, payloads.decode_to_arrow(data, offset_from)
+    if form == log_pb2.RECORDS:
+        return RECORDS_TAG, payloads.decode_to_records(data, offset_from)
+    raise InvalidRequest(f"there is no format {form}")
+
+
+async def _read(found: LogSlice) -> bytes:
+    """The bytes; many of them are read in a thread, so that a slow disk does not hold everybody else up."""
+    try:
+        return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
+    except OSError as error:
+        raise KafkaStorageError(f"the log could not be read: {error}") from None
+
+
+def _failed(part: PartitionFetched, next_offset: int, error: KafkaError) -> Message:
+    head = _head(part, next_offset)
+    head.error.CopyFrom(error_message(error))
+    return Message(head)
+
+
+def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
+    return log_pb2.PartitionFetched(
+        topic=part.topic,
+        partition=part.partition,
+        error=error_message(part.error),
+        high_watermark=part.high_watermark,
+        last_stable_offset=part.last_stable_offset,
+        log_start_offset=part.log_start_offset,
+        next_offset=next_offset,
+    )
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _tag(message: Any, field: str) -> bytes:
+    """What precedes the length of a field of bytes or of a message (wire type 2)."""
+    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
+
+
+PARTITION_TAG = _tag(log_pb2.FetchResponse, "partitions")
+BATCHES_TAG = _tag(log_pb2.PartitionFetched, "batches")
+RECORDS_TAG = _tag(log_pb2.PartitionFetched, "records")
+ARROW_TAG = _tag(log_pb2.PartitionFetched, "arrow")

@@ -1,0 +1,102 @@
+"""The gRPC door: one listener with the services `Log` and `Admin`, health and reflection.
+
+The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known
+when the broker tells the cluster its address; calls are taken once the broker has started. On stopping, new calls
+are refused with UNAVAILABLE, long polls and subscriptions end, and requests in flight have the time they are given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import ConfigError
+from sparklog.broker.node import Broker
+from sparklog.server.grpc_admin import AdminServicer
+from sparklog.server.grpc_log import LogServicer
+from sparklog.server.grpc_service import service_handler
+from sparklog.v1 import admin_pb2, log_pb2
+
+LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
+ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
+SERVICES = (LOG.full_name, ADMIN.full_name)
+
+
+class GrpcServer:
+    """The listener of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Takes no connection yet; needs a running event loop."""
+        self._log = LogServicer(broker)
+        self._health = _Health()
+        self._server = grpc.aio.server(
+            options=(
+                ("grpc.max_receive_message_length", broker.config.socket_request_max_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+            )
+        )
+        self._server.add_generic_rpc_handlers(
+            (service_handler(LOG, self._log), service_handler(ADMIN, AdminServicer(broker)))
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+
+    def bind(self, listener: Address) -> Address:
+        """Take the address and return it, with the port that was chosen where it is 0.
+
+        Raises ConfigError where it is taken, or not an address of this machine.
+        """
+        try:
+            _try_to_listen(listener)
+            return listener._replace(port=self._server.add_insecure_port(str(listener)))
+        except (OSError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"cannot listen on {listener}: {why}; choose another with --grpc HOST:PORT") from None
+
+    async def start(self) -> None:
+        await self._server.start()
+        for service in ("", *SERVICES):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace_ms: int) -> None:
+        """Take no new calls, and end those in flight within `grace_ms`."""
+        await self._health.enter_graceful_shutdown()
+        self._health.end_watches()
+        self._log.stop()
+        await self._server.stop(grace_ms / 1000)
+
+
+def _try_to_listen(listener: Address) -> None:
+    """Raises OSError where nobody could listen there: gRPC itself only says that it failed, not why."""
+    family, _, _, _, address = socket.getaddrinfo(*listener, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family) as trying:
+        trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        trying.bind(address)
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]
+    """The standard service, but its watches end when the broker stops instead of holding the stop up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: set[asyncio.Task[None]] = set()
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
+        watch = asyncio.create_task(super().Watch(request, context))
+        self._watches.add(watch)
+        try:
+            await asyncio.wait((watch,))
+        finally:
+            watch.cancel()
+            self._watches.discard(watch)
+
+    def end_watches(self) -> None:
+        for watch in self._watches:
+            watch.cancel()

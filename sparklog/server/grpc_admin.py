@@ -1,0 +1,227 @@
+"""The service `Admin`: topics, configurations, and what the cluster looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from sparklog.broker.apis import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_topics,
+    list_topics,
+)
+from sparklog.broker.node import Broker
+from sparklog.broker.resources import ConfigResource
+from sparklog.server.grpc_errors import error_message
+from sparklog.v1 import admin_pb2
+
+
+class AdminServicer:
+    """Translates the service's messages for one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def CreateTopics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        wanted = create_topics.CreateTopicsRequest(
+            topics=[_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
+        )
+        response = await self._broker.serve(create_topics.API, wanted)
+        return admin_pb2.CreateTopicsResponse(topics=[_topic_result(topic) for topic in response.topics])
+
+    async def DeleteTopics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+        wanted = delete_topics.DeleteTopicsRequest(names=list(request.names))
+        response = await self._broker.serve(delete_topics.API, wanted)
+        return admin_pb2.DeleteTopicsResponse(
+            topics=[
+                admin_pb2.TopicResult(name=topic.name, error=error_message(topic.error)) for topic in response.topics
+            ]
+        )
+
+    async def ListTopics(self, request: admin_pb2.ListTopicsRequest) -> admin_pb2.ListTopicsResponse:
+        wanted = list_topics.ListTopicsRequest(include_internal=request.include_internal)
+        response = await self._broker.serve(list_topics.API, wanted)
+        return admin_pb2.ListTopicsResponse(
+            topics=[
+                admin_pb2.TopicListing(name=topic.name, partitions=topic.partitions, internal=topic.is_internal)
+                for topic in response.topics
+            ]
+        )
+
+    async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
+        wanted = describe_topics.DescribeTopicsRequest(
+            names=list(request.names), allow_auto_topic_creation=request.allow_auto_topic_creation
+        )
+        response = await self._broker.serve(describe_topics.API, wanted)
+        return admin_pb2.DescribeTopicsResponse(topics=[_topic(topic) for topic in response.topics])
+
+    async def CreatePartitions(self, request: admin_pb2.CreatePartitionsRequest) -> admin_pb2.CreatePartitionsResponse:
+        wanted = create_partitions.CreatePartitionsRequest(
+            topics=[create_partitions.PartitionCount(name=topic.name, total=topic.total) for topic in request.topics],
+            validate_only=request.validate_only,
+        )
+        response = await self._broker.serve(create_partitions.API, wanted)
+        return admin_pb2.CreatePartitionsResponse(topics=[_topic_result(topic) for topic in response.topics])
+
+    async def DescribeConfigs(self, request: admin_pb2.DescribeConfigsRequest) -> admin_pb2.DescribeConfigsResponse:
+        wanted = describe_configs.DescribeConfigsRequest(
+            resources=[_resource(resource) for resource in request.resources]
+        )
+        response = await self._broker.serve(describe_configs.API, wanted)
+        return admin_pb2.DescribeConfigsResponse(
+            resources=[
+                admin_pb2.ResourceConfigs(
+                    resource=_resource_message(found.resource),
+                    error=error_message(found.error),
+                    entries=[_entry(entry) for entry in found.entries],
+                )
+                for found in response.resources
+            ]
+        )
+
+    async def AlterConfigs(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse:
+        wanted = alter_configs.AlterConfigsRequest(
+            changes=[
+                alter_configs.ConfigChange(
+                    resource=_resource(change.resource), set=_mapping(change.set), unset=list(change.unset)
+                )
+                for change in request.changes
+            ],
+            validate_only=request.validate_only,
+        )
+        response = await self._broker.serve(alter_configs.API, wanted)
+        return admin_pb2.AlterConfigsResponse(
+            resources=[
+                admin_pb2.ResourceResult(resource=_resource_message(done.resource), error=error_message(done.error))
+                for done in response.resources
+            ]
+        )
+
+    async def DeleteRecords(self, request: admin_pb2.DeleteRecordsRequest) -> admin_pb2.DeleteRecordsResponse:
+        wanted = delete_records.DeleteRecordsRequest(
+            partitions=[
+                delete_records.RecordsToDelete(
+                    topic=part.topic, partition=part.partition, before_offset=part.before_offset
+                )
+                for part in request.partitions
+            ]
+        )
+        response = await self._broker.serve(delete_records.API, wanted)
+        return admin_pb2.DeleteRecordsResponse(
+            partitions=[
+                admin_pb2.RecordsDeleted(
+                    topic=part.topic,
+                    partition=part.partition,
+                    error=error_message(part.error),
+                    log_start_offset=part.log_start_offset,
+                )
+                for part in response.partitions
+            ]
+        )
+
+    async def DescribeCluster(self, request: admin_pb2.DescribeClusterRequest) -> admin_pb2.DescribeClusterResponse:
+        response = await self._broker.serve(describe_cluster.API, describe_cluster.DescribeClusterRequest())
+        return admin_pb2.DescribeClusterResponse(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            brokers=[
+                admin_pb2.Broker(
+                    id=broker.broker_id, grpc_address=broker.grpc_address, rack=broker.rack, version=broker.version
+                )
+                for broker in response.brokers
+            ],
+        )
+
+    async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> admin_pb2.DescribeLogDirsResponse:
+        wanted = describe_log_dirs.DescribeLogDirsRequest(topics=list(request.topics))
+        response = await self._broker.serve(describe_log_dirs.API, wanted)
+        return admin_pb2.DescribeLogDirsResponse(
+            broker_id=response.broker_id,
+            cluster_id=response.cluster_id,
+            log_dirs=[_log_dir(log_dir) for log_dir in response.log_dirs],
+        )
+
+
+def _new_topic(topic: admin_pb2.NewTopic) -> create_topics.NewTopic:
+    return create_topics.NewTopic(
+        name=topic.name,
+        partitions=topic.partitions if topic.HasField("partitions") else None,
+        replication_factor=topic.replication_factor if topic.HasField("replication_factor") else None,
+        configs=_mapping(topic.configs),
+    )
+
+
+def _topic_result(topic: create_topics.TopicResult | create_partitions.TopicGrown) -> admin_pb2.TopicResult:
+    return admin_pb2.TopicResult(name=topic.name, error=error_message(topic.error), partitions=topic.partitions)
+
+
+def _topic(topic: describe_topics.TopicDescription) -> admin_pb2.TopicDescription:
+    return admin_pb2.TopicDescription(
+        name=topic.name,
+        error=error_message(topic.error),
+        internal=topic.is_internal,
+        partitions=[_partition(part) for part in topic.partitions],
+        configs=dict(topic.configs),
+    )
+
+
+def _partition(part: describe_topics.PartitionDescription) -> admin_pb2.PartitionDescription:
+    return admin_pb2.PartitionDescription(
+        partition=part.partition,
+        error=error_message(part.error),
+        leader=part.leader,
+        leader_epoch=part.leader_epoch,
+        replicas=part.replicas,
+        in_sync_replicas=part.in_sync_replicas,
+        log_start_offset=part.log_start_offset,
+        high_watermark=part.high_watermark,
+        log_end_offset=part.log_end_offset,
+        size_bytes=part.size_bytes,
+    )
+
+
+def _resource(resource: admin_pb2.ConfigResource) -> ConfigResource:
+    return ConfigResource(resource.type, resource.name)
+
+
+def _resource_message(resource: ConfigResource) -> admin_pb2.ConfigResource:
+    return admin_pb2.ConfigResource(type=cast("admin_pb2.ResourceType", resource.type), name=resource.name)
+
+
+def _entry(entry: describe_configs.ConfigEntry) -> admin_pb2.ConfigEntry:
+    return admin_pb2.ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=cast("admin_pb2.ConfigSource", entry.source.value),
+        documentation=entry.documentation,
+        read_only=entry.is_read_only,
+    )
+
+
+def _log_dir(log_dir: describe_log_dirs.LogDir) -> admin_pb2.LogDir:
+    return admin_pb2.LogDir(
+        path=log_dir.path,
+        error=error_message(log_dir.error),
+        partitions=[
+            admin_pb2.LogDirPartition(
+                topic=part.topic,
+                partition=part.partition,
+                size_bytes=part.size_bytes,
+                log_start_offset=part.log_start_offset,
+                high_watermark=part.high_watermark,
+                log_end_offset=part.log_end_offset,
+            )
+            for part in log_dir.partitions
+        ],
+    )
+
+
+def _mapping(texts: Mapping[str, str]) -> dict[str, str]:
+    return dict(texts)

@@ -1,0 +1,226 @@
+"""The service `Log`: produce, fetch, subscribe and list offsets.
+
+Batches pass through unopened. Plain records and Arrow are encoded and decoded by `server/payloads.py`, in a thread, and
+in the order of the requests where they are a stream's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    InvalidPartitions,
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    KafkaError,
+)
+from sparklog.broker.apis import fetch, list_offsets, produce, subscribe
+from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch
+from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffsetQuery
+from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
+from sparklog.broker.apis.subscribe import SubscribeRequest
+from sparklog.broker.node import Broker
+from sparklog.server.fetched import all_messages, first_message, serialize
+from sparklog.server.grpc_errors import STOPPING, error_message
+from sparklog.server.load_payloads import load_payloads
+from sparklog.server.produce_stream import Answering, ProduceStream
+from sparklog.v1 import log_pb2
+
+DEFAULT_MAX_BYTES = 50 << 20
+DEFAULT_PARTITION_MAX_BYTES = 1 << 20
+_ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
+_POSITIONS = {
+    "earliest": list_offsets.EARLIEST,
+    "latest": list_offsets.LATEST,
+    "max_timestamp": list_offsets.MAX_TIMESTAMP,
+}
+
+
+class LogServicer:
+    """Translates the service's messages for one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._streams: set[ProduceStream] = set()
+        self._without_key = 0
+
+    def stop(self) -> None:
+        """Read no more from the open produce streams; what they have sent is still answered."""
+        for stream in self._streams:
+            stream.stop()
+
+    async def Produce(self, request: log_pb2.ProduceRequest) -> log_pb2.ProduceResponse:
+        return await (await self._begin(request))
+
+    async def ProduceStream(self, context: Any) -> None:
+        stream = ProduceStream(context, self._begin, self._broker.config.max_outstanding_produces)
+        self._streams.add(stream)
+        try:
+            await stream.run()
+        finally:
+            self._streams.discard(stream)
+        if stream.was_stopped:
+            raise BrokerNotAvailable(STOPPING)
+
+    async def Fetch(self, request: log_pb2.FetchRequest) -> bytes:
+        wanted = FetchRequest(
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes or DEFAULT_MAX_BYTES,
+            partitions=_partitions(request.partitions),
+        )
+        response = await self._broker.serve(fetch.API, wanted)
+        return serialize([await first_message(part, request.format) for part in response.partitions])
+
+    async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
+        wanted = SubscribeRequest(
+            max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
+        )
+        async for response in subscribe.stream(self._broker.services, wanted):
+            for part in response.partitions:
+                async for message in all_messages(part, request.format):
+                    yield serialize([message])
+                    if message.head.HasField("error"):
+                        return
+        if self._broker.is_stopping:
+            raise BrokerNotAvailable(STOPPING)
+
+    async def ListOffsets(self, request: log_pb2.ListOffsetsRequest) -> log_pb2.ListOffsetsResponse:
+        queries = [_query(part) for part in request.partitions]
+        response = await self._broker.serve(list_offsets.API, ListOffsetsRequest(partitions=queries))
+        return log_pb2.ListOffsetsResponse(
+            partitions=[
+                log_pb2.PartitionOffset(
+                    topic=part.topic,
+                    partition=part.partition,
+                    error=error_message(part.error),
+                    offset=part.offset,
+                    timestamp_ms=part.timestamp_ms,
+                    leader_epoch=part.leader_epoch,
+                )
+                for part in response.partitions
+            ]
+        )
+
+    async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
+        """Do all that may wait before the append; what is returned appends in its first step."""
+        translated, refused = await self._translate(request)
+        await produce.create_missing_topics(self._broker.services, translated)
+        return self._produce(request, translated, refused)
+
+    async def _produce(
+        self, request: log_pb2.ProduceRequest, translated: ProduceRequest, refused: list[PartitionProduced]
+    ) -> log_pb2.ProduceResponse:
+        response = await self._broker.serve(produce.API, translated)
+        if translated.acks == produce.ACKS_NONE:
+            return log_pb2.ProduceResponse(correlation_id=request.correlation_id)
+        return _produced(response, refused, request.correlation_id)
+
+    async def _translate(self, request: log_pb2.ProduceRequest) -> tuple[ProduceRequest, list[PartitionProduced]]:
+        """The request as a value, and the results of those partitions whose payload could not be understood."""
+        if request.acks not in _ACKS:
+            raise InvalidRequiredAcks(f"there is no acks {request.acks}")
+        partitions: list[PartitionProduce] = []
+        refused: list[PartitionProduced] = []
+        for part in request.partitions:
+            try:
+                if part.WhichOneof("payload") == "batches":
+                    partitions.append(_batches(part))
+                else:
+                    partitions.extend(await self._encode(part))
+            except KafkaError as error:
+                partition = part.partition if part.HasField("partition") else -1
+                refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
+        return ProduceRequest(
+            acks=_ACKS[request.acks],
+            timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
+            partitions=partitions,
+        ), refused
+
+    async def _encode(self, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
+        """Plain records or Arrow as batches, by partition."""
+        if part.WhichOneof("payload") is None:
+            raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
+        services = self._broker.services
+        topic = await produce.find_or_create_topic(services, part.topic)
+        self._without_key += 1
+        payloads = await load_payloads()
+        encoded = await asyncio.to_thread(
+            payloads.encode_payload,
+            part,
+            partitions=len(topic.partitions),
+            without_key=self._without_key % len(topic.partitions),
+            now_ms=services.clock.time_ms(),
+            max_batch_bytes=topic.config.max_message_bytes,
+        )
+        return [
+            PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))
+            for partition, data in encoded
+        ]
+
+
+def _batches(part: log_pb2.PartitionProduce) -> PartitionProduce:
+    if not part.HasField("partition"):
+        raise InvalidPartitions(f"{part.topic}: batches need a partition; records and arrow are spread by key")
+    return PartitionProduce(
+        topic=part.topic,
+        partition=part.partition,
+        data=bytearray(part.batches),
+        current_leader_epoch=_leader_epoch(part),
+    )
+
+
+def _produced(
+    response: ProduceResponse, refused: Sequence[PartitionProduced], correlation_id: int
+) -> log_pb2.ProduceResponse:
+    return log_pb2.ProduceResponse(
+        partitions=[
+            log_pb2.PartitionProduced(
+                topic=part.topic,
+                partition=part.partition,
+                error=error_message(part.error),
+                base_offset=part.base_offset,
+                last_offset=part.last_offset,
+                log_append_time_ms=part.log_append_time_ms,
+                log_start_offset=part.log_start_offset,
+            )
+            for part in (*response.partitions, *refused)
+        ],
+        correlation_id=correlation_id,
+    )
+
+
+def _partitions(asked: Sequence[log_pb2.PartitionFetch]) -> list[PartitionFetch]:
+    return [
+        PartitionFetch(
+            topic=part.topic,
+            partition=part.partition,
+            fetch_offset=part.fetch_offset,
+            max_bytes=part.partition_max_bytes or DEFAULT_PARTITION_MAX_BYTES,
+            current_leader_epoch=_leader_epoch(part),
+        )
+        for part in asked
+    ]
+
+
+def _query(part: log_pb2.PartitionOffsetQuery) -> PartitionOffsetQuery:
+    position = part.WhichOneof("position")
+    if position is None:
+        raise InvalidRequest(
+            f"{part.topic}-{part.partition}: one of earliest, latest, timestamp_ms, max_timestamp is needed"
+        )
+    if position != "timestamp_ms":
+        value = _POSITIONS[position]
+    elif part.timestamp_ms < 0:
+        raise InvalidRequest(f"{part.topic}-{part.partition}: timestamp_ms = {part.timestamp_ms} is negative")
+    else:
+        value = part.timestamp_ms
+    return PartitionOffsetQuery(topic=part.topic, partition=part.partition, position=value)
+
+
+def _leader_epoch(part: log_pb2.PartitionProduce | log_pb2.PartitionFetch) -> int | None:
+    return part.current_leader_epoch if part.HasField("current_leader_epoch") else None

@@ -1,0 +1,100 @@
+"""The metrics door: the broker's figures in Prometheus' text form, over HTTP, on threads of its own.
+
+    sparklog_requests_total{api}, sparklog_requests_refused_total{api}
+    sparklog_request_seconds_bucket{api, le}, _count, _sum
+    sparklog_bytes_in_total{topic}, sparklog_records_in_total{topic}, sparklog_bytes_out_total{topic}
+    sparklog_log_start_offset{topic, partition}, sparklog_high_watermark{…}, sparklog_log_end_offset{…},
+    sparklog_log_size_bytes{…} sparklog_waiting_requests                                   fetches and produces that
+    wait for something
+
+The figures are read while the broker changes them: each is right for some moment of the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import ConfigError
+from sparklog.broker.metrics import LATENCY_BUCKETS_S
+from sparklog.broker.node import Broker
+
+
+class MetricsServer:
+    """Serves /metrics at one address from its making until `stop`."""
+
+    def __init__(self, broker: Broker, listener: Address) -> None:
+        """Raises ConfigError where the address is taken."""
+        registry = CollectorRegistry()
+        registry.register(BrokerCollector(broker))
+        try:
+            self._server, self._thread = start_http_server(listener.port, listener.host, registry)
+        except OSError as error:
+            raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
+        self.address = str(listener._replace(port=self._server.server_port))
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class BrokerCollector(Collector):
+    """Turns the figures of one broker into Prometheus' metrics when they are asked for."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: the registry need not ask a broker that has not started."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._topics()
+        yield from self._partitions()
+
+    def _requests(self) -> Iterator[Metric]:
+        refused = CounterMetricFamily("sparklog_requests_refused", "Requests refused as a whole.", labels=["api"])
+        seconds = HistogramMetricFamily(
+            "sparklog_request_seconds", "From request to answer, waits included.", labels=["api"]
+        )
+        requests = CounterMetricFamily("sparklog_requests", "Requests answered or refused.", labels=["api"])
+        for api, figures in self._broker.metrics.requests.items():
+            totals = list(accumulate(figures.buckets))
+            bounds = [*map(str, LATENCY_BUCKETS_S), "+Inf"]
+            requests.add_metric([api], totals[-1])
+            refused.add_metric([api], figures.refused)
+            seconds.add_metric([api], list(zip(bounds, totals, strict=True)), figures.seconds)
+        yield from (requests, refused, seconds)
+
+    def _topics(self) -> Iterator[Metric]:
+        bytes_in = CounterMetricFamily("sparklog_bytes_in", "Bytes of record batches appended.", labels=["topic"])
+        records_in = CounterMetricFamily("sparklog_records_in", "Records appended.", labels=["topic"])
+        bytes_out = CounterMetricFamily("sparklog_bytes_out", "Bytes of record batches fetched.", labels=["topic"])
+        for topic, figures in tuple(self._broker.metrics.topics.items()):
+            bytes_in.add_metric([topic], figures.bytes_in)
+            records_in.add_metric([topic], figures.records_in)
+            bytes_out.add_metric([topic], figures.bytes_out)
+        yield from (bytes_in, records_in, bytes_out)
+
+    def _partitions(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        start = GaugeMetricFamily("sparklog_log_start_offset", "The first offset there is.", labels=labels)
+        committed = GaugeMetricFamily("sparklog_high_watermark", "Records below it are committed.", labels=labels)
+        end = GaugeMetricFamily("sparklog_log_end_offset", "The offset of the next record.", labels=labels)
+        size = GaugeMetricFamily("sparklog_log_size_bytes", "Bytes of all segments.", labels=labels)
+        waiting = GaugeMetricFamily("sparklog_waiting_requests", "Requests that wait for records or replicas.")
+        for replica in self._broker.replicas():
+            name = [replica.partition.name.topic, str(replica.partition.name.partition)]
+            start.add_metric(name, replica.log.log_start_offset)
+            committed.add_metric(name, replica.partition.high_watermark)
+            end.add_metric(name, replica.partition.log_end_offset)
+            size.add_metric(name, replica.log.size_bytes)
+        waiting.add_metric([], self._broker.waiting_requests)
+        yield from (start, committed, end, size, waiting)

@@ -1,0 +1,75 @@
+"""A broker with its doors: what `sparklog up` and the test fixtures run.
+
+Start: take the addresses, start the broker, open the doors. Stop: the same in reverse, within
+controlled.shutdown.timeout.ms, of which requests in flight get the first half and the disks the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from typing import Any
+
+from sparklog.base.addresses import Address
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.fs import Fs
+from sparklog.broker.node import Broker
+from sparklog.cluster.store import Store
+from sparklog.server.grpc import GrpcServer
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerNode:
+    """One running broker. Made, started and stopped on one event loop; `start` and `stop` once each."""
+
+    def __init__(
+        self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, store: Store | None = None
+    ) -> None:
+        self.broker = Broker(config, fs=fs, clock=clock, store=store)
+        self.grpc_address = ""
+        self._config = config
+        self._grpc: GrpcServer | None = None
+        self._metrics: Any = None
+
+    async def start(self) -> None:
+        """Be ready for clients at `grpc_address`.
+
+        Raises ConfigError, with nothing left running, where an address or a log directory is taken.
+        """
+        listener = Address.parse(self._config.grpc_listener, "grpc.listener")
+        if advertised := self._config.grpc_advertised_listener:
+            Address.parse(advertised, "grpc.advertised.listener")
+        self._grpc = GrpcServer(self.broker)
+        try:
+            self.grpc_address = str(self._grpc.bind(listener))
+            self._metrics = self._serve_metrics()
+            await self.broker.start(advertised or self.grpc_address)
+            await self._grpc.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    @property
+    def metrics_address(self) -> str:
+        """Where /metrics is served, as HOST:PORT; empty where it is not."""
+        return self._metrics.address if self._metrics else ""
+
+    async def stop(self) -> None:
+        """Refuse what is new, answer what is in flight, flush and close."""
+        self.broker.prepare_stop()
+        if self._grpc:
+            await self._grpc.stop(self._config.controlled_shutdown_timeout_ms // 2)
+        if self._metrics:
+            await asyncio.to_thread(self._metrics.stop)
+        await self.broker.stop()
+
+    def _serve_metrics(self) -> Any:
+        if not self._config.metrics_listener:
+            return None
+        # Imported only where it is wanted: prometheus_client brings an HTTP server along, a third of a broker's start.
+        module = importlib.import_module("sparklog.server.metrics_http")
+        listener = Address.parse(self._config.metrics_listener, "metrics.listener")
+        return module.MetricsServer(self.broker, listener)

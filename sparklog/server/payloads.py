@@ -1,0 +1,194 @@
+"""Records in the forms that gRPC clients may use instead of batches: plain records and Arrow IPC, both ways.
+
+    produce    plain records or Arrow  →  an Arrow table  →  its rows by partition  →  batches
+    fetch      batches                 →  Arrow columns   →  plain records or Arrow IPC
+
+Everything is done a column at a time but for building and reading the protobuf records themselves. This module is
+slow to import (Arrow and the compiled kernels: half a second), so a broker does so when such a payload first comes.
+The functions block: they run in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from sparklog.base.errors import InvalidRecord
+from sparklog.base.fs import Buffer
+from sparklog.base.murmur2_column import partition_column
+from sparklog.records import arrow
+from sparklog.records.batch import Codec
+from sparklog.server.arrow_ipc import refuse_compressed
+from sparklog.v1 import log_pb2, records_pb2
+
+PRODUCED = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", arrow.HEADERS_TYPE),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+    ]
+)
+
+
+def encode_payload(
+    part: log_pb2.PartitionProduce, *, partitions: int, without_key: int, now_ms: int, max_batch_bytes: int
+) -> list[tuple[int, bytearray]]:
+    """The batches of one PartitionProduce with `records` or `arrow`, by the partition they are for.
+
+    `without_key` is where rows without a key go. Raises InvalidRecord, saying what was wrong with the payload.
+    """
+    plain = part.WhichOneof("payload") == "records"
+    table = table_of_records(part.records.records) if plain else table_of_arrow(part.arrow)
+    if part.HasField("partition"):
+        pieces: Iterable[tuple[int, pa.Table]] = [(part.partition, table)]
+    else:
+        pieces = split_by_key(table, partitions, without_key)
+    return [
+        (partition, encode(rows, codec=part.codec, now_ms=now_ms, max_batch_bytes=max_batch_bytes))
+        for partition, rows in pieces
+    ]
+
+
+def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
+    """Plain records as columns; raises InvalidRecord where there are none."""
+    if not records:
+        raise InvalidRecord("the request has no records")
+    columns = {
+        "key": [record.key if record.HasField("key") else None for record in records],
+        "value": [record.value if record.HasField("value") else None for record in records],
+        "headers": [_headers(record) for record in records],
+        "timestamp": [record.timestamp_ms if record.HasField("timestamp_ms") else None for record in records],
+    }
+    return pa.table(columns, schema=PRODUCED)
+
+
+def table_of_arrow(data: bytes) -> pa.Table:
+    """The rows of an Arrow IPC stream.
+
+    Raises InvalidRecord where it is not one, its columns are not those of records, or it could take more memory than
+    its own size: compressed, or with a type whose rows may share bytes (dictionaries, views, run ends).
+    """
+    try:
+        refuse_compressed(data)
+        with pa.ipc.open_stream(data) as reader:
+            _check_columns(reader.schema)
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidRecord(f"not an Arrow IPC stream: {error}") from None
+    if table.num_rows == 0:
+        raise InvalidRecord("the Arrow table has no rows")
+    return table
+
+
+def split_by_key(table: pa.Table, partitions: int, without_key: int) -> Iterator[tuple[int, pa.Table]]:
+    """Each partition that gets rows, and those rows in their order; rows without a key go to `without_key`."""
+    if "key" not in table.column_names or partitions == 1:
+        yield without_key if partitions > 1 else 0, table
+        return
+    keys = table["key"].cast(pa.large_binary()).combine_chunks()
+    keys = keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
+    chosen = _partitions_of(keys, partitions)
+    chosen[keys.is_null().to_numpy(zero_copy_only=False)] = without_key
+    for partition in np.unique(chosen).tolist():
+        yield partition, table.take(pa.array(np.flatnonzero(chosen == partition)))
+
+
+def encode(table: pa.Table, *, codec: int, now_ms: int, max_batch_bytes: int) -> bytearray:
+    """`table` as record batches back to back, none larger than the topic takes if its records allow it.
+
+    Raises InvalidRecord where a column has the wrong type or there is no such codec.
+    """
+    try:
+        batches = arrow.encode_all(
+            table, codec=Codec(codec), default_timestamp_ms=now_ms, max_batch_bytes=max_batch_bytes
+        )
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidRecord(str(error)) from None
+    return bytearray().join(batches)
+
+
+class Decoded(NamedTuple):
+    """A part of what was fetched, as bytes of the form that was wanted, and the offset behind it."""
+
+    payload: bytes
+    next_offset: int
+
+
+def decode_to_arrow(data: Buffer, offset_from: int) -> Iterator[Decoded]:
+    """The records of whole batches, from an offset on, as Arrow IPC streams of a bounded size each."""
+    for batch in arrow.decode_batches(data, offset_from=offset_from):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield Decoded(sink.getvalue().to_pybytes(), batch.column("offset")[-1].as_py() + 1)
+
+
+def decode_to_records(data: Buffer, offset_from: int) -> Iterator[Decoded]:
+    """The records of whole batches, from an offset on, as RecordLists of a bounded size each."""
+    for batch in arrow.decode_batches(data, offset_from=offset_from):
+        records = records_pb2.RecordList(records=map(_record, _rows(batch)))
+        yield Decoded(records.SerializeToString(), records.records[-1].offset + 1)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    timestamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
+    return zip(timestamps, *columns, strict=True)
+
+
+def _record(row: tuple[Any, ...]) -> records_pb2.Record:
+    timestamp_ms, offset, timestamp_type, key, value, headers = row
+    return records_pb2.Record(
+        key=key,
+        value=value,
+        headers=[records_pb2.Header(key=header["key"], value=header["value"]) for header in headers or ()],
+        timestamp_ms=timestamp_ms,
+        offset=offset,
+        timestamp_type=timestamp_type,
+    )
+
+
+def _headers(record: records_pb2.Record) -> list[dict[str, Any]]:
+    return [
+        {"key": header.key, "value": header.value if header.HasField("value") else None} for header in record.headers
+    ]
+
+
+def _partitions_of(keys: Any, partitions: int) -> Any:
+    """The partition of each key, null keys included, from the buffers of a large_binary array."""
+    _, offsets, data = keys.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    content = np.frombuffer(data, dtype=np.uint8) if data else np.empty(0, dtype=np.uint8)
+    return partition_column(starts, content, partitions)
+
+
+def _check_columns(schema: pa.Schema) -> None:
+    names = schema.names
+    if len(set(names)) < len(names) or not set(names) <= _TYPES.keys() or not {"key", "value"} & set(names):
+        raise InvalidRecord(f"columns {', '.join(names)}: wanted are key, value, headers, timestamp, each at most once")
+    for field in schema:
+        if not _TYPES[field.name](field.type):
+            raise InvalidRecord(f"column {field.name} has the type {field.type}, which it cannot have")
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return kind in (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return False
+    fields = {field.name: field.type for field in kind.value_type}
+    return fields.keys() == {"key", "value"} and all(map(_is_bytes, fields.values()))
+
+
+def _is_timestamp(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or kind == pa.int64())
+
+
+_TYPES = {"key": _is_bytes, "value": _is_bytes, "headers": _is_headers, "timestamp": _is_timestamp}

@@ -1,0 +1,121 @@
+"""One call of ProduceStream: requests are appended, and answered, in the order in which they come.
+
+    read a request → begin it (translate) → go on with it (append, in the first step) → answer
+
+An answer that is there at once, with no other before it, is written before the next request is read: with one
+replica that is every answer, and it costs nothing but the request. An answer that has to wait (for replicas, for a
+disk) is put in line, and reading goes on, until `max.outstanding.produces` are in line. A client that does not take
+its answers is not read from either.
+
+When the broker stops, reading stops; what was read is answered, and the caller is told that the call was cut short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import grpc
+
+from sparklog.base.errors import KafkaError
+from sparklog.runtime.eager import start
+from sparklog.server.grpc_service import parse
+from sparklog.v1 import log_pb2
+
+Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
+
+
+class ProduceStream:
+    """The state of one call. Made and run in the call's own task."""
+
+    def __init__(
+        self,
+        context: Any,
+        begin: Callable[[log_pb2.ProduceRequest], Awaitable[Answering]],
+        max_outstanding: int,
+    ) -> None:
+        self.was_stopped = False
+        self._context = context
+        self._begin = begin
+        self._room = asyncio.Semaphore(max_outstanding)
+        self._line: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._task = asyncio.current_task()
+        self._is_reading = False
+        self._has_ended = False
+
+    async def run(self) -> None:
+        """Serve the call to its end.
+
+        Raises KafkaError for a request that makes no sense as a whole, once the requests before it are answered.
+        """
+        try:
+            while (request := await self._read()) is not grpc.aio.EOF:
+                answer = start(await self._begin(parse(log_pb2.ProduceRequest, request)))
+                if answer.done() and not self._line:
+                    await self._context.write(answer.result().SerializeToString())
+                else:
+                    await self._put_in_line(answer)
+        except KafkaError:
+            await self._finish_line()
+            raise
+        except asyncio.CancelledError:
+            self._leave()
+            raise
+        await self._finish_line()
+
+    def stop(self) -> None:
+        """Read no more. To be called on the event loop."""
+        self.was_stopped = True
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        self._has_ended = True
+        if self._is_reading and self._task:
+            self._task.cancel()
+
+    async def _read(self) -> Any:
+        """The next request, or EOF."""
+        if self._has_ended:
+            return grpc.aio.EOF
+        self._is_reading = True
+        try:
+            return await self._context.read()
+        except asyncio.CancelledError:
+            if not self._has_ended or not self._task:
+                raise
+            self._task.uncancel()
+            return grpc.aio.EOF
+        finally:
+            self._is_reading = False
+
+    async def _put_in_line(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
+        self._line.append(answer)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_line())
+        await self._room.acquire()
+
+    async def _write_line(self) -> None:
+        while self._line:
+            try:
+                answer = await self._line[0]
+            except KafkaError:
+                self._end_reading()
+                self._room.release()  # for who may be waiting to put an answer in line
+                raise
+            await self._context.write(answer.SerializeToString())
+            self._line.popleft()  # only now: while it is there, nobody else writes
+            self._room.release()
+
+    async def _finish_line(self) -> None:
+        if self._writing:
+            await self._writing
+
+    def _leave(self) -> None:
+        """The client has gone: nobody waits for the answers."""
+        if self._writing:
+            self._writing.cancel()
+        for answer in self._line:
+            answer.cancel()

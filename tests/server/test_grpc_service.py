@@ -1,0 +1,82 @@
+"""How requests are parsed: what is none is refused, and so is what would grow."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.base.errors import InvalidRequest, RecordListTooLarge
+from sparklog.server import grpc_service
+from sparklog.server.grpc_service import MAX_FIELDS_BYTES, parse
+from sparklog.v1 import admin_pb2, log_pb2
+
+
+def request(**payload) -> log_pb2.ProduceRequest:
+    part = log_pb2.PartitionProduce(topic="t", partition=-1, current_leader_epoch=2**31 - 1, **payload)
+    return log_pb2.ProduceRequest(acks="LEADER", timeout_ms=-5, partitions=[part, part], correlation_id=2**63 - 1)
+
+
+def memory_kib() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+@pytest.mark.parametrize(
+    "payload", [{"batches": b"b" * 100}, {"arrow": b"a" * 100}, {"records": {"records": [{}]}}, {}]
+)
+@pytest.mark.parametrize("limit", [MAX_FIELDS_BYTES, 200])
+def test_a_request_is_parsed_as_it_was_sent(limit: int, payload: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_service, "MAX_FIELDS_BYTES", limit)
+    sent = request(**payload)
+    assert parse(log_pb2.ProduceRequest, sent.SerializeToString()) == sent
+
+
+def test_fields_are_counted_without_what_may_be_large() -> None:
+    assert grpc_service._fields_bytes(request(batches=b"b" * 100).SerializeToString()) < 80
+    assert grpc_service._fields_bytes(request(records={"records": [{"value": b"v" * 100}]}).SerializeToString()) > 200
+
+
+def test_batches_and_arrow_may_be_large() -> None:
+    sent = request(batches=bytes(MAX_FIELDS_BYTES))
+    assert parse(log_pb2.ProduceRequest, sent.SerializeToString()) == sent
+
+
+EMPTY = b"\x0a\x00" * 5_000_000
+LENGTH = b"\x80\xad\xe2\x04"  # 10,000,000
+HOSTILE = {
+    "five million empty records": b"\x1a\x85\xad\xe2\x04" + b"\x22" + LENGTH + EMPTY,
+    "five million empty partitions": b"\x1a\x00" * 5_000_000,
+    "five million unknown fields": b"\x78\x00" * 5_000_000,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_what_would_grow_is_refused_before_it_does(case: str) -> None:
+    before = memory_kib()
+    with pytest.raises(RecordListTooLarge, match=f"at most {MAX_FIELDS_BYTES} are taken"):
+        parse(log_pb2.ProduceRequest, HOSTILE[case])
+    assert memory_kib() - before < 30 * 1024
+
+
+def test_every_other_request_is_small() -> None:
+    with pytest.raises(RecordListTooLarge, match="are taken at once"):
+        parse(log_pb2.FetchRequest, b"\x2a\x00" * (MAX_FIELDS_BYTES // 2 + 1))
+    with pytest.raises(RecordListTooLarge, match="are taken at once"):
+        parse(admin_pb2.DeleteTopicsRequest, b"\x0a\x00" * (MAX_FIELDS_BYTES // 2 + 1))
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_a_request_or_refused(data: bytes) -> None:
+    with suppress(InvalidRequest):
+        parse(log_pb2.ProduceRequest, data)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_are_walked_through_or_refused(data: bytes) -> None:
+    with suppress(InvalidRequest):
+        assert 0 <= grpc_service._fields_bytes(data) <= len(data)
