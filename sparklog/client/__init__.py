@@ -1,0 +1,65 @@
+"""Clients over gRPC: a producer, a consumer and an admin client.
+
+    sparklog.client          Producer, Consumer, Admin: for plain code
+    sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin: for code on an event loop; the implementation
+                             of both
+
+Keyword arguments are Kafka's configuration names with underscores (sparklog/client/config.py lists them); errors are
+those of sparklog/base/errors.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sparklog.base.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from sparklog.client.consumed import CONSUMED, ConsumerRecord
+    from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+    from sparklog.client.interceptors import Interceptor, ProducerRecord
+    from sparklog.client.offsets import ListedOffset
+    from sparklog.client.sync_admin import Admin
+    from sparklog.client.sync_consumer import Consumer
+    from sparklog.client.sync_producer import Producer
+
+__all__ = [
+    "CONSUMED",
+    "Admin",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "Interceptor",
+    "ListedOffset",
+    "OffsetRange",
+    "Producer",
+    "ProducerRecord",
+    "RecordMetadata",
+    "TableDelivery",
+    "TableMetadata",
+    "TopicPartition",
+]
+
+# Found when first used: an admin client needs neither Arrow nor the compiled kernels, which take longest to load.
+_MODULES = {
+    "CONSUMED": "consumed",
+    "Admin": "sync_admin",
+    "Consumer": "sync_consumer",
+    "ConsumerRecord": "consumed",
+    "Delivery": "delivery",
+    "Interceptor": "interceptors",
+    "ListedOffset": "offsets",
+    "OffsetRange": "delivery",
+    "Producer": "sync_producer",
+    "ProducerRecord": "interceptors",
+    "RecordMetadata": "delivery",
+    "TableDelivery": "delivery",
+    "TableMetadata": "delivery",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

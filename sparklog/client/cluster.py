@@ -1,0 +1,179 @@
+"""Which brokers there are, and which of them leads a partition: a client's picture of the cluster.
+
+The picture is learnt from any broker that answers (the bootstrap ones until others are known), kept for
+`metadata_max_age_ms`, and learnt anew for a topic after an error that says it is out of date. Used on one event loop
+only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import LeaderNotAvailable, NetworkException, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.client.config import ClientConfig
+from sparklog.client.connection import Connection, Connections, error_of
+from sparklog.client.retry import Backoff, retrying
+from sparklog.v1 import admin_pb2
+
+UNKNOWN_TOPIC_GRACE_MS = 1_000
+"""A topic that was just created may not be known to every broker yet: how long to ask again before believing it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPicture:
+    """One topic, as it was learnt at `learnt_ms` (monotonic): the leader's broker id of each partition, -1 if none."""
+
+    name: str
+    leaders: tuple[int, ...]
+    learnt_ms: int
+
+
+class Cluster:
+    """Connections to brokers, found by what they are needed for.
+
+    With `create_topics` a topic that does not exist is created when it is asked for, if the brokers allow it
+    (auto.create.topics.enable).
+    """
+
+    def __init__(self, config: ClientConfig, clock: Clock, random: Random, *, create_topics: bool = False) -> None:
+        self.config = config
+        self._create_topics = create_topics
+        self.clock = clock
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
+        self.connections = Connections(config)
+        self._brokers: dict[int, str] = {}
+        self._brokers_outdated = True
+        self._topics: dict[str, TopicPicture] = {}
+        self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
+
+    async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
+        """What `call` returns from the first broker that answers; raises the last NetworkException if none does."""
+        failure: NetworkException | None = None
+        for address in dict.fromkeys((*self.config.bootstrap_servers, *self._brokers.values())):
+            try:
+                return await call(self.connections.get(address))
+            except NetworkException as unreachable:
+                failure = unreachable
+        assert failure is not None  # bootstrap_servers is never empty
+        raise failure
+
+    async def ask_admin(self, method: str, request: Any, timeout_ms: int | None = None) -> Any:
+        """The answer of the Admin service of any broker, tried again while errors are retriable."""
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        per_request_ms = self.config.request_timeout_ms
+
+        def attempt() -> Awaitable[Any]:
+            return self.any_broker(lambda broker: broker.call(getattr(broker.admin, method), request, per_request_ms))
+
+        return await retrying(attempt, timeout_ms=limit_ms, backoff=self.backoff, clock=self.clock)
+
+    def known(self, topic: str) -> TopicPicture | None:
+        """What is known of `topic` without asking, however old."""
+        return self._topics.get(topic)
+
+    async def topic(self, name: str, timeout_ms: int) -> TopicPicture:
+        """The topic, asked for if it is not known or known for too long.
+
+        Raises UnknownTopicOrPartition if brokers still do not know it after a grace of a second, InvalidTopic for a
+        name that no topic can have, NetworkException or RequestTimedOut if no broker answers within `timeout_ms`.
+        """
+        found = self._topics.get(name)
+        if found and not self.is_old(name):
+            return found
+        check_topic(name)
+        task = self._learning.get(name)
+        if task is None:
+            task = self._learning[name] = asyncio.create_task(self._learn(name, timeout_ms))
+            task.add_done_callback(lambda done: self._learnt(name, done))
+        return await asyncio.shield(task)
+
+    def outdated(self, topic: str) -> None:
+        """Learn `topic` anew before it is used again: an answer said that the picture is wrong."""
+        self._topics.pop(topic, None)
+        self._brokers_outdated = True
+
+    async def leader(self, partition: TopicPartition, timeout_ms: int) -> Connection:
+        """The connection to the partition's leader; raises LeaderNotAvailable or UnknownTopicOrPartition without
+        one.
+        """
+        topic = await self.topic(partition.topic, timeout_ms)
+        if not 0 <= partition.partition < len(topic.leaders):
+            self.outdated(partition.topic)
+            raise UnknownTopicOrPartition(
+                f"topic {partition.topic!r} has partitions 0 to {len(topic.leaders) - 1}, not {partition.partition}"
+            )
+        address = self._brokers.get(topic.leaders[partition.partition])
+        if address is None:
+            self.outdated(partition.topic)
+            raise LeaderNotAvailable(f"partition {partition} has no leader at the moment")
+        return self.connections.get(address)
+
+    def known_leader(self, partition: TopicPartition) -> Connection | None:
+        """The connection to the partition's leader, as far as it is known without asking."""
+        topic = self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.leaders):
+            return None
+        address = self._brokers.get(topic.leaders[partition.partition])
+        return self.connections.get(address) if address else None
+
+    def is_old(self, topic: str) -> bool:
+        """Whether the topic should be asked for again."""
+        found = self._topics.get(topic)
+        return not found or self.clock.monotonic_ms() - found.learnt_ms >= self.config.metadata_max_age_ms
+
+    async def by_leader(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int
+    ) -> dict[Connection, list[TopicPartition]]:
+        """The partitions grouped by the connection to their leader; raises as `leader` does."""
+        groups: dict[Connection, list[TopicPartition]] = {}
+        for partition in partitions:
+            groups.setdefault(await self.leader(partition, timeout_ms), []).append(partition)
+        return groups
+
+    async def brokers(self) -> dict[int, Connection]:
+        """Every broker of the cluster, by id, asked for now."""
+        await self._learn_brokers(self.config.default_api_timeout_ms)
+        return {broker: self.connections.get(address) for broker, address in self._brokers.items()}
+
+    async def close(self) -> None:
+        for task in self._learning.values():
+            task.cancel()
+        await self.connections.close()
+
+    async def _learn_brokers(self, timeout_ms: int) -> None:
+        answer = await self.ask_admin("DescribeCluster", admin_pb2.DescribeClusterRequest(), timeout_ms)
+        self._brokers = {broker.id: broker.grpc_address for broker in answer.brokers}
+        self._brokers_outdated = False
+
+    async def _learn(self, name: str, timeout_ms: int) -> TopicPicture:
+        grace_ms = min(UNKNOWN_TOPIC_GRACE_MS, timeout_ms)
+
+        async def attempt() -> Any:
+            request = admin_pb2.DescribeTopicsRequest(names=[name], allow_auto_topic_creation=self._create_topics)
+            answer = await self.ask_admin("DescribeTopics", request, timeout_ms)
+            [description] = answer.topics
+            if error := error_of(description):
+                raise error
+            return description
+
+        try:
+            found = await retrying(attempt, timeout_ms=grace_ms, backoff=self.backoff, clock=self.clock)
+        except UnknownTopicOrPartition:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
+        leaders = tuple(item.leader for item in sorted(found.partitions, key=lambda item: item.partition))
+        if self._brokers_outdated or not set(leaders) <= self._brokers.keys() | {-1}:
+            await self._learn_brokers(timeout_ms)
+        return TopicPicture(name=name, leaders=leaders, learnt_ms=self.clock.monotonic_ms())
+
+    def _learnt(self, name: str, task: asyncio.Task[TopicPicture]) -> None:
+        self._learning.pop(name, None)
+        if not task.cancelled() and task.exception() is None:  # a failure goes to those who wait for it
+            self._topics[name] = task.result()

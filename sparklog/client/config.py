@@ -1,0 +1,205 @@
+"""What a client may be told: Kafka's configuration names with underscores, checked once, into frozen values.
+
+A field is a keyword argument of the client that it belongs to: ``Producer(linger_ms=5)`` is Kafka's ``linger.ms``.
+Every value may also be given as text (``acks="1"``, ``batch_size="65536"``), as it comes from a file or the
+environment. Defaults are Kafka's, but for `batch_size` and `buffer_memory`, which are larger: what a request costs
+this client is paid per batch, so larger batches are what makes it fast.
+"""
+
+# ruff: noqa: RUF009 - key() declares a field, as dataclasses.field does
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
+from sparklog.base.config import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, text
+from sparklog.base.errors import ConfigError
+from sparklog.records.batch import Codec
+
+ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
+
+
+def addresses() -> Bound:
+    """One or more HOST:PORT, as a list or as text with commas between."""
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in value.split(",") if word.strip())
+        if not found:
+            raise ValueError
+        for address in found:
+            host, colon, port = address.rpartition(":")
+            if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                raise ValueError
+        return found
+
+    return Bound(parse, "HOST:PORT, or several with commas between")
+
+
+def acknowledgements() -> Bound:
+    """all (or -1), 1 or 0."""
+    return Bound(lambda value: ACKS[value], "all, 1 or 0")
+
+
+def function() -> Bound:
+    """Something to call, or None. Never text."""
+    return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
+
+
+def functions() -> Bound:
+    """A list of objects."""
+    return Bound(_checked(lambda value: isinstance(value, list | tuple)), "a list")
+
+
+def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        if not allowed(value):
+            raise ValueError
+        return value
+
+    return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client may be told."""
+
+    bootstrap_servers: tuple[str, ...] = key(
+        (DEFAULT_GRPC_ADDRESS,), addresses(), "Brokers to ask first; the rest of the cluster is learnt from them."
+    )
+    client_id: str = key("", text(), "Sent with every request, for the broker's logs.")
+    request_timeout_ms: int = key(30_000, integer(1, MAX_INT), "How long to wait for one answer before trying again.")
+    default_api_timeout_ms: int = key(
+        MINUTE_MS, integer(0, MAX_INT), "How long a call that has no time-out of its own is tried again after failures."
+    )
+    retry_backoff_ms: int = key(100, integer(0), "Pause before the first retry; it doubles with each (KIP-580).")
+    retry_backoff_max_ms: int = key(1_000, integer(0), "The longest pause before a retry.")
+    reconnect_backoff_ms: int = key(50, integer(1), "Pause before the first attempt to connect again.")
+    reconnect_backoff_max_ms: int = key(1_000, integer(1), "The longest pause between attempts to connect.")
+    metadata_max_age_ms: int = key(5 * MINUTE_MS, integer(0), "After this, ask again which broker leads a partition.")
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> Self:
+        """The configuration that `options` give.
+
+        Raises ConfigError for a name that is unknown (with the nearest known one) or a value that is not allowed.
+        """
+        fields = {item.name: item for item in dataclasses.fields(cls)}
+        values = {}
+        for name, value in options.items():
+            if name not in fields:
+                near = difflib.get_close_matches(name, fields, n=1)
+                raise ConfigError(
+                    f"unknown option {name!r}"
+                    + (f"; did you mean {near[0]}?" if near else f"; {cls.__name__} lists them")
+                )
+            bound: Bound = fields[name].metadata["bound"]
+            try:
+                values[name] = bound.parse(_as_text(value))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise ConfigError(f"{name} = {value!r}: it must be {bound.text}") from None
+        config = cls(**values)
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """Raise ConfigError where options contradict each other."""
+
+
+def _as_text(value: Any) -> Any:
+    """Plain values as they would be written in a file; functions and lists of objects as they are."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """What a producer may be told (org.apache.kafka.clients.producer.ProducerConfig)."""
+
+    acks: str = key(
+        "all",
+        acknowledgements(),
+        "When a record is acknowledged: all: every in-sync replica has it. 1: its leader has it. 0: never.",
+    )
+    batch_size: int = key(
+        256 << 10, integer(0, MAX_INT), "Close a partition's batch at this many bytes, before compression."
+    )
+    linger_ms: int = key(5, integer(0), "How long a batch that is not full waits for more records.")
+    compression_type: str = key(
+        "none", one_of("none", "gzip", "snappy", "lz4", "zstd"), "How batches are compressed, and stay on disk."
+    )
+    buffer_memory: int = key(
+        64 << 20, integer(1), "Bytes of records that may wait for their acknowledgement; then `send` waits."
+    )
+    max_block_ms: int = key(
+        MINUTE_MS, integer(0), "How long `send` waits for room in the buffer or for a topic's metadata."
+    )
+    delivery_timeout_ms: int = key(
+        2 * MINUTE_MS, integer(1), "From `send` to the acknowledgement, retries included; then DeliveryTimeout."
+    )
+    max_request_size: int = key(
+        1 << 20, integer(1, MAX_INT), "Largest record, and largest request unless one batch alone is larger."
+    )
+    max_in_flight_requests_per_connection: int = key(
+        5, integer(1, 1_000), "Requests to one broker at once; a partition is never in more than one of them."
+    )
+    retries: int = key(MAX_INT, integer(0, MAX_INT), "Attempts after the first; `delivery_timeout_ms` ends them too.")
+    partitioner: Callable[[str, bytes | None, int], int | None] | None = key(
+        None,
+        function(),
+        "partitioner(topic, key, partitions) -> partition, or None for the sticky one. None: murmur2 of the key.",
+    )
+    key_serializer: Callable[[Any], Any] | None = key(None, function(), "From what `send` is given to bytes or text.")
+    value_serializer: Callable[[Any], Any] | None = key(None, function(), "From what `send` is given to bytes or text.")
+    interceptors: tuple[Any, ...] = key((), functions(), "Objects as sparklog.client.interceptors describes them.")
+
+    @property
+    def codec(self) -> Codec:
+        return Codec[self.compression_type.upper()]
+
+    def check(self) -> None:
+        if self.delivery_timeout_ms < self.linger_ms:
+            raise ConfigError(
+                f"delivery_timeout_ms = {self.delivery_timeout_ms}: it must be at least linger_ms = {self.linger_ms}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """What a consumer may be told (org.apache.kafka.clients.consumer.ConsumerConfig)."""
+
+    auto_offset_reset: str = key(
+        "latest",
+        one_of("earliest", "latest", "none"),
+        "Where to begin without a position, or when it is gone: earliest, latest, or none: raise OffsetOutOfRange.",
+    )
+    fetch_min_bytes: int = key(1, integer(0, MAX_INT), "The broker answers a fetch when this much is there.")
+    fetch_max_wait_ms: int = key(500, integer(0, MAX_INT), "Or when it has waited this long.")
+    fetch_max_bytes: int = key(50 << 20, integer(1, MAX_INT), "Most bytes of one answer; one batch may be larger.")
+    max_partition_fetch_bytes: int = key(
+        1 << 20, integer(1, MAX_INT), "Most bytes of one partition in one answer; one batch may be larger."
+    )
+    prefetch_max_bytes: int = key(
+        64 << 20, integer(1), "Fetch ahead of `poll` while fewer bytes than this wait for it, as fetched."
+    )
+    max_poll_records: int = key(500, integer(1, MAX_INT), "Most records that one `poll` returns.")
+    check_crcs: bool = key(True, boolean(), "Whether the CRC of every batch is checked.")
+    key_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
+    value_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    """What an admin client may be told."""
+
+
+LARGEST_TIMEOUT_MS = MAX_LONG

@@ -1,0 +1,112 @@
+"""gRPC channels to brokers, and what gRPC's failures mean in the error tree.
+
+One `Connection` for each address, made when it is first used and kept until the client closes; gRPC itself connects
+again after a broker has gone and come back. Every call has a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from sparklog.base.errors import (
+    ClosedError,
+    InvalidRequest,
+    KafkaError,
+    NetworkException,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnsupportedVersion,
+    error_for,
+)
+from sparklog.client.config import ClientConfig
+from sparklog.v1.admin_pb2_grpc import AdminStub
+from sparklog.v1.log_pb2_grpc import LogStub
+
+T = TypeVar("T")
+
+_ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
+    grpc.StatusCode.UNAVAILABLE: NetworkException,
+    grpc.StatusCode.CANCELLED: NetworkException,
+    grpc.StatusCode.DEADLINE_EXCEEDED: RequestTimedOut,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: RecordListTooLarge,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.UNIMPLEMENTED: UnsupportedVersion,
+}
+
+
+class Connection:
+    """The channel to one broker, and the services behind it."""
+
+    def __init__(self, address: str, config: ClientConfig) -> None:
+        self.address = address
+        self.in_flight = 0
+        self._metadata = (("client-id", config.client_id),) if config.client_id else ()
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
+                ("grpc.max_send_message_length", -1),
+                ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
+                ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
+                ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
+                ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+        self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
+        self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
+        """The answer to `request`; raises a KafkaError where gRPC says anything but OK."""
+        try:
+            return await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self._metadata)
+        except grpc.aio.AioRpcError as failure:
+            raise self._error(failure) from None
+        except grpc.aio.UsageError:
+            raise ClosedError(f"the connection to {self.address} is closed") from None
+
+    def _error(self, failure: grpc.aio.AioRpcError) -> KafkaError:
+        details = failure.details() or failure.code().name
+        cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
+        if cls is NetworkException:
+            return NetworkException(f"no broker answers at {self.address} ({details.rpartition(': ')[2]})")
+        return cls(f"{self.address}: {details}")
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+class Connections:
+    """A client's connections, by address."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._open: dict[str, Connection] = {}
+
+    def get(self, address: str) -> Connection:
+        """The connection to `address`, made now if it is the first time."""
+        found = self._open.get(address)
+        if found is None:
+            found = self._open[address] = Connection(address, self._config)
+        return found
+
+    async def close(self) -> None:
+        for connection in self._open.values():
+            await connection.close()
+        self._open.clear()
+
+
+def error_of(result: Any) -> KafkaError | None:
+    """The error that a topic's or partition's own result carries, if any."""
+    return error_for(result.error.code, result.error.message) if result.HasField("error") else None
+
+
+def raise_error_of(result: Any) -> None:
+    """Raise the error that a result carries, if any."""
+    if error := error_of(result):
+        raise error

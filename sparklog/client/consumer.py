@@ -1,0 +1,293 @@
+"""The consumer: reads partitions that it is told to read, from where it is told, in order.
+
+`AsyncConsumer` is the implementation. Its `take` returns what has been fetched and waits for nothing, in any thread,
+so the synchronous `Consumer` (sync_consumer.py) crosses to the event loop only when it has to wait.
+
+Positions are the consumer's own: nothing is committed anywhere. A position moves when records are returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.config import MAX_INT
+from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.consumed import ConsumerRecord, next_rows, to_records, to_table
+from sparklog.client.fetcher import Fetcher
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from sparklog.client.positions import Assignment, PartitionState
+
+Rows = list[tuple[TopicPartition, Any]]
+
+
+class AsyncConsumer:
+    """Reads records from partitions, for use on an event loop.
+
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", auto_offset_reset="earliest") as consumer:
+            await consumer.assign_topic("orders")
+            async for record in consumer:
+                print(record.offset, record.key, record.value)
+
+    Options are those of ConsumerConfig. Raises ConfigError for any that is wrong.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
+        self.config = ConsumerConfig.parse(options)
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._assignment = Assignment()
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cluster: Cluster
+        self._fetcher: Fetcher
+        self._fetching: asyncio.Task[None]
+
+    async def start(self) -> Self:
+        """Begin to fetch, on the running event loop; done by the first call that waits where it was not done before."""
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._cluster = Cluster(self.config, self._clock, self._random)
+            self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
+            self._fetching = asyncio.create_task(self._fetcher.run(), name="sparklog consumer")
+            self._fetching.add_done_callback(report_defect)
+        return self
+
+    # What to read, and from where. None of this waits; it takes effect with the next `poll`.
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; one that was assigned before keeps its position."""
+        with self._assignment.lock:
+            self._assignment.assign(TopicPartition(*partition) for partition in partitions)
+        self._wake()
+
+    async def assign_topic(self, topic: str) -> list[TopicPartition]:
+        """Read every partition that the topic has now, and no others; raises UnknownTopicOrPartition."""
+        partitions = await self.partitions_for(topic)
+        self.assign(partitions)
+        return partitions
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read, in order."""
+        with self._assignment.lock:
+            return sorted(state.partition for state in self._assignment)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
+        if offset < 0:
+            raise ValueError(f"offset {offset}: the first is 0")
+        with self._assignment.lock:
+            self._assignment.state(partition).move_to(offset)
+        self._wake()
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start of these partitions, or of all that are assigned."""
+        self._look_up(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on after the last record of these partitions, or of all that are assigned."""
+        self._look_up(partitions, LATEST)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record of that time or later, or at the end where there is none."""
+        self._look_up(partitions, timestamp_ms)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        self._set_paused(partitions, paused=True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        self._set_paused(partitions, paused=False)
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        with self._assignment.lock:
+            return sorted(state.partition for state in self._assignment if state.paused)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that have been fetched ahead of `poll`, as they came over the wire."""
+        with self._assignment.lock:
+            return self._assignment.queued_bytes
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that `poll` will return.
+
+        Looked up if it is not known yet: raises RequestTimedOut if no broker answers in time, OffsetOutOfRange if the
+        partition has no position and auto_offset_reset is none.
+        """
+        await self.start()
+        try:
+            async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
+                while (position := self.known_position(partition)) is None:
+                    await self._fetcher.news()
+        except TimeoutError:
+            raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
+        return position
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """As `position`, but None instead of waiting."""
+        with self._assignment.lock:
+            state = self._assignment.state(partition)
+            if state.position is None:
+                self._raise_error(state)
+            return state.position
+
+    # Reading.
+
+    async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
+        """At most `max_records` (or max_poll_records) records, as soon as there is one; none after `timeout_ms`.
+
+        Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange with
+        auto_offset_reset="none", UnknownTopicOrPartition, CorruptRecord; and InvalidRequest if nothing is assigned. A
+        broker that does not answer is waited for.
+        """
+        await self._wait_for_rows(timeout_ms)
+        return self.take(max_records)
+
+    async def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
+        """As `poll`, but everything that has been fetched, or `max_records`, as a pyarrow Table.
+
+        Its columns are topic, partition, offset, timestamp, timestampType, key, value and headers. Deserializers are
+        not applied.
+        """
+        await self._wait_for_rows(timeout_ms)
+        return self.take_arrow(max_records)
+
+    def take(self, max_records: int | None = None) -> list[ConsumerRecord]:
+        """What `poll` would return without waiting; for any thread, though not for several at once."""
+        records: list[ConsumerRecord] = []
+        for partition, rows in self._take_rows(max_records or self.config.max_poll_records):
+            records += to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
+        return records
+
+    def take_arrow(self, max_records: int | None = None) -> Any:
+        """What `poll_arrow` would return without waiting."""
+        return to_table(self._take_rows(max_records or MAX_INT))
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        while not self._closed:
+            for record in await self.poll():
+                yield record
+
+    # About partitions.
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions; raises UnknownTopicOrPartition."""
+        await self.start()
+        self._cluster.outdated(topic)
+        picture = await self._cluster.topic(topic, self.config.default_api_timeout_ms)
+        return [TopicPartition(topic, number) for number in range(len(picture.leaders))]
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each partition."""
+        return await self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that each partition's next committed record will have."""
+        return await self._offsets(dict.fromkeys(partitions, LATEST))
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """Each partition's first record of that time or later; None where there is none."""
+        await self.start()
+        found = await list_offsets(self._cluster, timestamps_ms, self.config.default_api_timeout_ms)
+        return {partition: listed if listed.offset >= 0 else None for partition, listed in found.items()}
+
+    async def close(self) -> None:
+        """Let go of everything. More than once does no harm."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+            await self._fetcher.stop()
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _wait_for_rows(self, timeout_ms: int) -> None:
+        """Return when there is something to take, or to raise, or after `timeout_ms`."""
+        await self.start()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while not self._has_something():
+                    await self._fetcher.news()
+        except TimeoutError:
+            return
+
+    def _has_something(self) -> bool:
+        with self._assignment.lock:
+            return any((state.chunks and not state.paused) or state.error for state in self._assignment)
+
+    def _take_rows(self, most: int) -> Rows:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        taken: Rows = []
+        begun = False
+        with self._assignment.lock:
+            if not len(self._assignment):
+                raise InvalidRequest("nothing is assigned to this consumer: call assign or assign_topic first")
+            for state in list(self._assignment):
+                if most <= 0:
+                    break
+                queued_bytes = state.queued_bytes
+                rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                begun = begun or state.queued_bytes < queued_bytes
+                if rows is not None:
+                    taken.append((state.partition, rows))
+                    most -= rows.num_rows
+                    self._assignment.to_the_end(state)
+                elif not taken:
+                    self._raise_error(state)
+        if begun:
+            self._wake()
+        return taken
+
+    def _raise_error(self, state: PartitionState) -> None:
+        """Raise what keeps the partition from being read, once; it is then tried again."""
+        if state.error is not None:
+            error, state.error = state.error, None
+            self._wake()
+            raise error
+
+    async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        await self.start()
+        found = await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def _look_up(self, partitions: Iterable[TopicPartition], where: Any) -> None:
+        with self._assignment.lock:
+            for state in self._assignment.chosen(partitions):
+                state.look_up(where)
+        self._wake()
+
+    def _set_paused(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
+        with self._assignment.lock:
+            for state in self._assignment.chosen(partitions):
+                state.paused = paused
+        self._wake()
+
+    def _wake(self) -> None:
+        """Called by whoever changes something, in any thread."""
+        if self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(self._fetcher.wake)

@@ -1,0 +1,168 @@
+"""What the admin client answers with: frozen values, made from the messages of the Admin service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.client.connection import error_of
+from sparklog.v1 import admin_pb2
+
+_SOURCES = {
+    admin_pb2.DEFAULT_CONFIG: "default",
+    admin_pb2.STATIC_BROKER_CONFIG: "broker",
+    admin_pb2.TOPIC_CONFIG: "topic",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicListing:
+    """A topic and how many partitions it has."""
+
+    name: str
+    partitions: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition; where `error` is set, what is not known is -1 (offsets, leader) or 0 (size)."""
+
+    partition: int
+    error: KafkaError | None
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic; `configs` has only what differs from the broker's defaults."""
+
+    name: str
+    internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    configs: dict[str, str]
+
+    @property
+    def records(self) -> int:
+        """Offsets between log start and high watermark, over all partitions; a compacted log has fewer records."""
+        return sum(max(part.high_watermark - part.log_start_offset, 0) for part in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValue:
+    """The value of a configuration key; `source` is topic, broker or default."""
+
+    value: str
+    source: str
+    documentation: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerDescription:
+    """A broker and where clients find it, as HOST:PORT."""
+
+    id: int
+    grpc_address: str
+    rack: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """A cluster; `controller_id` is -1 where there is none at the moment."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirPartition:
+    """A partition as it lies in a log directory."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """A log directory; `path` is absolute, on its broker's machine. `error` is set where it has failed."""
+
+    path: str
+    error: KafkaError | None
+    partitions: tuple[LogDirPartition, ...]
+
+
+def to_topic(found: Any) -> TopicDescription:
+    """From a TopicDescription message."""
+    partitions = (
+        PartitionDescription(
+            partition=part.partition,
+            error=error_of(part),
+            leader=part.leader,
+            leader_epoch=part.leader_epoch,
+            replicas=tuple(part.replicas),
+            in_sync_replicas=tuple(part.in_sync_replicas),
+            log_start_offset=part.log_start_offset,
+            high_watermark=part.high_watermark,
+            log_end_offset=part.log_end_offset,
+            size_bytes=part.size_bytes,
+        )
+        for part in found.partitions
+    )
+    return TopicDescription(
+        name=found.name,
+        internal=found.internal,
+        partitions=tuple(sorted(partitions, key=lambda part: part.partition)),
+        configs=dict(sorted(found.configs.items())),
+    )
+
+
+def to_config_values(found: Any) -> dict[str, ConfigValue]:
+    """From a ResourceConfigs message, by name."""
+    return {
+        entry.name: ConfigValue(
+            value=entry.value,
+            source=_SOURCES.get(entry.source, "default"),
+            documentation=entry.documentation,
+            read_only=entry.read_only,
+        )
+        for entry in sorted(found.entries, key=lambda entry: entry.name)
+    }
+
+
+def to_log_dir(found: Any) -> LogDirDescription:
+    """From a LogDir message."""
+    partitions = (
+        LogDirPartition(
+            topic=part.topic,
+            partition=part.partition,
+            size_bytes=part.size_bytes,
+            log_start_offset=part.log_start_offset,
+            high_watermark=part.high_watermark,
+            log_end_offset=part.log_end_offset,
+        )
+        for part in found.partitions
+    )
+    return LogDirDescription(
+        path=found.path,
+        error=error_of(found),
+        partitions=tuple(sorted(partitions, key=lambda part: (part.topic, part.partition))),
+    )

@@ -1,0 +1,219 @@
+"""The consumer's half that speaks to brokers: looks up positions and fetches ahead of `poll`.
+
+One task, `run`, looks for partitions that should be fetched: assigned, not paused, their position known, with less
+than `max_partition_fetch_bytes` waiting, while less than `prefetch_max_bytes` wait in all. It groups them by leader
+and asks for each group in one long poll. A partition is in at most one request at a time; one that becomes ready while
+others wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` plus one answer's worth wait
+for `poll`.
+
+    no error               kept for `poll`; the fetch goes on behind it
+    OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
+    other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
+    unnoticed anything else          `poll` raises
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from sparklog.base.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import Connection, error_of
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
+from sparklog.client.positions import Assignment, Chunk, PartitionState
+from sparklog.v1 import log_pb2
+
+logger = logging.getLogger(__name__)
+
+_RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+Moment = dict[PartitionState, int]
+"""Partitions, and their generation when a request for them began."""
+
+
+class Fetcher:
+    """Fills the chunks of an assignment. All of it runs on one event loop."""
+
+    def __init__(self, assignment: Assignment, cluster: Cluster, config: ConsumerConfig) -> None:
+        self._assignment = assignment
+        self._cluster = cluster
+        self._config = config
+        self._clock = cluster.clock
+        self._woken = asyncio.Event()
+        self._news = asyncio.Event()
+        self._under_way: dict[asyncio.Task[None], Moment] = {}
+
+    def wake(self) -> None:
+        """Look for partitions to fetch; called on the event loop."""
+        self._woken.set()
+
+    async def news(self) -> None:
+        """Return when there is something new: records, an error, or a position that has been looked up."""
+        await self._news.wait()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        while True:
+            self._woken.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._cancel_outdated()
+            retry_at_ms = self._start_requests(now_ms)
+            timeout = None if retry_at_ms is None else max(retry_at_ms - now_ms, 1) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._woken.wait()
+
+    async def stop(self) -> None:
+        """Give up what is under way; `run` has been cancelled before."""
+        tasks = list(self._under_way)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cancel_outdated(self) -> None:
+        """Give up requests for a partition that has been moved: the new position should not wait for a long poll."""
+        with self._assignment.lock:
+            for task, moment in self._under_way.items():
+                if not all(self._assignment.is_current(state, generation) for state, generation in moment.items()):
+                    task.cancel()
+
+    def _start_requests(self, now_ms: int) -> int | None:
+        """Start what can be started; returns when a partition that pauses after an error is due (monotonic ms)."""
+        with self._assignment.lock:
+            idle = [state for state in self._assignment if not state.fetching and state.error is None]
+            due = [state for state in idle if state.retry_at_ms <= now_ms]
+            later_ms = [state.retry_at_ms for state in idle if state.retry_at_ms > now_ms]
+            unknown = {state: state.generation for state in due if state.position is None}
+            room = self._config.prefetch_max_bytes - self._assignment.queued_bytes
+            by_leader: dict[Connection | None, Moment] = {}
+            for state in due:
+                if room > 0 and self._wants(state):
+                    leader = self._cluster.known_leader(state.partition)
+                    by_leader.setdefault(leader, {})[state] = state.generation
+        if unknown:
+            self._start(self._look_up(unknown), unknown)
+        for leader, moment in by_leader.items():
+            if leader is None:
+                self._start(self._find_leaders(moment), moment)
+            else:
+                self._start(self._fetch(leader, moment, room), moment)
+        return min(later_ms, default=None)
+
+    def _wants(self, state: PartitionState) -> bool:
+        return (
+            state.position is not None
+            and not state.paused
+            and state.queued_bytes < self._config.max_partition_fetch_bytes
+        )
+
+    def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
+        for state in moment:
+            state.fetching = True
+        task = asyncio.create_task(work, name="sparklog fetch")
+        self._under_way[task] = moment
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        for state in self._under_way.pop(task):
+            state.fetching = False
+        self._woken.set()
+        report_defect(task)
+
+    async def _look_up(self, moment: Moment) -> None:
+        """Find out where partitions without a position begin."""
+        wanted: dict[TopicPartition, OffsetSpec] = {}
+        for state in moment:
+            spec = state.reset if state.reset is not None else _RESETS[self._config.auto_offset_reset]
+            if spec is not None:
+                wanted[state.partition] = spec
+            else:
+                self._failed({state: moment[state]}, OffsetOutOfRange(f"partition {state.partition} has no position"))
+        try:
+            found = await list_offsets(self._cluster, wanted, self._config.request_timeout_ms)
+            after_all = {partition: LATEST for partition, listed in found.items() if listed.offset < 0}
+            found |= await list_offsets(self._cluster, after_all, self._config.request_timeout_ms)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation) and state.partition in found:
+                    state.move_to(found[state.partition].offset)
+        self._tell()
+
+    async def _find_leaders(self, moment: Moment) -> None:
+        try:
+            await self._cluster.by_leader((state.partition for state in moment), self._config.request_timeout_ms)
+        except KafkaError as error:
+            self._failed(moment, error)
+
+    async def _fetch(self, leader: Connection, moment: Moment, room: int) -> None:
+        request = log_pb2.FetchRequest(
+            max_wait_ms=self._config.fetch_max_wait_ms,
+            min_bytes=self._config.fetch_min_bytes,
+            max_bytes=min(self._config.fetch_max_bytes, room),
+            partitions=[
+                log_pb2.PartitionFetch(
+                    topic=state.partition.topic,
+                    partition=state.partition.partition,
+                    fetch_offset=state.fetch_from,
+                    partition_max_bytes=self._config.max_partition_fetch_bytes,
+                )
+                for state in moment
+            ],
+        )
+        states = {state.partition: state for state in moment}
+        limit_ms = self._config.fetch_max_wait_ms + self._config.request_timeout_ms
+        try:
+            answer = await leader.call(leader.log.Fetch, request, limit_ms)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
+        for part in answer.partitions:
+            state = states[TopicPartition(part.topic, part.partition)]
+            if refused := error_of(part):
+                self._failed({state: moment[state]}, refused)
+            else:
+                self._keep(state, moment[state], part)
+        self._tell()
+
+    def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
+        with self._assignment.lock:
+            if self._assignment.is_current(state, generation):
+                state.failures = 0
+                state.high_watermark = part.high_watermark
+                if part.next_offset > state.fetch_from:
+                    state.add(Chunk(part.batches, part.next_offset))
+
+    def _failed(self, moment: Moment, error: KafkaError) -> None:
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation):
+                    self._react(state, error)
+        self._tell()
+
+    def _react(self, state: PartitionState, error: KafkaError) -> None:
+        """With the lock held."""
+        state.failures += 1
+        state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
+        gone = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
+        if isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
+            logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
+            state.look_up(None)
+            state.retry_at_ms = 0
+        elif error.retriable and not gone:
+            logger.info("%s: fetching again, attempt %d: %s", state.partition, state.failures, error)
+            self._cluster.outdated(state.partition.topic)
+        else:
+            state.error = error
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,86 @@
+"""Offsets by position or time, asked of the leaders of the partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from sparklog.base.errors import RetriableError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.connection import Connection, error_of
+from sparklog.client.retry import retrying
+from sparklog.v1 import log_pb2
+
+EARLIEST: Literal["earliest"] = "earliest"
+LATEST: Literal["latest"] = "latest"
+MAX_TIMESTAMP: Literal["max_timestamp"] = "max_timestamp"
+
+OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
+"""The log start; the high watermark; the record with the highest timestamp; or, as a number, the first record whose
+timestamp is that many ms since the epoch or later."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset, and the timestamp of its record; both -1 where no record matches, the timestamp -1 for earliest and
+    latest.
+    """
+
+    offset: int
+    timestamp_ms: int
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, OffsetSpec], timeout_ms: int
+) -> dict[TopicPartition, ListedOffset]:
+    """The offset of each partition, tried again while errors are retriable; raises the first that is not, or the
+    last.
+    """
+    found: dict[TopicPartition, ListedOffset] = {}
+
+    async def attempt() -> None:
+        missing = [partition for partition in wanted if partition not in found]
+        groups = await cluster.by_leader(missing, timeout_ms)
+        answers = await asyncio.gather(
+            *(_ask(cluster, leader, {item: wanted[item] for item in items}) for leader, items in groups.items())
+        )
+        for answer in answers:
+            found.update(answer)
+
+    await retrying(
+        attempt,
+        final=UnknownTopicOrPartition,
+        timeout_ms=timeout_ms,
+        backoff=cluster.backoff,
+        clock=cluster.clock,
+    )
+    return found
+
+
+async def _ask(
+    cluster: Cluster, leader: Connection, wanted: Mapping[TopicPartition, OffsetSpec]
+) -> dict[TopicPartition, ListedOffset]:
+    request = log_pb2.ListOffsetsRequest(partitions=[_query(partition, spec) for partition, spec in wanted.items()])
+    try:
+        answer = await leader.call(leader.log.ListOffsets, request, cluster.config.request_timeout_ms)
+        for part in answer.partitions:
+            if error := error_of(part):
+                raise error
+    except RetriableError:
+        for partition in wanted:
+            cluster.outdated(partition.topic)
+        raise
+    return {
+        TopicPartition(part.topic, part.partition): ListedOffset(part.offset, part.timestamp_ms)
+        for part in answer.partitions
+    }
+
+
+def _query(partition: TopicPartition, spec: OffsetSpec) -> log_pb2.PartitionOffsetQuery:
+    query = log_pb2.PartitionOffsetQuery(topic=partition.topic, partition=partition.partition)
+    if isinstance(spec, int):
+        query.timestamp_ms = spec
+    else:
+        setattr(query, spec, True)
+    return query

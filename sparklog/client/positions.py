@@ -1,0 +1,138 @@
+"""Where a consumer stands in each of its partitions, and what has been fetched for it but not yet been returned.
+
+    position     the offset of the next record to return; None until it is looked up, as `reset` says
+    chunks       batches as they came, oldest first; the first may begin before `position`
+    fetch_from   where the next fetch continues: after the last chunk
+    generation   counts seeks: an answer to a fetch from before the last one is of no use any more
+
+Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
+while `poll` takes them in the user's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.client.offsets import OffsetSpec
+
+
+class Chunk(NamedTuple):
+    """What one fetch brought for one partition; after it comes the offset `next_offset`."""
+
+    data: bytes
+    next_offset: int
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "chunks",
+        "error",
+        "failures",
+        "fetch_from",
+        "fetching",
+        "generation",
+        "high_watermark",
+        "partition",
+        "paused",
+        "position",
+        "queued_bytes",
+        "reset",
+        "retry_at_ms",
+        "rows",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.position: int | None = None
+        self.reset: OffsetSpec | None = None  # None: as auto_offset_reset says
+        self.paused = False
+        self.high_watermark = -1
+        self.generation = 0
+        self.fetching = False
+        self.failures = 0
+        self.retry_at_ms = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.chunks: deque[Chunk] = deque()
+        self.rows: Any = None  # the first chunk's records from `position` on, decoded; see records.py
+        self.queued_bytes = 0
+        self.fetch_from = -1
+        self.error: KafkaError | None = None
+        self.generation += 1
+
+    def move_to(self, offset: int) -> None:
+        """Stand at `offset`."""
+        self._forget()
+        self.position = self.fetch_from = offset
+
+    def look_up(self, reset: OffsetSpec | None) -> None:
+        """Stand where `reset` says, once that has been looked up."""
+        self._forget()
+        self.position = None
+        self.reset = reset
+
+    def add(self, chunk: Chunk) -> None:
+        """Keep what was fetched from `fetch_from`."""
+        self.fetch_from = chunk.next_offset
+        self.chunks.append(chunk)
+        self.queued_bytes += len(chunk.data)
+
+    def drop_chunk(self) -> None:
+        """The first chunk has been returned to its end."""
+        chunk = self.chunks.popleft()
+        self.rows = None
+        self.position = chunk.next_offset
+
+
+class Assignment:
+    """The partitions that a consumer reads, in the order in which it asks them for records."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """The state of an assigned partition; raises InvalidRequest for any other."""
+        found = self._states.get(partition)
+        if found is None:
+            raise InvalidRequest(f"partition {partition} is not assigned to this consumer")
+        return found
+
+    def chosen(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """The states of some assigned partitions, or of all if none is named."""
+        return [self.state(partition) for partition in partitions] or list(self)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; those that were assigned before stay where they are."""
+        before = self._states
+        self._states = {partition: before.get(partition) or PartitionState(partition) for partition in partitions}
+        for partition, state in before.items():
+            if partition not in self._states:
+                state.look_up(None)  # whatever is under way for it is of no use any more
+
+    def is_current(self, state: PartitionState, generation: int) -> bool:
+        """Whether the partition is still assigned and has not been moved since `generation`."""
+        return self._states.get(state.partition) is state and state.generation == generation
+
+    def to_the_end(self, state: PartitionState) -> None:
+        """Ask this partition last: it has had its turn."""
+        self._states[state.partition] = self._states.pop(state.partition)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that were fetched and not yet begun to be returned."""
+        return sum(state.queued_bytes for state in self._states.values())

@@ -1,0 +1,61 @@
+"""When to try again, and for how long.
+
+`Backoff` is the pure part: exponential with jitter (KIP-580), so that clients of a broker that comes back do not all
+knock at once. `retrying` is the loop that admin calls and offset look-ups share. The producer and the fetcher have
+their own: they retry per partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import KafkaError, RetriableError
+
+JITTER = 0.2
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses of `first_ms`, twice that, four times … up to `longest_ms`, each ±20 %."""
+
+    first_ms: int
+    longest_ms: int
+    random: Random
+
+    def pause_ms(self, failures: int) -> int:
+        """The pause after `failures` failures in a row (1 or more)."""
+        exact: int = min(self.first_ms << min(failures - 1, 30), self.longest_ms)
+        return round(exact * self.random.uniform(1 - JITTER, 1 + JITTER))
+
+
+async def retrying(
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    timeout_ms: int,
+    backoff: Backoff,
+    clock: Clock,
+    final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
+) -> T:
+    """What `attempt` returns, tried again after each RetriableError until `timeout_ms` have passed.
+
+    Raises the last error then; every other error, and those that are `final`, at once.
+    """
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    failures = 0
+    while True:
+        try:
+            return await attempt()
+        except RetriableError as error:
+            if isinstance(error, final):
+                raise
+            failures += 1
+            pause_ms = backoff.pause_ms(failures)
+            if clock.monotonic_ms() + pause_ms >= deadline_ms:
+                raise
+        await asyncio.sleep(pause_ms / 1000)

@@ -1,0 +1,270 @@
+"""The producer's half that speaks to brokers: takes batches from the accumulator, sends them, deals with the answers.
+
+One task, `run`, looks for queues with something to send, groups them by the broker that leads their partition, and
+starts a request for each group while that broker has fewer than `max_in_flight_requests_per_connection`. What an
+answer means for a partition's batches:
+
+    no error                               acknowledged
+    too large, several batches             sent again one by one
+    too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
+    retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again
+    anything else, or time is up           failed
+
+Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
+
+A request whose answer was lost is sent again, so a record may be written twice; it is never written out of order, as no
+other batch of its partition is in flight meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+
+from sparklog.base.errors import (
+    ClosedError,
+    DeliveryTimeout,
+    InvalidRecord,
+    KafkaError,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    RecordListTooLarge,
+    SparklogError,
+    UnknownServerError,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.client.accumulator import NEVER_MS, Accumulator, PartitionQueue
+from sparklog.client.batches import Batch
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ProducerConfig
+from sparklog.client.connection import Connection, error_of
+from sparklog.client.delivery import NO_OFFSET, NO_TIMESTAMP
+from sparklog.client.loop_thread import report_defect
+from sparklog.records.batch import Codec
+from sparklog.v1 import log_pb2
+
+logger = logging.getLogger(__name__)
+
+_ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
+
+_CLOSED = ClosedError("the producer was closed before the record was acknowledged")
+
+Load = dict[PartitionQueue, list[Batch]]
+Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
+"""Base offset and log append time of a partition's first batch, or its error."""
+
+
+class Sender:
+    """Sends what an accumulator holds. All of it runs on one event loop."""
+
+    def __init__(self, accumulator: Accumulator, cluster: Cluster, config: ProducerConfig) -> None:
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._config = config
+        self._clock = cluster.clock
+        self._woken = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._learning: dict[str, asyncio.Task[None]] = {}
+        self._freed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look for work; called on the event loop."""
+        self._woken.set()
+
+    async def freed(self) -> None:
+        """Return when memory has become free next."""
+        await self._freed.wait()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            self._woken.clear()
+            now_ms = self._clock.monotonic_ms()
+            if expired := self._accumulator.expire(now_ms):
+                for batch in expired:
+                    self._report(batch.outcome.partition, [batch], self._timed_out(batch))
+                self._notify_freed()
+            work = self._accumulator.work(now_ms)
+            self._dispatch(work.ready)
+            timeout = None if work.next_ms == NEVER_MS else max(work.next_ms - now_ms, 1) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._woken.wait()
+
+    async def stop(self) -> None:
+        """Give up requests in flight and fail everything that is left; `run` has been cancelled before."""
+        tasks = [*self._requests, *self._learning.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for batch in self._accumulator.abort():
+            self._report(batch.outcome.partition, [batch], _CLOSED)
+
+    def _dispatch(self, ready: list[PartitionQueue]) -> None:
+        """Start requests for the queues, as far as their leaders are known and may have more requests in flight."""
+        by_leader: dict[Connection, deque[PartitionQueue]] = {}
+        for queue in ready:
+            if self._cluster.is_old(queue.partition.topic):
+                self._learn(queue.partition.topic)
+            leader = self._cluster.known_leader(queue.partition)
+            if leader is not None:
+                by_leader.setdefault(leader, deque()).append(queue)
+            else:
+                self._learn(queue.partition.topic)
+        for leader, queues in by_leader.items():
+            while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
+                load = self._load(queues)
+                leader.in_flight += 1
+                task = asyncio.create_task(self._send(leader, load), name="sparklog produce request")
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+                task.add_done_callback(report_defect)
+
+    def _load(self, queues: deque[PartitionQueue]) -> Load:
+        """Batches for one request, from the front of `queues`, which loses those that were taken from."""
+        load: Load = {}
+        room = self._config.max_request_size
+        while queues and (room > 0 or not load):
+            queue = queues.popleft()
+            batches = load[queue] = self._accumulator.take(queue, room)
+            room -= sum(batch.size for batch in batches)
+        return load
+
+    async def _send(self, leader: Connection, load: Load) -> None:
+        """One request, and what follows from its answer. Whatever happens, each queue of `load` ends its flight."""
+        try:
+            if self._config.codec is Codec.NONE:
+                encoded = self._encode(load)
+            else:  # compression takes long, and lets other threads run meanwhile
+                encoded = await asyncio.to_thread(self._encode, load)
+            payloads = {}
+            for queue, payload in encoded.items():
+                if isinstance(payload, InvalidRecord):
+                    self._refused(queue, load.pop(queue), payload)
+                else:
+                    payloads[queue] = payload
+            if payloads:
+                answer = await self._ask(leader, payloads, load)
+                for queue in list(payloads):
+                    self._answered(queue, load.pop(queue), answer[queue.partition])
+        except asyncio.CancelledError:
+            self._give_up(load, _CLOSED)
+            raise
+        except Exception as defect:
+            self._give_up(load, UnknownServerError(f"the client failed: {defect!r}"))
+            raise
+        finally:
+            leader.in_flight -= 1
+            self.wake()
+            self._notify_freed()
+
+    def _encode(self, load: Load) -> dict[PartitionQueue, bytes | InvalidRecord]:
+        """The batches of each queue as bytes, or why they cannot be written."""
+        encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
+        for queue, batches in load.items():
+            try:
+                encoded[queue] = b"".join([batch.encode(self._config.codec) for batch in batches])
+            except InvalidRecord as error:
+                encoded[queue] = error
+        return encoded
+
+    async def _ask(self, leader: Connection, payloads: dict[PartitionQueue, bytes], load: Load) -> Answer:
+        """What the leader says of each partition."""
+        request = log_pb2.ProduceRequest(
+            acks=_ACKS[self._config.acks],
+            timeout_ms=self._config.request_timeout_ms,
+            partitions=[
+                log_pb2.PartitionProduce(
+                    topic=queue.partition.topic, partition=queue.partition.partition, batches=payload
+                )
+                for queue, payload in payloads.items()
+            ],
+        )
+        expires_ms = min(self._accumulator.expires_ms(load[queue]) for queue in payloads)
+        timeout_ms = min(self._config.request_timeout_ms, expires_ms - self._clock.monotonic_ms())
+        try:
+            response = await leader.call(leader.log.Produce, request, timeout_ms)
+        except KafkaError as error:
+            return dict.fromkeys((queue.partition for queue in payloads), error)
+        if self._config.acks == "0":  # sent is all that anybody will know
+            return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
+        answer: Answer = {
+            queue.partition: UnknownServerError(f"{leader.address} says nothing of partition {queue.partition}")
+            for queue in payloads
+        }
+        for part in response.partitions:
+            place = TopicPartition(part.topic, part.partition)
+            answer[place] = error_of(part) or (part.base_offset, part.log_append_time_ms)
+        return answer
+
+    def _answered(self, queue: PartitionQueue, batches: list[Batch], answer: KafkaError | tuple[int, int]) -> None:
+        if isinstance(answer, KafkaError):
+            self._refused(queue, batches, answer)
+            return
+        offset, log_append_time_ms = answer
+        for batch in batches:
+            batch.written(offset, log_append_time_ms)
+            offset += batch.count if offset != NO_OFFSET else 0
+        self._accumulator.done(queue)
+
+    def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            batch.attempts += 1
+            batch.last_error = str(error)
+        if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
+            self._accumulator.divide(queue)
+        elif not error.retriable or batches[0].attempts > self._config.retries:
+            self._fail(queue, batches, error)
+        elif self._accumulator.expires_ms(batches) <= now_ms:
+            self._fail(queue, batches, self._timed_out(batches[0]))
+        else:
+            logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
+            self._cluster.outdated(queue.partition.topic)
+            self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
+
+    def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
+        self._report(queue.partition, batches, error)
+        self._accumulator.done(queue)
+
+    def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
+        records = sum(batch.count for batch in batches)
+        logger.warning("%d records for partition %s were not delivered: %s", records, partition, error)
+        for batch in batches:
+            batch.outcome.failed(error)
+
+    def _give_up(self, load: Load, error: SparklogError) -> None:
+        for queue, batches in load.items():
+            self._fail(queue, batches, error)
+
+    def _timed_out(self, batch: Batch) -> DeliveryTimeout:
+        return DeliveryTimeout(
+            f"{batch.count} records for partition {batch.outcome.partition} were not acknowledged within "
+            f"{self._config.delivery_timeout_ms} ms: {batch.last_error or 'there was no chance to send them'}"
+        )
+
+    def _learn(self, topic: str) -> None:
+        """Look up the topic's leaders in the background, once at a time; the batches wait in their queues."""
+        if topic not in self._learning:
+            self._learning[topic] = task = asyncio.create_task(self._look_up(topic))
+            task.add_done_callback(lambda _: self._learning.pop(topic, None))
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            picture = await self._cluster.topic(topic, self._config.request_timeout_ms)
+            queues = self._accumulator.add_topic(topic, picture.leaders)
+            if len(picture.leaders) < len(queues.queues) or min(picture.leaders) < 0:
+                raise LeaderNotAvailable(f"a partition of topic {topic!r} has no leader at the moment")
+        except KafkaError as error:
+            logger.info("looking up the leaders of topic %s: %s", topic, error)
+            self._accumulator.note(topic, str(error))
+            self._cluster.outdated(topic)
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+        finally:
+            self.wake()
+
+    def _notify_freed(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()

@@ -1,0 +1,57 @@
+"""Functions to and from bytes, for the options key_serializer, value_serializer, key_deserializer and
+value_deserializer.
+
+    Producer(value_serializer=to_json)        Consumer(value_deserializer=from_json)
+
+Any function will do; None is never passed to one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+def to_json(value: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    return _encode_json(value).encode()
+
+
+def from_json(data: bytes) -> Any:
+    """Raises ValueError for what is not JSON."""
+    return json.loads(data)
+
+
+def to_text(value: str) -> bytes:
+    """UTF-8."""
+    return value.encode()
+
+
+def from_text(data: bytes) -> str:
+    """Raises UnicodeDecodeError for what is not UTF-8."""
+    return data.decode()
+
+
+def to_long(value: int) -> bytes:
+    """Eight bytes, big-endian (org.apache.kafka.common.serialization.LongSerializer)."""
+    return _LONG.pack(value)
+
+
+def from_long(data: bytes) -> int:
+    value: int = _LONG.unpack(data)[0]
+    return value
+
+
+def to_double(value: float) -> bytes:
+    """Eight bytes, big-endian (org.apache.kafka.common.serialization.DoubleSerializer)."""
+    return _DOUBLE.pack(value)
+
+
+def from_double(data: bytes) -> float:
+    value: float = _DOUBLE.unpack(data)[0]
+    return value

@@ -1,0 +1,104 @@
+"""The admin client for code without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client.admin import AsyncAdmin
+from sparklog.client.descriptions import (
+    ClusterDescription,
+    ConfigValue,
+    LogDirDescription,
+    TopicDescription,
+    TopicListing,
+)
+from sparklog.client.loop_thread import Blocking
+from sparklog.client.offsets import ListedOffset, OffsetSpec
+
+
+class Admin(Blocking):
+    """Manages topics.
+
+        with Admin(bootstrap_servers="127.0.0.1:9094") as admin:
+            admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
+
+    Options are those of AdminConfig. Raises ConfigError for any that is wrong. The methods are those of AsyncAdmin.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._core = AsyncAdmin(**options)
+        self.config = self._core.config
+        super().__init__()
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> int:
+        """As AsyncAdmin.create_topic."""
+        return self._run(
+            self._core.create_topic(
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                configs=configs,
+                validate_only=validate_only,
+            )
+        )
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """As AsyncAdmin.delete_topics."""
+        self._run(self._core.delete_topics(names))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[TopicListing]:
+        """As AsyncAdmin.list_topics."""
+        return self._run(self._core.list_topics(include_internal=include_internal))
+
+    def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
+        """As AsyncAdmin.describe_topics."""
+        return self._run(self._core.describe_topics(names))
+
+    def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
+        """As AsyncAdmin.create_partitions."""
+        self._run(self._core.create_partitions(name, total, validate_only=validate_only))
+
+    def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> dict[str, ConfigValue]:
+        """As AsyncAdmin.describe_configs."""
+        return self._run(self._core.describe_configs(topic=topic, broker=broker))
+
+    def alter_configs(
+        self,
+        topic: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """As AsyncAdmin.alter_configs."""
+        self._run(self._core.alter_configs(topic, set=set, unset=unset, validate_only=validate_only))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """As AsyncAdmin.delete_records."""
+        return self._run(self._core.delete_records(before))
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        """As AsyncAdmin.list_offsets."""
+        return self._run(self._core.list_offsets(wanted))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """As AsyncAdmin.describe_cluster."""
+        return self._run(self._core.describe_cluster())
+
+    def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
+        """As AsyncAdmin.describe_log_dirs."""
+        return self._run(self._core.describe_log_dirs(topics))
+
+    def close(self) -> None:
+        """As AsyncAdmin.close."""
+        self._run(self._core.close())

@@ -1,0 +1,102 @@
+"""A broker that keeps records in lists and does to requests what a test tells it: for what a real one seldom does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from sparklog.base.errors import KafkaError, MessageTooLarge
+from sparklog.base.ids import TopicPartition
+from sparklog.records.batch import iterate_headers
+from sparklog.records.records import read_records
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
+
+LOSE_ANSWER = "append, but break the call before the answer"
+REFUSE_CALL = "break the call without appending"
+HANG = "append nothing and never answer"
+
+Step = KafkaError | str | None
+
+
+class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
+    """Knows one topic, "t". Each produce request meets the next step of `script`: an error, a text above, or None."""
+
+    def __init__(self, *, partitions: int = 2, max_batch_bytes: int = 1 << 20) -> None:
+        self.partitions = partitions
+        self.max_batch_bytes = max_batch_bytes
+        self.script: deque[Step] = deque()
+        self.values: dict[TopicPartition, list[bytes | None]] = {}
+        self.requests = 0
+        self.in_flight: dict[TopicPartition, int] = {}
+        self.most_in_flight = 0
+        self.answer_after = 0.0
+        self.address = ""
+
+    async def DescribeCluster(self, request: Any, context: Any) -> Any:  # noqa: N802
+        broker = admin_pb2.Broker(id=0, grpc_address=self.address)
+        return admin_pb2.DescribeClusterResponse(cluster_id="c", controller_id=0, brokers=[broker])
+
+    async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        parts = [admin_pb2.PartitionDescription(partition=number, leader=0) for number in range(self.partitions)]
+        return admin_pb2.DescribeTopicsResponse(topics=[admin_pb2.TopicDescription(name="t", partitions=parts)])
+
+    async def Produce(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.requests += 1
+        places = [TopicPartition(part.topic, part.partition) for part in request.partitions]
+        for place in places:
+            self.in_flight[place] = self.in_flight.get(place, 0) + 1
+        self.most_in_flight = max(self.most_in_flight, *self.in_flight.values())
+        try:
+            return await self._produce(request, context)
+        finally:
+            for place in places:
+                self.in_flight[place] -= 1
+
+    async def _produce(self, request: Any, context: Any) -> Any:
+        step = self.script.popleft() if self.script else None
+        if step == REFUSE_CALL:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "refused")
+        if step == HANG:
+            await asyncio.sleep(60)
+        await asyncio.sleep(self.answer_after)
+        results = [self._append(part, step) for part in request.partitions]
+        if step == LOSE_ANSWER:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+        return log_pb2.ProduceResponse(partitions=results, correlation_id=request.correlation_id)
+
+    def _append(self, part: Any, step: Step) -> Any:
+        place = TopicPartition(part.topic, part.partition)
+        batches = list(iterate_headers(part.batches))
+        if any(header.size > self.max_batch_bytes for _, header in batches):
+            step = MessageTooLarge("a batch is too large")
+        if isinstance(step, KafkaError):
+            error = records_pb2.Error(code=step.code, name=step.name, message=str(step), retriable=step.retriable)
+            return log_pb2.PartitionProduced(topic=place.topic, partition=place.partition, error=error)
+        kept = self.values.setdefault(place, [])
+        base = len(kept)
+        for position, _ in batches:
+            kept.extend(record.value for record in read_records(part.batches, position))
+        return log_pb2.PartitionProduced(
+            topic=place.topic, partition=place.partition, base_offset=base, last_offset=len(kept) - 1,
+            log_append_time_ms=-1,
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
+    """The broker, listening."""
+    server = grpc.aio.server()
+    log_pb2_grpc.add_LogServicer_to_server(broker, server)
+    admin_pb2_grpc.add_AdminServicer_to_server(broker, server)
+    broker.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        yield broker
+    finally:
+        await server.stop(None)

@@ -1,0 +1,122 @@
+"""Clients live on when their broker is killed and started again: a real process, on the same port."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer, Delivery, Producer
+
+PARTITIONS = 2
+RECORDS = 6_000
+
+pytestmark = pytest.mark.slow
+
+
+class Process:
+    """`sparklog up` on a port of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._folder = folder
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder), "--grpc", self.address]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout
+        assert "ready" in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path / "data")
+    yield process
+    process.kill()
+
+
+def sent_while(broker: Process, disturb: Callable[[], None]) -> list[list[Delivery]]:
+    """Deliveries by partition of records sent, some by some, while `disturb` runs in a thread."""
+    deliveries: list[list[Delivery]] = [[] for _ in range(PARTITIONS)]
+    thread = threading.Thread(target=disturb)
+    with Producer(bootstrap_servers=broker.address, batch_size=2_000, linger_ms=1) as producer:
+        producer.send("t", b"first", partition=0).result(10)
+        thread.start()
+        for number in range(RECORDS):
+            for partition in range(PARTITIONS):
+                deliveries[partition].append(producer.send("t", b"%d" % number, partition=partition))
+            if number % 20 == 0:
+                time.sleep(0.003)  # spreads the records over the time in which brokers die
+        thread.join()
+    return deliveries
+
+
+def read_to_the_end(consumer: Consumer, partition: TopicPartition) -> dict[int, int]:
+    """The numbers in the partition, by offset."""
+    end = consumer.end_offsets([partition])[partition]
+    numbers: dict[int, int] = {}
+    for _ in range(10_000):
+        if consumer.position(partition) >= end:
+            break
+        numbers |= {record.offset: int(record.value) for record in consumer.poll() if record.value != b"first"}
+    return numbers
+
+
+def test_a_producer_carries_on_after_kill_9_with_everything_acknowledged_there_and_in_order(broker: Process) -> None:
+    with Admin(bootstrap_servers=broker.address) as admin:
+        admin.create_topic("t", partitions=PARTITIONS)
+
+    def kill_three_times() -> None:
+        for _ in range(3):
+            time.sleep(0.15)
+            broker.kill()
+            broker.start()
+
+    deliveries = sent_while(broker, kill_three_times)
+
+    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+        for number in range(PARTITIONS):
+            partition = TopicPartition("t", number)
+            consumer.assign([partition])
+            numbers = read_to_the_end(consumer, partition)
+            once_each = list(dict.fromkeys(numbers.values()))  # those whose acknowledgement was lost are there twice
+            assert once_each == list(range(RECORDS))
+            offsets = [delivery.result(0).offset for delivery in deliveries[number]]
+            assert [numbers[offset] for offset in offsets] == list(range(RECORDS))
+
+
+def test_a_consumer_carries_on_where_it_was(broker: Process) -> None:
+    with (
+        Producer(bootstrap_servers=broker.address, linger_ms=1) as producer,
+        Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer,
+    ):
+        producer.send("t", b"0").result(10)
+        consumer.assign_topic("t")
+        seen = [int(record.value) for record in consumer.poll(5_000)]
+        broker.kill()
+        assert consumer.poll(300) == []
+        broker.start()
+        for number in range(1, 50):
+            producer.send("t", b"%d" % number)
+        for _ in range(100):
+            if len(seen) >= 50:
+                break
+            seen += [int(record.value) for record in consumer.poll(1_000)]
+
+    assert seen == list(range(50))
