@@ -1,0 +1,8 @@
+"""Found by Spark under the name "sparklog": ``spark.read.format("sparklog")`` needs no register().
+
+Spark imports ``pyspark_<format>`` and takes its `DefaultSource` (see pyspark.sql.datasource).
+"""
+
+from sparklog.spark.source import SparklogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

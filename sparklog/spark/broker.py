@@ -1,0 +1,160 @@
+"""Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
+
+The one module of reading that loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`: it is the
+clients' time-out.
+
+A broker's files are read where its log directory can be seen from here: the same path holds a ``meta.properties`` that
+names the same cluster and the same broker. They are read up to the high watermark that the broker told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparklog.base.errors import ConfigError, OffsetOutOfRange, RequestTimedOut
+from sparklog.base.fs import LocalFs
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer
+from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.spark.offsets import Bounds, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.options import (
+    AllTopics,
+    BrokerOptions,
+    Partitions,
+    ReadMode,
+    ReadOptions,
+    Selection,
+    TopicPattern,
+    Topics,
+)
+
+FETCH_BYTES = 8 << 20
+"""Asked for at once: some ten thousand records of the usual size."""
+
+
+class BrokerLookup:
+    """What a broker says of its topics."""
+
+    def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
+        self._admin = Admin(
+            bootstrap_servers=broker.bootstrap_servers,
+            request_timeout_ms=broker.timeout_ms,
+            default_api_timeout_ms=broker.timeout_ms,
+        )
+        self._read_mode = read_mode
+        self._folders: dict[TopicPartition, str] | None = None
+
+    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+        found = {}
+        for topic in self._admin.describe_topics(self._names(selection)):
+            for part in topic.partitions:
+                partition = TopicPartition(topic.name, part.partition)
+                if isinstance(selection, Partitions) and partition not in selection.partitions:
+                    continue
+                if part.error is not None:
+                    raise part.error
+                found[partition] = Bounds(part.log_start_offset, part.high_watermark)
+        if isinstance(selection, Partitions):
+            check_there(selection.partitions, found.keys(), "of the topics")
+        return found
+
+    def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
+        found = self._admin.list_offsets(timestamps_ms)
+        return {partition: each.offset if each.offset >= 0 else None for partition, each in found.items()}
+
+    def folder(self, partition: TopicPartition) -> str | None:
+        """Raises ConfigError where segments were asked for and cannot be seen."""
+        if self._read_mode is ReadMode.FETCH:
+            return None
+        if self._folders is None or partition not in self._folders:
+            self._folders = self._visible_folders()
+        folder = self._folders.get(partition)
+        if folder is None and self._read_mode is ReadMode.SEGMENTS:
+            raise ConfigError(
+                f"readMode = segments, but no broker's log directory with {partition} can be seen from here; "
+                "auto and fetch read through the broker"
+            )
+        return folder
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def _names(self, selection: Selection) -> list[str]:
+        match selection:
+            case Topics(names):
+                return list(names)
+            case Partitions(partitions):
+                return sorted({partition.topic for partition in partitions})
+            case TopicPattern():
+                return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
+            case AllTopics():
+                return [topic.name for topic in self._admin.list_topics()]
+
+    def _visible_folders(self) -> dict[TopicPartition, str]:
+        cluster = self._admin.describe_cluster().cluster_id
+        return {
+            TopicPartition(part.topic, part.partition): f"{log_dir.path}/{part.topic}-{part.partition}"
+            for broker, log_dirs in self._admin.describe_log_dirs().items()
+            for log_dir in log_dirs
+            if log_dir.error is None and belongs_to(log_dir.path, cluster, broker)
+            for part in log_dir.partitions
+        }
+
+
+def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
+    """Whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
+    try:
+        owner = MetaProperties.read(LocalFs(), path)
+    except (CorruptCheckpoint, OSError):
+        return False
+    return owner is not None and (owner.cluster_id, owner.broker_id) == (cluster_id, broker_id)
+
+
+def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a range, through the broker.
+
+    Raises DataLost where they are gone and `failOnDataLoss` is set, RequestTimedOut where the broker gives nothing in
+    time.
+    """
+    broker = options.broker
+    assert broker is not None  # ranges to fetch come from a broker
+    with Consumer(
+        bootstrap_servers=broker.bootstrap_servers,
+        request_timeout_ms=broker.timeout_ms,
+        default_api_timeout_ms=broker.timeout_ms,
+        max_partition_fetch_bytes=FETCH_BYTES,
+        prefetch_max_bytes=2 * FETCH_BYTES,
+        auto_offset_reset="none",
+    ) as consumer:
+        partition, offset, end = whole
+        while offset < end:
+            consumer.assign([partition])
+            consumer.seek(partition, offset)
+            try:
+                yield from _fetched(consumer, partition, end, broker.timeout_ms)
+                return
+            except OffsetOutOfRange:
+                offset = _after_loss(consumer, partition, consumer.position(partition), end, options)
+
+
+def _fetched(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms: int) -> Iterator[pa.RecordBatch]:
+    """What the consumer reads of its one partition, up to `end`."""
+    while consumer.position(partition) < end:
+        before = consumer.position(partition)
+        table = consumer.poll_arrow(timeout_ms)
+        if consumer.position(partition) == before:
+            raise RequestTimedOut(f"{partition}: nothing came from offset {before} on within {timeout_ms} ms")
+        if table.num_rows and table["offset"][-1].as_py() >= end:
+            table = table.filter(pc.less(table["offset"], end))
+        yield from table.to_batches()
+
+
+def _after_loss(consumer: Consumer, partition: TopicPartition, offset: int, end: int, options: ReadOptions) -> int:
+    """Where to go on after an offset that is out of range, once its loss has been reported."""
+    log_start = consumer.beginning_offsets([partition])[partition]
+    go_on = min(log_start, end) if log_start > offset else end
+    report_losses([f"{partition}: offsets {offset} to {go_on - 1} are gone"], fail=options.fail_on_data_loss)
+    return go_on

@@ -1,0 +1,113 @@
+"""Topics from a log directory, with no broker: ours, or one that Apache Kafka wrote.
+
+``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition; a plain path is local,
+a URI (``s3://``, ``hdfs://``, ``file://``) goes through `pyarrow.fs`. Records are read up to the high watermark that
+was checkpointed in the log directory (``replication-offset-checkpoint``); where there is none, to the end of the log.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from sparklog.base.errors import ConfigError, OffsetOutOfRange
+from sparklog.base.fs import LocalFs, ReadFs
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
+from sparklog.log.arrow_fs import ArrowFs
+from sparklog.log.files import LOG, parse_name
+from sparklog.log.reader import LogReader
+from sparklog.spark.offsets import Bounds, Offsets, check_there
+from sparklog.spark.options import AllTopics, Partitions, Selection, TopicPattern, Topics
+
+
+def open_folder(location: str) -> tuple[ReadFs, str]:
+    """The file system that holds `location`, and the path in it."""
+    if not urlsplit(location).scheme:
+        return LocalFs(), location
+    return ArrowFs.from_uri(location)
+
+
+def open_reader(location: str) -> LogReader:
+    """A reader of the partition's folder at `location`."""
+    return LogReader(*open_folder(location))
+
+
+class FolderLookup:
+    """What a log directory holds. `path` is as the option."""
+
+    def __init__(self, path: str) -> None:
+        self._folders = _partition_folders(path.rstrip("/") or "/")
+
+    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+        return {partition: self._bounds(partition) for partition in self._selected(selection)}
+
+    def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        for partition, timestamp_ms in timestamps_ms.items():
+            offset = open_reader(self._folders[partition]).offset_for_timestamp(timestamp_ms)
+            end = self._bounds(partition).high_watermark
+            found[partition] = offset if offset is not None and offset < end else None
+        return found
+
+    def folder(self, partition: TopicPartition) -> str:
+        return self._folders[partition]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _bounds(self, partition: TopicPartition) -> Bounds:
+        reader = open_reader(self._folders[partition])
+        try:
+            start, end, high_watermark = reader.log_start_offset, reader.end_offset(), reader.high_watermark()
+        except OffsetOutOfRange:
+            return Bounds(0, 0)  # no segment: a partition that is only being made
+        committed = end if high_watermark is None else min(high_watermark, end)
+        return Bounds(start, max(start, committed))
+
+    def _selected(self, selection: Selection) -> list[TopicPartition]:
+        there = sorted(self._folders)
+        match selection:
+            case AllTopics():
+                # one folder may be named whatever its topic; of a whole directory, what users wrote is wanted
+                return there if len(there) == 1 else [each for each in there if each.topic not in INTERNAL_TOPICS]
+            case TopicPattern():
+                return [each for each in there if each.topic not in INTERNAL_TOPICS and selection.matches(each.topic)]
+            case Topics(names):
+                check_there(set(names), {each.topic for each in there}, "in the log directory")
+                return [each for each in there if each.topic in names]
+            case Partitions(partitions):
+                check_there(partitions, set(there), "in the log directory")
+                return sorted(partitions)
+
+
+def _partition_folders(path: str) -> dict[TopicPartition, str]:
+    """Where each partition lies. Raises ConfigError where that cannot be said."""
+    fs, folder = open_folder(path)
+    try:
+        names = fs.list(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"path {path}: there is no such folder") from None
+    if _holds_segments(names):
+        return {_parse_folder(path): path}
+    folders = {}
+    for name in names:
+        try:
+            partition = TopicPartition.parse(name)
+        except ValueError:
+            continue  # a checkpoint, meta.properties, or a folder on its way out
+        folders[partition] = f"{path}/{name}"
+    if not folders:
+        raise ConfigError(f"path {path} is neither a log directory nor a partition's folder: no <topic>-<n>, no .log")
+    return folders
+
+
+def _holds_segments(names: list[str]) -> bool:
+    files = map(parse_name, names)
+    return any(file is not None and file.suffix == LOG for file in files)
+
+
+def _parse_folder(path: str) -> TopicPartition:
+    name = path.rpartition("/")[2]
+    try:
+        return TopicPartition.parse(name)
+    except ValueError:
+        raise ConfigError(f"path {path} holds segments, but its name is not <topic>-<n>") from None

@@ -1,0 +1,45 @@
+"""One SparkSession and one broker for all tests of this folder; each test has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from reading import Topics
+
+from sparklog.spark.session import local_session
+from sparklog.testing import start_broker
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = {"spark.sql.warehouse.dir": str(warehouse), "spark.sql.session.timeZone": "UTC"}
+    session = local_session("sparklog tests", settings=settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+    data_dir = tmp_path_factory.mktemp("broker")
+    intervals = {"log_retention_check_interval_ms": 50, "replica_high_watermark_checkpoint_interval_ms": 50}
+    with start_broker(data_dir, auto_create_topics_enable=False, **intervals) as broker:
+        made = Topics(broker)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def read(spark: SparkSession, topics: Topics) -> Read:
+    """A topic as a DataFrame."""
+
+    def load(topic: str, **options: Any) -> DataFrame:
+        reader = spark.read.format("sparklog").option("kafka.bootstrap.servers", topics.bootstrap)
+        return reader.option("subscribe", topic).options(**options).load()
+
+    return load

@@ -1,0 +1,202 @@
+"""A plan is made at one moment and read at a later one; in between the log goes on living."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from reading import make_reader, rows_of
+
+from sparklog.base.errors import ConfigError, DataLost
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.scan import FilesTask
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+NEVER_MS = 2**40
+
+
+def from_files(topics, topic, **options):
+    return make_reader({"bootstrap.servers": topics.bootstrap, "subscribe": topic, "readMode": "segments", **options})
+
+
+def from_path(topics, topic, **options):
+    return make_reader({"path": topics.folder(topic), **options})
+
+
+def offsets(rows) -> list[int]:
+    return [row["offset"] for row in rows]
+
+
+def await_gone(path: Path) -> None:
+    """Wait until the broker has removed a file."""
+    deadline = time.monotonic() + 10
+    while path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log directory with one partition that Kafka wrote, and its checkpointed high watermark."""
+
+    def make(name: str, high_watermarks: str | None = None) -> str:
+        shutil.copytree(GOLDEN / name, tmp_path / "log" / name)
+        if high_watermarks is not None:
+            (tmp_path / "log" / "replication-offset-checkpoint").write_text(high_watermarks)
+        return str(tmp_path / "log")
+
+    return make
+
+
+def test_nothing_above_the_checkpointed_high_watermark_is_shown(log):
+    path = log("codec-zstd-0", "0\n1\ncodec-zstd 0 117\n")
+    assert offsets(rows_of(make_reader({"path": path}))) == list(range(117))
+
+
+def test_a_partition_without_a_checkpointed_high_watermark_has_nothing_committed(log):
+    assert rows_of(make_reader({"path": log("codec-none-0", "0\n1\nanother 0 50\n")})) == []
+
+
+def test_what_is_truncated_above_the_high_watermark_was_never_read(log):
+    path = log("segments-0", "0\n1\nsegments 0 900\n")
+    reader = make_reader({"path": path})
+    tasks = reader.partitions()
+    for file in Path(path, "segments-0").iterdir():
+        if file.name[:20].isdigit() and int(file.name[:20]) >= 960:
+            file.unlink()
+    assert offsets(rows_of(reader, tasks)) == list(range(900))
+
+
+def test_compaction_between_plan_and_read_leaves_what_it_left(log):
+    path = log("compacted-before-0")
+    reader = make_reader({"path": path, "minPartitions": "5"})
+    tasks = reader.partitions()
+    folder = Path(path, "compacted-before-0")
+    shutil.rmtree(folder)
+    shutil.copytree(GOLDEN / "compacted-0", folder)
+    lines = (GOLDEN / "compacted-0" / "expected.jsonl").read_text().splitlines()
+    assert offsets(rows_of(reader, tasks)) == [json.loads(line)["offset"] for line in lines]
+
+
+@pytest.mark.parametrize("make", [from_files, from_path])
+def test_what_is_appended_and_rolled_after_the_plan_is_not_read(topics, make):
+    topic = topics.create(internal_segment_bytes=2048)
+    topics.fill(topic, 100, batches=10)
+    topics.await_checkpoint(topic, 100)
+    reader = make(topics, topic, endingOffsets=json.dumps({topic: {"0": 100}}))
+    tasks = reader.partitions()
+    topics.fill(topic, 300, batches=30)
+    assert offsets(rows_of(reader, tasks)) == list(range(100))
+
+
+@pytest.mark.parametrize("make", [from_files, from_path])
+def test_deleted_segments_are_read_while_their_files_are_still_there(topics, make):
+    topic = topics.create(internal_segment_bytes=2048, file_delete_delay_ms=NEVER_MS)
+    topics.fill(topic, 400, batches=40)
+    topics.await_checkpoint(topic, 400)
+    reader = make(topics, topic, endingOffsets=json.dumps({topic: {"0": 400}}), minPartitions="4")
+    tasks = reader.partitions()
+    topics.delete_before(topic, 395)
+    await_gone(Path(topics.folder(topic), f"{0:020d}.log"))
+    assert offsets(rows_of(reader, tasks)) == list(range(400))
+
+
+@pytest.mark.parametrize("make", [from_files, from_path])
+def test_records_that_are_gone_fail_the_read_or_are_left_out(topics, make):
+    topic = topics.create(internal_segment_bytes=2048, file_delete_delay_ms=0)
+    topics.fill(topic, 400, batches=40)
+    topics.await_checkpoint(topic, 400)
+    strict = make(topics, topic, endingOffsets=json.dumps({topic: {"0": 400}}))
+    lenient = make(topics, topic, endingOffsets=json.dumps({topic: {"0": 400}}), failOnDataLoss="false")
+    strict_tasks, lenient_tasks = strict.partitions(), lenient.partitions()
+    topics.delete_before(topic, 300)
+    folder = Path(topics.folder(topic))
+    await_gone(folder / f"{0:020d}.log")
+    for expired in folder.glob("*.deleted"):  # as the broker does, but for its patience
+        expired.unlink()
+    with pytest.raises(DataLost, match="are gone"):
+        rows_of(strict, strict_tasks)
+    left = offsets(rows_of(lenient, lenient_tasks))
+    assert left == list(range(left[0], 400))
+    assert 0 < left[0] <= 300
+
+
+def test_a_task_that_does_not_see_the_folder_fetches(topics, tmp_path):
+    topic = topics.create()
+    topics.fill(topic, 50)
+    reader = from_files(topics, topic)
+    [task] = reader.partitions()
+    elsewhere = FilesTask(task.partition, str(tmp_path / "nowhere"), task.ranges, task.timestamp_ms)
+    assert offsets(rows_of(reader, [elsewhere])) == list(range(50))
+
+
+def test_files_of_another_broker_are_not_taken_for_this_ones(topics, monkeypatch):
+    topic = topics.create()
+    topics.fill(topic, 5)
+    meta = topics.broker.data_dir / "meta.properties"
+    own = meta.read_text()
+    try:
+        meta.write_text(own.replace("cluster.id=", "cluster.id=another-"))
+        with pytest.raises(ConfigError, match=f"no broker's log directory with {topic}-0 can be seen"):
+            from_files(topics, topic).partitions()
+        auto = make_reader({"bootstrap.servers": topics.bootstrap, "subscribe": topic})
+        assert not isinstance(auto.partitions()[0], FilesTask)
+        assert len(rows_of(auto)) == 5
+    finally:
+        meta.write_text(own)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["segments", "fetch"])
+def test_reads_are_right_while_the_broker_appends_rolls_and_deletes(topics, mode):
+    topic = topics.create(internal_segment_bytes=8192, retention_bytes=50_000, file_delete_delay_ms=0)
+    stop = threading.Event()
+
+    def produce():
+        first = 0
+        while not stop.is_set():
+            values = pa.table({"value": [str(offset) for offset in range(first, first + 100)]})
+            topics.producer.send_table(topic, values, partition=0).result(30)
+            first += 100
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    try:
+        until = time.monotonic() + 2
+        seen = 0
+        while time.monotonic() < until or seen < 1000:
+            reader = from_files(topics, topic, readMode=mode, failOnDataLoss="false", minPartitions="3")
+            rows = rows_of(reader)
+            found = offsets(rows)
+            assert [int(row["value"]) for row in rows] == found
+            assert found == sorted(set(found))
+            partition = TopicPartition(topic, 0)
+            assert not found or found[-1] < topics.admin.list_offsets({partition: "latest"})[partition].offset
+            seen = max([seen, *found])
+            assert time.monotonic() < until + 20
+    finally:
+        stop.set()
+        producing.join()
+
+
+def test_a_task_that_reads_segments_loads_no_grpc(log):
+    code = """
+import pickle, sys
+import pyspark_sparklog
+reader, tasks = pickle.load(sys.stdin.buffer)
+rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
+unwanted = ("grpc", "google.protobuf", "sparklog.client", "sparklog.broker", "pandas")
+print(rows, [name for name in unwanted if name in sys.modules])
+"""
+    reader = make_reader({"path": log("codec-lz4-0")})
+    given = pickle.dumps((reader, reader.partitions()))
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True)
+    assert done.stdout.decode() == "200 []\n"
