@@ -1,0 +1,390 @@
+"""A file system in memory whose disk can fail and whose power can be cut.
+
+What survives a power cut (`crash`) is what POSIX promises, and by a seed a little more, as real disks have it:
+
+    bytes    of each file what was there at its last `flush`. Of later appends and cuts each page may or may not have
+             made it, the size on its own account: pages that did not are zeros, where there was nothing before.
+    names    of each folder what was there at its last `flush_dir`. Each later change of a name may or may not have made
+             it; a rename has made it as a whole or not at all.
+
+Faults: `fail_under` makes a path fail for good (a dead disk: EIO; a full one: ENOSPC), `cut_power_after` cuts the
+power in the middle of the n-th change from now; every operation raises PowerCut from then on, and `crash` says what
+the next start finds. Reads are not counted. All of it is decided by the `random.Random` that is handed in.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sparklog.base.fs import Buffer
+
+PAGE_SIZES = (32, 64, 512, 4096)
+"""What a disk writes as a whole; small ones, so that a few small batches can be torn in many ways. Not smaller than
+what
+precedes the CRC in a batch: of a single field lost there, no disk is capable and no reader can know."""
+
+
+class PowerCut(Exception):  # not an OSError: nobody who handles a failing disk may handle this
+    """The machine is off."""
+
+
+@dataclass(slots=True, eq=False)
+class _Content:
+    """A file's bytes, as they are and as they were at its last flush."""
+
+    data: bytearray = field(default_factory=bytearray)
+    flushed: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class _Folder:
+    """Names, as they are; as they were at the last flush; and each change since."""
+
+    names: dict[str, _Content | _Folder] = field(default_factory=dict)
+    flushed: dict[str, _Content | _Folder] = field(default_factory=dict)
+    changes: list[_Change] = field(default_factory=list)
+
+    def apply(self, change: _Change) -> None:
+        change.apply(self.names)
+        self.changes.append(change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """`name` now stands for `node`; None: for nothing. `moved_from` stood for it before, and no longer does."""
+
+    name: str
+    node: _Content | _Folder | None
+    moved_from: str = ""
+
+    def apply(self, names: dict[str, _Content | _Folder]) -> None:
+        if self.moved_from:
+            if names.get(self.moved_from) is not self.node:
+                return
+            del names[self.moved_from]
+        if self.node is None:
+            names.pop(self.name, None)
+        else:
+            names[self.name] = self.node
+
+
+class MemoryFile:
+    """An open file of a `MemoryFs`."""
+
+    __slots__ = ("_content", "_fs", "_path")
+
+    def __init__(self, fs: MemoryFs, path: str, content: _Content) -> None:
+        self._fs = fs
+        self._path = path
+        self._content: _Content | None = content
+
+    @property
+    def size(self) -> int:
+        return len(self._open().data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        content = self._open()
+        self._fs.check(self._path)
+        return bytes(content.data[offset : offset + size])
+
+    def append(self, data: Buffer) -> None:
+        content = self._open()
+        with self._fs.change(self._path, takes_room=True) as share:
+            if share < 1:  # a part of it is written, as when the disk becomes full
+                content.data += memoryview(data)[: int(len(data) * share)]
+                return
+            content.data += data
+
+    def truncate(self, size: int) -> None:
+        content = self._open()
+        with self._fs.change(self._path):
+            del content.data[size:]
+            content.data.extend(bytes(size - len(content.data)))
+
+    def flush(self) -> None:
+        content = self._open()
+        with self._fs.change(self._path) as share:
+            if share == 1:
+                content.flushed = bytes(content.data)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a file in memory has no descriptor", self._path)
+
+    def close(self) -> None:
+        self._content = None
+
+    def _open(self) -> _Content:
+        if self._content is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._content
+
+
+class MemoryFs:
+    """An `Fs` in memory. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        """How many changes there have been."""
+        self._root = _Folder()
+        self._locks: set[str] = set()
+        self._failing: dict[str, tuple[int, int]] = {}
+        self._power_cut_at: int | None = None
+        self._share = random.Random(0)
+        self._is_off = False
+        self._mutex = threading.RLock()
+
+    # Faults
+
+    def fail_under(self, path: str, error_number: int, *, after: int = 0) -> None:
+        """Fail every operation on `path` and what lies under it; with ENOSPC, what takes room.
+
+        after: begin with the change that follows so many others, anywhere.
+        """
+        self._failing[posixpath.normpath(path)] = error_number, self.changes + after
+
+    def repair(self, path: str) -> None:
+        del self._failing[posixpath.normpath(path)]
+
+    def cut_power_after(self, changes: int, chance: random.Random) -> None:
+        """Cut the power in the middle of the change that follows `changes` others."""
+        self._power_cut_at = self.changes + changes
+        self._share = chance
+
+    def crash(self, chance: random.Random) -> MemoryFs:
+        """What is left after a power cut now. This file system is off from now on."""
+        self._is_off = True
+        found = MemoryFs()
+        keep = chance.choice((0.0, 0.5, 0.9, 1.0))
+        found._root = _survivor(self._root, chance, keep, {})
+        return found
+
+    def check(self, path: str) -> None:
+        """Raise what an operation on `path` has to raise."""
+        if self._is_off:
+            raise PowerCut(path)
+        number = self._failure_of(path)
+        if number not in (0, errno.ENOSPC):
+            raise OSError(number, os.strerror(number), path)
+
+    def _failure_of(self, path: str) -> int:
+        """The number of the error that operations on `path` raise; 0: they work."""
+        for failing, (number, since) in self._failing.items():
+            if self.changes >= since and _is_under(path, failing):
+                return number
+        return 0
+
+    @contextmanager
+    def change(self, path: str, *, takes_room: bool = False) -> Iterator[float]:
+        """A change: yields how much of it is to be done, 1 being all. Raises what stops it."""
+        with self._mutex:
+            self.check(path)
+            self.changes += 1
+            if self._power_cut_at is not None and self.changes > self._power_cut_at:
+                self._is_off = True
+                yield self._share.choice((0.0, self._share.random(), 1.0))
+                raise PowerCut(path)
+            if takes_room and self._failure_of(path):
+                yield 0.5
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            yield 1
+
+    # Fs
+
+    def open_read(self, path: str) -> MemoryFile:
+        with self._mutex:
+            self.check(path)
+            return MemoryFile(self, path, self._content(path))
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        with self._mutex:
+            self.check(path)
+            folder, name = self._parent(path)
+            if create and name not in folder.names:
+                with self.change(path, takes_room=True) as share:
+                    if share == 1:
+                        folder.apply(_Change(name, _Content()))
+            return MemoryFile(self, path, self._content(path))
+
+    def list(self, path: str) -> list[str]:
+        with self._mutex:
+            self.check(path)
+            return sorted(self._folder(path).names)
+
+    def exists(self, path: str) -> bool:
+        with self._mutex:
+            self.check(path)
+            return self._find(path) is not None
+
+    def rename(self, source: str, target: str) -> None:
+        with self._mutex:
+            self.check(source)
+            folder, name = self._parent(source)
+            to_folder, to_name = self._parent(target)
+            if folder is not to_folder:
+                raise OSError(errno.EXDEV, "a rename stays in its folder here", source)
+            node = folder.names.get(name)
+            there = folder.names.get(to_name)
+            if node is None:
+                raise _no_such(source)
+            if isinstance(there, _Folder) and not isinstance(node, _Folder):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+            if isinstance(there, _Folder) and there.names:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+            with self.change(source) as share:
+                if share == 1 and node is not there:
+                    folder.apply(_Change(to_name, node, moved_from=name))
+
+    def remove(self, path: str) -> None:
+        with self._mutex:
+            self._content(path)
+            folder, name = self._parent(path)
+            with self.change(path) as share:
+                if share == 1:
+                    folder.apply(_Change(name, None))
+
+    def make_dir(self, path: str) -> None:
+        with self._mutex:
+            self.check(path)
+            folder = self._root
+            for name in _parts(path):
+                node = folder.names.get(name)
+                if node is None:
+                    with self.change(path, takes_room=True) as share:
+                        if share < 1:
+                            continue
+                        node = _Folder()
+                        folder.apply(_Change(name, node))
+                if not isinstance(node, _Folder):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+                folder = node
+
+    def remove_dir(self, path: str) -> None:
+        with self._mutex:
+            for name, node in list(self._folder(path).names.items()):
+                child = f"{path}/{name}"
+                if isinstance(node, _Folder):
+                    self.remove_dir(child)
+                else:
+                    self.remove(child)
+            folder, name = self._parent(path)
+            with self.change(path) as share:
+                if share == 1:
+                    folder.apply(_Change(name, None))
+
+    def flush_dir(self, path: str) -> None:
+        with self._mutex:
+            folder = self._folder(path)
+            with self.change(path) as share:
+                if share == 1:
+                    folder.flushed = dict(folder.names)
+                    folder.changes.clear()
+
+    @contextmanager
+    def lock(self, path: str) -> Iterator[None]:
+        with self._mutex:
+            self.open(path, create=True).close()
+            if path in self._locks:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+            self._locks.add(path)
+        try:
+            yield
+        finally:
+            self._locks.discard(path)
+
+    # The tree
+
+    def _find(self, path: str) -> _Content | _Folder | None:
+        node: _Content | _Folder | None = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Folder):
+                return None
+            node = node.names.get(name)
+        return node
+
+    def _folder(self, path: str) -> _Folder:
+        node = self._find(path)
+        if node is None:
+            raise _no_such(path)
+        if not isinstance(node, _Folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _content(self, path: str) -> _Content:
+        node = self._find(path)
+        if node is None:
+            raise _no_such(path)
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        *folders, name = _parts(path)
+        return self._folder("/".join(folders)), name
+
+
+def _survivor(folder: _Folder, chance: random.Random, keep: float, seen: dict[int, _Content | _Folder]) -> _Folder:
+    """The folder after a power cut. A node that has two names, its old and its new one, stays one node."""
+    names = dict(folder.flushed)
+    for change in folder.changes:
+        if chance.random() < keep:
+            change.apply(names)
+    left = _Folder()
+    for name, node in names.items():
+        if id(node) not in seen:
+            if isinstance(node, _Folder):
+                seen[id(node)] = _survivor(node, chance, keep, seen)
+            else:
+                data = _surviving_bytes(node, chance)
+                seen[id(node)] = _Content(bytearray(data), data)
+        left.names[name] = seen[id(node)]
+    left.flushed = dict(left.names)
+    return left
+
+
+def _surviving_bytes(content: _Content, chance: random.Random) -> bytes:
+    before, after = content.flushed, bytes(content.data)
+    if before == after:
+        return before
+    low, high = sorted((len(before), len(after)))
+    size = chance.choice((len(before), len(after), chance.randint(low, high)))
+    page = chance.choice(PAGE_SIZES)
+    keep = chance.choice((0.0, 0.5, 0.95, 1.0))
+    same = _common(before, after)
+    data = bytearray(before[:size].ljust(size, b"\0"))
+    for start in range(same - same % page, min(size, len(after)), page):
+        if chance.random() < keep:
+            end = min(start + page, size)
+            data[start:end] = after[start:end].ljust(end - start, b"\0")
+    return bytes(data)
+
+
+def _common(before: bytes, after: bytes) -> int:
+    """Bytes at the beginning that are the same in both."""
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before[:middle] == after[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in posixpath.normpath(path).split("/") if part and part != "."]
+
+
+def _is_under(path: str, folder: str) -> bool:
+    path = posixpath.normpath(path)
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _no_such(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
