@@ -1,0 +1,5 @@
+"""``python -m sparklog`` is `sparklog`."""
+
+from sparklog.cli import main
+
+main()

@@ -1,0 +1,119 @@
+"""The command line: one file per tool, loaded when that tool is asked for.
+
+Exit status: 0 done, 1 it failed or was not there (one line on standard error says why and what to do), 2 the command
+line or a configuration is wrong, 130 interrupted. What a script reads goes to standard output, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from sparklog import __version__
+from sparklog.base.errors import (
+    ConfigError,
+    NetworkException,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    SparklogError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
+
+TOOLS = {
+    "up": "Run a broker: no configuration needed.",
+    "topics": "Create, list, describe, alter and delete topics.",
+    "produce": "Write lines, or JSON lines, to a topic.",
+    "consume": "Read a topic, from any offset or time.",
+    "dump": "Print what is inside segment and index files.",
+    "bench": "Measure what a running broker takes and gives.",
+}
+
+NEXT_STEPS: dict[type[SparklogError], str] = {
+    NetworkException: "start one with: sparklog up",
+    RequestTimedOut: "the broker's log says what it is doing",
+    OffsetOutOfRange: "read what there is with --from-beginning",
+    UnknownTopicOrPartition: "see what there is with: sparklog topics list",
+    TopicAlreadyExists: "look at it with: sparklog topics describe",
+}
+
+
+class Tools(click.Group):
+    """The tools by name. Listing them imports none, so help comes at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(TOOLS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in TOOLS:
+            return None
+        command: click.Command = importlib.import_module(f"sparklog.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output (`| head`) has had enough. At exit Python would flush to it: let that go nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Tools"):
+            formatter.write_dl(list(TOOLS.items()))
+
+
+@click.group(cls=Tools, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sparklog")
+def cli() -> None:
+    """A log platform for people whose data pipelines run on Spark.
+
+    \b
+    A first minute:
+      sparklog up &                                  a broker on 127.0.0.1:9094
+      sparklog topics create orders --partitions 3
+      echo hello | sparklog produce orders
+      sparklog consume orders --from-beginning --exit-at-end
+
+    The broker is named by --bootstrap HOST:PORT or SPARKLOG_BOOTSTRAP. Each tool has a --help of its own.
+    """
+
+
+def main() -> NoReturn:
+    """What the `sparklog` script runs."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (by default the process's own) and return its exit status."""
+    try:
+        return cli.main(arguments, prog_name="sparklog", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as no_arguments:
+        no_arguments.show()
+        return WRONG_USE
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "sparklog"
+        return _fail(f"{where}: {error.format_message().rstrip('.')}: see {where} --help", WRONG_USE)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except (SparklogError, OSError) as error:
+        hint = next((f": {text}" for kind, text in NEXT_STEPS.items() if isinstance(error, kind)), "")
+        return _fail(f"sparklog: {_reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _fail(message: str, status: int) -> int:
+    click.echo(" ".join(message.split()), err=True)
+    return status

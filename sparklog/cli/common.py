@@ -1,0 +1,78 @@
+"""Options and output that the tools share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sparklog import client
+from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
+
+if TYPE_CHECKING:
+    from sparklog.client import Admin
+
+PATIENCE_MS = 2_000
+"""How long a command tries to reach a broker: as long as one takes to start, not as long as a service would wait."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def bootstrap_option(function: Command) -> Command:
+    """--bootstrap HOST:PORT, or the environment."""
+    return click.option(
+        "--bootstrap",
+        envvar="SPARKLOG_BOOTSTRAP",
+        default=DEFAULT_GRPC_ADDRESS,
+        metavar="HOST:PORT",
+        show_default=True,
+        show_envvar=True,
+        help="Any broker of the cluster.",
+    )(function)
+
+
+def json_option(function: Command) -> Command:
+    """--json, for scripts."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
+
+
+def admin_client(bootstrap: str) -> Admin:
+    """An admin client that gives up soon where no broker answers."""
+    return client.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON."""
+    click.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows under titles: numbers to the right, all else to the left, two blanks between columns."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
+    to_the_right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(titles))]
+    for line in [list(titles), *texts]:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, to_the_right, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def parse_configs(settings: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE texts as a dictionary; raises click.UsageError for any other text."""
+    configs = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise click.UsageError(f"{setting!r} is not KEY=VALUE")
+        configs[key.strip()] = value.strip()
+    return configs
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.1f}"
+    return str(cell)

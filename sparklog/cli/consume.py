@@ -1,0 +1,177 @@
+"""`sparklog consume`: read a topic, from any offset or time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog import client
+from sparklog.base.errors import RequestTimedOut, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.cli.common import PATIENCE_MS, bootstrap_option, json_option
+from sparklog.cli.json_lines import format_record
+
+if TYPE_CHECKING:
+    from sparklog.client import Consumer
+
+POLL_MS = 500
+POLL_RECORDS = 10_000
+SILENCE_MS = 30_000
+"""With --exit-at-end: the broker is given up after this long without a record."""
+FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
+
+
+class Time(click.ParamType[int]):
+    """Milliseconds since 1970, or a date and time as in ISO 8601 (UTC where it names no zone)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int) or value.isdigit():
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds since 1970 nor a time such as 2013-07-01T06:00", param, ctx)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@click.command("consume")
+@click.argument("topic")
+@click.option(
+    "--from-beginning", is_flag=True, help="From the first record there is.  [default: what comes from now on]"
+)
+@click.option("--offset", type=click.IntRange(0), metavar="N", help="From this offset, in each partition read.")
+@click.option("--timestamp", type=Time(), metavar="TIME", help="From the first record at or after this time.")
+@click.option("--partition", "partitions", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after this many.")
+@click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the command began.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEXT",
+    help="What to print: {topic} {partition} {offset} {timestamp} {key} {value}.  [default: {value}]",
+)
+@bootstrap_option
+@json_option
+def command(
+    topic: str,
+    from_beginning: bool,
+    offset: int | None,
+    timestamp: int | None,
+    partitions: tuple[int, ...],
+    max_messages: int | None,
+    exit_at_end: bool,
+    template: str | None,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Read TOPIC and print its records, one a line.
+
+    \b
+      sparklog consume orders                                   what comes from now on, until Ctrl-C
+      sparklog consume orders --from-beginning --exit-at-end --json
+      sparklog consume orders --timestamp 2013-07-01T06:00 --max-messages 10 --format '{offset} {key} {value}'
+
+    --json prints {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}; bytes that are not UTF-8
+    come as "key_base64" and "value_base64". `sparklog produce --json-lines` takes the same lines.
+    """
+    if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
+        raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other")
+    if as_json and template is not None:
+        raise click.UsageError("--json and --format exclude each other")
+    render = format_record if as_json else _renderer("{value}" if template is None else template)
+    with client.Consumer(
+        bootstrap_servers=bootstrap,
+        default_api_timeout_ms=PATIENCE_MS,
+        auto_offset_reset="earliest" if offset is None else "none",  # never elsewhere than where it was asked to begin
+    ) as consumer:
+        assigned = _assign(consumer, topic, partitions)
+        _seek(consumer, assigned, from_beginning, offset, timestamp)
+        _print(_polls(consumer, assigned, exit_at_end), render, max_messages)
+
+
+def _assign(consumer: Consumer, topic: str, partitions: tuple[int, ...]) -> list[TopicPartition]:
+    consumer.assign_topic(topic)
+    there = sorted(consumer.assignment())
+    if not partitions:
+        return there
+    chosen = [TopicPartition(topic, number) for number in sorted(set(partitions))]
+    if missing := set(chosen) - set(there):
+        raise UnknownTopicOrPartition(f"topic {topic} has no partition {min(missing).partition}: it has {len(there)}")
+    consumer.assign(chosen)
+    return chosen
+
+
+def _seek(
+    consumer: Consumer, assigned: list[TopicPartition], from_beginning: bool, offset: int | None, timestamp: int | None
+) -> None:
+    if from_beginning:
+        consumer.seek_to_beginning(*assigned)
+    elif offset is not None:
+        for partition in assigned:
+            consumer.seek(partition, offset)
+    elif timestamp is not None:
+        consumer.seek_to_timestamp(timestamp, *assigned)
+    else:
+        consumer.seek_to_end(*assigned)
+
+
+def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool) -> Iterator[list[Any]]:
+    """Records as they come, a list for each poll; with `exit_at_end`, up to where each partition ends now."""
+    if not exit_at_end:
+        while True:
+            yield consumer.poll(POLL_MS, max_records=POLL_RECORDS)
+    ends = consumer.end_offsets(assigned)
+    unfinished = {partition for partition in assigned if consumer.position(partition) < ends[partition]}
+    silent_polls = 0
+    while unfinished:
+        records = consumer.poll(POLL_MS, max_records=POLL_RECORDS)
+        silent_polls = 0 if records else silent_polls + 1
+        if silent_polls * POLL_MS >= SILENCE_MS:
+            raise RequestTimedOut(f"nothing came for {SILENCE_MS // 1000} s, before the end of {min(unfinished)}")
+        yield [record for record in records if record.offset < ends[TopicPartition(record.topic, record.partition)]]
+        unfinished = {partition for partition in unfinished if consumer.position(partition) < ends[partition]}
+
+
+def _print(polls: Iterator[list[Any]], render: Callable[[Any], str], max_messages: int | None) -> None:
+    """One write for each poll, and nothing kept back while waiting for the next."""
+    left = max_messages
+    for polled in polls:
+        records = polled[:left]
+        sys.stdout.write("".join(render(record) + "\n" for record in records))
+        sys.stdout.flush()
+        if left is not None:
+            left -= len(records)
+            if left == 0:
+                return
+
+
+def _renderer(template: str) -> Callable[[Any], str]:
+    """A function from a record to its line; raises click.UsageError for a template that names something else."""
+    try:
+        template.format_map(dict.fromkeys(FIELDS, ""))
+    except (KeyError, ValueError, IndexError, AttributeError):
+        names = " ".join(f"{{{name}}}" for name in FIELDS)
+        raise click.UsageError(f"--format {template!r}: it may name {names}") from None
+
+    def render(record: Any) -> str:
+        return template.format(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp_ms,
+            key=_shown(record.key),
+            value=_shown(record.value),
+        )
+
+    return render
+
+
+def _shown(value: bytes | None) -> str:
+    """Text for people: nothing for null, escapes for what is not UTF-8."""
+    return "" if value is None else value.decode(errors="backslashreplace")

@@ -1,0 +1,64 @@
+"""`sparklog dump`: print what is inside segment and index files. No broker is asked."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from sparklog.base.fs import LocalFs
+from sparklog.log.decoders import decode_offsets, decode_text, decode_transactions
+from sparklog.log.dump import DumpOptions, Findings, dump_file, dump_json
+
+DOES_NOT_FIT = 1
+
+
+@click.command("dump")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--deep-iteration", is_flag=True, help="A line for each record too.")
+@click.option("--print-data-log", is_flag=True, help="Keys and values too; implies --deep-iteration.")
+@click.option("--offsets-decoder", is_flag=True, help="Keys and values as those of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Keys and values as those of __transaction_state.")
+@click.option("--verify-index-only", is_flag=True, help="Check index entries against the log, print none.")
+@click.option("--index-sanity-check", is_flag=True, help="Only what a broker checks before it trusts an index.")
+@click.option("--json", "as_json", is_flag=True, help="Records as JSON lines, bytes in base64.")
+def command(
+    files: tuple[str, ...],
+    deep_iteration: bool,
+    print_data_log: bool,
+    offsets_decoder: bool,
+    transaction_log_decoder: bool,
+    verify_index_only: bool,
+    index_sanity_check: bool,
+    as_json: bool,
+) -> None:
+    """Print what is inside .log, .index, .timeindex and .snapshot files, as Apache Kafka's DumpLogSegments does.
+
+    \b
+      sparklog dump sparklog-data/orders-0/00000000000000000000.log --print-data-log
+      sparklog dump sparklog-data/orders-0/*.index --verify-index-only
+      sparklog dump --json sparklog-data/orders-0/*.log
+
+    It works on files of sparklog and of Apache Kafka. Exit status 1 says that something does not fit together:
+    standard error names it.
+    """
+    if offsets_decoder and transaction_log_decoder:
+        raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other")
+    decode = decode_offsets if offsets_decoder else decode_transactions if transaction_log_decoder else decode_text
+    options = DumpOptions(
+        deep_iteration=deep_iteration or print_data_log,
+        print_data_log=print_data_log or offsets_decoder or transaction_log_decoder,
+        decode=decode,
+        verify_index_only=verify_index_only,
+        index_sanity_check=index_sanity_check,
+    )
+    findings = Findings()
+    fs = LocalFs()
+    for path in files:
+        lines = dump_json(fs, path) if as_json else dump_file(fs, path, options, findings)
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+    for line in findings.lines():
+        click.echo(line, err=True)
+    if findings:
+        sys.exit(DOES_NOT_FIT)

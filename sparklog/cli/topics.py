@@ -1,0 +1,154 @@
+"""`sparklog topics`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from sparklog.cli.common import admin_client, bootstrap_option, json_option, parse_configs, print_json, print_table
+
+if TYPE_CHECKING:
+    from sparklog.client.descriptions import ConfigValue, PartitionDescription, TopicDescription
+
+
+@click.group("topics")
+def command() -> None:
+    """Create, list, describe, alter and delete topics.
+
+    \b
+      sparklog topics create orders --partitions 6 --config retention.ms=86400000
+      sparklog topics list
+      sparklog topics describe orders --configs
+      sparklog topics alter orders --partitions 12 --config retention.bytes=1073741824 --unset retention.ms
+      sparklog topics delete orders
+    """
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the broker's num.partitions]")
+@click.option("--replication-factor", type=int, metavar="N", help="Copies of each partition.  [default: the broker's]")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration key; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing, successfully, if the topic is there.")
+@bootstrap_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    bootstrap: str,
+) -> None:
+    """Create the topic NAME."""
+    with admin_client(bootstrap) as admin:
+        if if_not_exists and name in {topic.name for topic in admin.list_topics(include_internal=True)}:
+            click.echo(f"topic {name} is there already")
+            return
+        count = admin.create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, configs=parse_configs(configs)
+        )
+    click.echo(f"created topic {name} with {count} partition{'s' if count != 1 else ''}")
+
+
+@command.command("list")
+@click.option("--internal", is_flag=True, help="Internal topics too.")
+@bootstrap_option
+@json_option
+def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
+    """List all topics."""
+    with admin_client(bootstrap) as admin:
+        names = [topic.name for topic in admin.list_topics(include_internal=internal)]
+        topics = admin.describe_topics(names)
+    if as_json:
+        for topic in topics:
+            print_json({"name": topic.name, "partitions": len(topic.partitions), **_sums(topic)})
+    elif topics:
+        rows = [(topic.name, len(topic.partitions), *_sums(topic).values()) for topic in topics]
+        print_table(("TOPIC", "PARTITIONS", "RECORDS", "BYTES"), rows)
+    else:
+        click.echo("no topics; create one with: sparklog topics create NAME", err=True)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--configs", "all_configs", is_flag=True, help="Every configuration key, with where its value is from.")
+@bootstrap_option
+@json_option
+def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, as_json: bool) -> None:
+    """Describe topics: partitions, leaders, offsets, sizes, configuration."""
+    with admin_client(bootstrap) as admin:
+        for topic in admin.describe_topics(names):
+            configs = admin.describe_configs(topic=topic.name) if all_configs else {}
+            if as_json:
+                print_json(_described(topic) | ({"all_configs": _values(configs)} if configs else {}))
+                continue
+            _print_topic(topic)
+            if configs:
+                click.echo()
+                print_table(("KEY", "VALUE", "FROM"), [(key, it.value, it.source) for key, it in configs.items()])
+
+
+@command.command()
+@click.argument("name")
+@click.option("--partitions", type=int, metavar="N", help="Grow to this many; a topic never shrinks.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a key; may be repeated.")
+@click.option("--unset", multiple=True, metavar="KEY", help="Back to the broker's default; may be repeated.")
+@bootstrap_option
+def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
+    """Change the topic NAME: its configuration, or its number of partitions."""
+    changed = parse_configs(configs)
+    if not (changed or unset or partitions is not None):
+        raise click.UsageError("nothing to change: give --partitions, --config or --unset")
+    with admin_client(bootstrap) as admin:
+        if changed or unset:
+            admin.alter_configs(name, set=changed, unset=unset)
+        if partitions is not None:
+            admin.create_partitions(name, partitions)
+    click.echo(f"altered topic {name}")
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@bootstrap_option
+def delete(names: tuple[str, ...], bootstrap: str) -> None:
+    """Delete topics, with all their records."""
+    with admin_client(bootstrap) as admin:
+        admin.delete_topics(names)
+    click.echo(f"deleted {', '.join(names)}")
+
+
+def _sums(topic: TopicDescription) -> dict[str, int]:
+    return {"records": topic.records, "bytes": topic.size_bytes}
+
+
+def _print_topic(topic: TopicDescription) -> None:
+    configs = ", ".join(f"{key}={value}" for key, value in topic.configs.items()) or "the broker's defaults"
+    click.echo(f"topic {topic.name}: {topic.records:,} records, {topic.size_bytes:,} bytes; {configs}")
+    titles = ("PARTITION", "LEADER", "REPLICAS", "IN SYNC", "START", "HIGH WATERMARK", "END", "BYTES")
+    print_table(titles, [tuple(_row(part).values()) for part in topic.partitions])
+
+
+def _row(part: PartitionDescription) -> dict[str, object]:
+    return {
+        "partition": part.partition,
+        "leader": part.leader,
+        "replicas": ",".join(map(str, part.replicas)),
+        "in_sync_replicas": ",".join(map(str, part.in_sync_replicas)),
+        "log_start_offset": part.log_start_offset,
+        "high_watermark": part.high_watermark,
+        "log_end_offset": part.log_end_offset,
+        "size_bytes": part.size_bytes,
+    }
+
+
+def _described(topic: TopicDescription) -> dict[str, object]:
+    partitions = [
+        _row(part) | {"replicas": part.replicas, "in_sync_replicas": part.in_sync_replicas} for part in topic.partitions
+    ]
+    return {"name": topic.name, "configs": topic.configs, "partitions": partitions}
+
+
+def _values(configs: Mapping[str, ConfigValue]) -> dict[str, object]:
+    return {key: {"value": it.value, "source": it.source} for key, it in configs.items()}

@@ -1,0 +1,87 @@
+"""`sparklog topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ended import Ended
+
+Sparklog = Callable[..., Ended]
+
+
+def test_a_topic_is_created_with_partitions_and_configuration(sparklog: Sparklog) -> None:
+    created = sparklog("topics", "create", "orders", "--partitions", "3", "--config", "retention.ms=1000")
+    assert (created.status, created.out) == (0, "created topic orders with 3 partitions\n")
+
+    [topic] = sparklog("topics", "describe", "orders", "--json").rows
+
+    assert topic["configs"] == {"retention.ms": "1000"}
+    assert [part["partition"] for part in topic["partitions"]] == [0, 1, 2]
+    assert topic["partitions"][0]["replicas"] == [0]
+
+
+def test_what_is_there_already_is_an_error_unless_that_is_fine(sparklog: Sparklog) -> None:
+    sparklog("topics", "create", "orders")
+
+    again = sparklog("topics", "create", "orders")
+    assert (again.status, again.out) == (1, "")
+    assert again.err == "sparklog: topic 'orders' exists already: look at it with: sparklog topics describe\n"
+    assert sparklog("topics", "create", "orders", "--if-not-exists").status == 0
+
+
+def test_lists_align_and_come_as_json(sparklog: Sparklog) -> None:
+    empty = sparklog("topics", "list")
+    assert (empty.status, empty.out) == (0, "")
+    assert "sparklog topics create" in empty.err
+    sparklog("topics", "create", "a-topic-of-a-long-name", "--partitions", "12")
+    sparklog("topics", "create", "b")
+
+    assert sparklog("topics", "list").out.splitlines() == [
+        "TOPIC                   PARTITIONS  RECORDS  BYTES",
+        "a-topic-of-a-long-name          12        0      0",
+        "b                                1        0      0",
+    ]
+    assert sparklog("topics", "list", "--json").rows == [
+        {"name": "a-topic-of-a-long-name", "partitions": 12, "records": 0, "bytes": 0},
+        {"name": "b", "partitions": 1, "records": 0, "bytes": 0},
+    ]
+
+
+def test_descriptions_are_for_people_too(sparklog: Sparklog) -> None:
+    sparklog("topics", "create", "orders", "--config", "retention.ms=1000")
+
+    described = sparklog("topics", "describe", "orders", "--configs").out
+
+    assert described.startswith("topic orders: 0 records, 0 bytes; retention.ms=1000\nPARTITION  LEADER")
+    assert any(line.split() == ["retention.ms", "1000", "topic"] for line in described.splitlines())
+
+
+def test_a_topic_that_is_not_there_has_status_1(sparklog: Sparklog) -> None:
+    for arguments in (["describe"], ["delete"], ["alter", "--partitions", "2"]):
+        missing = sparklog("topics", *arguments, "nope")
+        assert (missing.status, missing.out) == (1, "")
+        assert "'nope'" in missing.err
+        assert missing.err.endswith("see what there is with: sparklog topics list\n")
+
+
+def test_altering_grows_and_configures(sparklog: Sparklog) -> None:
+    sparklog("topics", "create", "orders", "--config", "retention.ms=1000")
+
+    altered = sparklog(
+        "topics", "alter", "orders", "--partitions", "4", "--config", "segment.bytes=2097152", "--unset", "retention.ms"
+    )
+
+    assert altered.status == 0
+    [topic] = sparklog("topics", "describe", "orders", "--json").rows
+    assert (len(topic["partitions"]), topic["configs"]) == (4, {"segment.bytes": "2097152"})
+    shrunk = sparklog("topics", "alter", "orders", "--partitions", "1")
+    assert shrunk.status == 1
+    assert "can only grow" in shrunk.err
+
+
+def test_deleting_takes_several(sparklog: Sparklog) -> None:
+    sparklog("topics", "create", "a")
+    sparklog("topics", "create", "b")
+
+    assert sparklog("topics", "delete", "a", "b").out == "deleted a, b\n"
+    assert sparklog("topics", "list", "--json").rows == []

@@ -1,0 +1,100 @@
+"""`sparklog up` as a process: what it prints, how it ends, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+UP = [sys.executable, "-m", "sparklog.cli.up"]
+READY = re.compile(r"sparklog \d+\.\d+\.\d+ ready: grpc (127\.0\.0\.1:\d+), data (\S+)\n")
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    arguments = ["--data-dir", "data", "--grpc", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*UP, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*UP, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
+    number: int, up: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    ready = READY.fullmatch(up.stdout.readline())
+    assert ready
+    assert ready[2] == "data"
+    with grpc.insecure_channel(ready[1]) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    up.send_signal(number)
+    rest, log = up.communicate(timeout=TIMEOUT_S)
+    assert (up.returncode, rest) == (0, "")
+    assert "Traceback" not in log
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    address = READY.fullmatch(up.stdout.readline())[1]
+    port_taken = run("--data-dir", "other", "--grpc", address, cwd=tmp_path)
+    assert port_taken.returncode == 1
+    told = f"cannot listen on {address}: Address already in use; choose another with --grpc HOST:PORT"
+    assert port_taken.stderr == f"sparklog up: {told}\n"
+    folder_taken = run("--data-dir", "data", "--grpc", "127.0.0.1:0", cwd=tmp_path)
+    assert folder_taken.returncode == 1
+    assert "is used by another broker" in folder_taken.stderr.splitlines()[-1]
+    assert "Traceback" not in folder_taken.stderr
+
+
+def test_a_wrong_configuration_is_one_line_and_status_2(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text("[log]\nsegment.bytes = 5\n")
+    for arguments, environment, said in (
+        (
+            ["--config", "broker.toml"],
+            {},
+            "broker.toml:2: log.segment.bytes = '5': it must be a whole number from 1048576",
+        ),
+        (["--set", "log.dir=/tmp"], {}, "--set: unknown key 'log.dir'; did you mean log.dirs?"),
+        (
+            [],
+            {"SPARKLOG_CONFIG_BROKER_ID": "x"},
+            "SPARKLOG_CONFIG_BROKER_ID: broker.id = 'x': it must be a whole number",
+        ),
+    ):
+        done = run(*arguments, cwd=tmp_path, **environment)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"sparklog up: {said}")
+        assert done.stderr.count("\n") == 1
+        assert list(tmp_path.iterdir()) == [tmp_path / "broker.toml"]
+
+
+def test_help_names_the_defaults(tmp_path: Path) -> None:
+    told = run("--help", cwd=tmp_path).stdout
+    assert "./sparklog-data" in told
+    assert "127.0.0.1:9094" in told
