@@ -1,0 +1,35 @@
+"""Apache Kafka's own command line tools, run on what sparklog wrote."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+JARS = Path(__file__).parents[2] / ".cache" / "kafka"
+# The tool says this of every segment that does not begin at offset 0, those that Kafka wrote included.
+OF_EVERY_SEGMENT = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.MULTILINE)
+JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+
+
+@pytest.fixture(scope="session")
+def dump_log_segments() -> Callable[..., str]:
+    """Run `kafka-dump-log.sh` (org.apache.kafka.tools.DumpLogSegments); returns what it printed, complaints too.
+
+    Fails where the tool fails; `make test` has fetched its jars.
+    """
+    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
+
+    def dump(*files: Path, options: tuple[str, ...] = ("--deep-iteration",)) -> str:
+        names = ",".join(map(str, files))
+        command = [*JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout
+        return OF_EVERY_SEGMENT.sub("", done.stdout)
+
+    return dump

@@ -1,0 +1,84 @@
+"""Apache Kafka's own DumpLogSegments reads what sparklog wrote: logs, indexes and snapshots, without a complaint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sparklog.base.clock import SystemClock
+from sparklog.base.config import TopicConfig
+from sparklog.base.fs import LocalFs
+from sparklog.log.log import Log
+from sparklog.records import arrow
+from sparklog.records.batch import Codec
+
+COMPLAINTS = re.compile(
+    r"mismatch|isvalid: false|out of order|Found timestamp|non-consecutive|does not match|Indexed offset|corrupt|Error",
+    re.IGNORECASE,
+)
+BATCHES, RECORDS_PER_BATCH = 300, 10
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition of several segments, with every codec, null keys and values, headers, and timestamps that jump."""
+    folder = tmp_path_factory.mktemp("logs") / "judged-0"
+    folder.mkdir()
+    config = TopicConfig(internal_segment_bytes=32_000, index_interval_bytes=1024)
+    log = Log.open(LocalFs(), str(folder), config, SystemClock(), clean=True)
+    for number in range(BATCHES):
+        first = number * RECORDS_PER_BATCH
+        offsets = range(first, first + RECORDS_PER_BATCH)
+        table = pa.table(
+            {
+                "key": pa.array([None if i % 7 == 0 else b"key-%d" % i for i in offsets], pa.binary()),
+                "value": pa.array([None if i % 11 == 0 else b"value-%d " % i * 8 for i in offsets], pa.binary()),
+                "headers": pa.array([[("h", b"%d" % i)] if i % 3 else [] for i in offsets], arrow.HEADERS_TYPE),
+                "timestamp": pa.array([FIRST_MS + i * 10 - 500 * (i % 13 == 0) for i in offsets], pa.int64()),
+            }
+        )
+        batch = arrow.encode(table, default_timestamp_ms=FIRST_MS, codec=Codec(number % len(Codec)))
+        log.append(batch, leader_epoch=number // 100)
+    log.flush()
+    log.close()
+    return folder
+
+
+def test_every_record_is_dumped_with_its_offset_and_key(folder: Path, dump_log_segments: Callable[..., str]) -> None:
+    dumped = dump_log_segments(*sorted(folder.glob("*.log")), options=("--deep-iteration", "--print-data-log"))
+
+    assert not COMPLAINTS.search(dumped), COMPLAINTS.search(dumped)
+    offsets = [int(offset) for offset in re.findall(r"^\| offset: (\d+) ", dumped, re.MULTILINE)]
+    assert offsets == list(range(BATCHES * RECORDS_PER_BATCH))
+    assert dumped.count("isvalid: true") == BATCHES
+    assert "key: key-2999 payload: value-2999 value-2999" in dumped
+    assert len(list(folder.glob("*.log"))) > 3
+
+
+def test_indexes_pass_the_sanity_check_and_agree_with_the_log(
+    folder: Path, dump_log_segments: Callable[..., str]
+) -> None:
+    indexes = [*sorted(folder.glob("*.index")), *sorted(folder.glob("*.timeindex"))]
+
+    dumped = dump_log_segments(*indexes, options=())
+    checked = dump_log_segments(*indexes, options=("--index-sanity-check",))
+
+    assert not COMPLAINTS.search(dumped), dumped
+    assert len(re.findall(r"^offset: \d+ position: \d+$", dumped, re.MULTILINE)) > 50
+    assert len(re.findall(r"^timestamp: \d+ offset: \d+$", dumped, re.MULTILINE)) > 50
+    assert checked.count("passed sanity check.") == len(indexes)
+
+
+def test_producer_snapshots_are_read(folder: Path, dump_log_segments: Callable[..., str]) -> None:
+    snapshots = sorted(folder.glob("*.snapshot"))
+
+    dumped = dump_log_segments(*snapshots, options=())
+
+    assert snapshots
+    assert dumped.count("Dumping ") == len(snapshots)
+    assert not COMPLAINTS.search(dumped), dumped
