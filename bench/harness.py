@@ -1,0 +1,78 @@
+"""What the benchmarks share: a broker in a process of its own, and what it costs.
+
+The broker is `sparklog up` on a folder in the system's temporary directory and a free port. Its CPU seconds are read
+from /proc, so they are its own, whoever else uses the machine; that is the steadiest figure of all that are printed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+READY_TIMEOUT_S = 30
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProcess:
+    """A running broker."""
+
+    pid: int
+    bootstrap: str
+
+    def cpu_seconds(self) -> float:
+        """User and system time since its start."""
+        with open(f"/proc/{self.pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_mib(self) -> float:
+        """The most memory it has held at once."""
+        with open(f"/proc/{self.pid}/status") as file:
+            peak = next(line for line in file if line.startswith("VmHWM"))
+        return int(peak.split()[1]) / 1024
+
+
+@contextmanager
+def broker_process(*settings: str) -> Iterator[BrokerProcess]:
+    """Run a broker with ``KEY=VALUE`` settings; it is stopped, and its folder removed, at the end."""
+    folder = tempfile.mkdtemp(prefix="sparklog-bench-")
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", folder, "--grpc", "127.0.0.1:0", *arguments]
+    process = subprocess.Popen([*command, "--log-level", "warning"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        ready = process.stdout.readline()
+        if "ready: grpc " not in ready:
+            raise RuntimeError(f"the broker did not start: {ready!r}, exit status {process.wait(READY_TIMEOUT_S)}")
+        yield BrokerProcess(process.pid, ready.partition("ready: grpc ")[2].partition(",")[0])
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(READY_TIMEOUT_S)
+        shutil.rmtree(folder)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which `share` of all lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def report(
+    name: str, *, records: int, size_bytes: int, requests: int, seconds: float, cpu: float, latencies: list[float]
+) -> None:
+    """Print one line of figures; latencies are in seconds."""
+    print(
+        f"{name:<34} {records / seconds:>11,.0f} rec/s {size_bytes / seconds / 1e6:>8,.1f} MB/s"
+        f" {requests / seconds:>8,.0f} req/s"
+        f"  p50 {percentile(latencies, 0.5) * 1000:>7.2f} ms  p99 {percentile(latencies, 0.99) * 1000:>7.2f} ms"
+        f"  broker {cpu:>6.2f} CPU s, {cpu / requests * 1e6:>6.0f} us/request",
+        flush=True,
+    )
