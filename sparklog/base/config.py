@@ -300,6 +300,9 @@ class BrokerConfig:
     )
     grpc_listener: str = key(DEFAULT_GRPC_ADDRESS, text(), "HOST:PORT of the gRPC listener; port 0: any free one.")
     grpc_advertised_listener: str = key("", text(), "HOST:PORT that clients should use; empty: the listener's own.")
+    listeners: tuple[str, ...] = key(
+        (), words(), "Kafka listeners, as PLAINTEXT://HOST:PORT; port 0: any free one; none: gRPC only."
+    )
     num_partitions: int = key(1, integer(1, 100_000), "Partitions of a topic that is created without saying how many.")
     default_replication_factor: int = key(
         1, integer(1, 32767), "Replicas of a topic that is created without saying how many."

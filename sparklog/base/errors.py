@@ -74,7 +74,8 @@ class KafkaError(SparklogError):
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}
 
     def __init_subclass__(cls) -> None:
-        KafkaError.by_code.setdefault(cls.code, cls)
+        if "code" in cls.__dict__:
+            KafkaError.by_code[cls.code] = cls
 
 
 class RetriableError(KafkaError):
@@ -115,12 +116,36 @@ class BrokerNotAvailable(KafkaError):
     code, name = 8, "BROKER_NOT_AVAILABLE"
 
 
+class ReplicaNotAvailable(RetriableError):
+    code, name = 9, "REPLICA_NOT_AVAILABLE"
+
+
 class MessageTooLarge(KafkaError):
     code, name = 10, "MESSAGE_TOO_LARGE"
 
 
+class StaleControllerEpoch(KafkaError):
+    code, name = 11, "STALE_CONTROLLER_EPOCH"
+
+
+class OffsetMetadataTooLarge(KafkaError):
+    code, name = 12, "OFFSET_METADATA_TOO_LARGE"
+
+
 class NetworkException(RetriableError):
     code, name = 13, "NETWORK_EXCEPTION"
+
+
+class CoordinatorLoadInProgress(RetriableError):
+    code, name = 14, "COORDINATOR_LOAD_IN_PROGRESS"
+
+
+class CoordinatorNotAvailable(RetriableError):
+    code, name = 15, "COORDINATOR_NOT_AVAILABLE"
+
+
+class NotCoordinator(RetriableError):
+    code, name = 16, "NOT_COORDINATOR"
 
 
 class InvalidTopic(KafkaError):
@@ -135,12 +160,64 @@ class NotEnoughReplicas(RetriableError):
     code, name = 19, "NOT_ENOUGH_REPLICAS"
 
 
+class NotEnoughReplicasAfterAppend(RetriableError):
+    code, name = 20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+
+
 class InvalidRequiredAcks(KafkaError):
     code, name = 21, "INVALID_REQUIRED_ACKS"
 
 
+class IllegalGeneration(KafkaError):
+    code, name = 22, "ILLEGAL_GENERATION"
+
+
+class InconsistentGroupProtocol(KafkaError):
+    code, name = 23, "INCONSISTENT_GROUP_PROTOCOL"
+
+
+class InvalidGroupId(KafkaError):
+    code, name = 24, "INVALID_GROUP_ID"
+
+
+class UnknownMemberId(KafkaError):
+    code, name = 25, "UNKNOWN_MEMBER_ID"
+
+
+class InvalidSessionTimeout(KafkaError):
+    code, name = 26, "INVALID_SESSION_TIMEOUT"
+
+
+class RebalanceInProgress(KafkaError):
+    code, name = 27, "REBALANCE_IN_PROGRESS"
+
+
+class InvalidCommitOffsetSize(KafkaError):
+    code, name = 28, "INVALID_COMMIT_OFFSET_SIZE"
+
+
+class TopicAuthorizationFailed(KafkaError):
+    code, name = 29, "TOPIC_AUTHORIZATION_FAILED"
+
+
+class GroupAuthorizationFailed(KafkaError):
+    code, name = 30, "GROUP_AUTHORIZATION_FAILED"
+
+
+class ClusterAuthorizationFailed(KafkaError):
+    code, name = 31, "CLUSTER_AUTHORIZATION_FAILED"
+
+
 class InvalidTimestamp(KafkaError):
     code, name = 32, "INVALID_TIMESTAMP"
+
+
+class UnsupportedSaslMechanism(KafkaError):
+    code, name = 33, "UNSUPPORTED_SASL_MECHANISM"
+
+
+class IllegalSaslState(KafkaError):
+    code, name = 34, "ILLEGAL_SASL_STATE"
 
 
 class UnsupportedVersion(KafkaError):
@@ -159,8 +236,16 @@ class InvalidReplicationFactor(KafkaError):
     code, name = 38, "INVALID_REPLICATION_FACTOR"
 
 
+class InvalidReplicaAssignment(KafkaError):
+    code, name = 39, "INVALID_REPLICA_ASSIGNMENT"
+
+
 class InvalidConfig(KafkaError):
     code, name = 40, "INVALID_CONFIG"
+
+
+class NotController(RetriableError):
+    code, name = 41, "NOT_CONTROLLER"
 
 
 class InvalidRequest(KafkaError):
@@ -175,8 +260,68 @@ class PolicyViolation(KafkaError):
     code, name = 44, "POLICY_VIOLATION"
 
 
+class OutOfOrderSequenceNumber(KafkaError):
+    code, name = 45, "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class DuplicateSequenceNumber(KafkaError):
+    code, name = 46, "DUPLICATE_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpoch(KafkaError):
+    code, name = 47, "INVALID_PRODUCER_EPOCH"
+
+
+class InvalidTxnState(KafkaError):
+    code, name = 48, "INVALID_TXN_STATE"
+
+
+class TransactionalIdAuthorizationFailed(KafkaError):
+    code, name = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
+class SecurityDisabled(KafkaError):
+    code, name = 54, "SECURITY_DISABLED"
+
+
+class OperationNotAttempted(KafkaError):
+    code, name = 55, "OPERATION_NOT_ATTEMPTED"
+
+
 class KafkaStorageError(RetriableError):
     code, name = 56, "KAFKA_STORAGE_ERROR"
+
+
+class LogDirNotFound(KafkaError):
+    code, name = 57, "LOG_DIR_NOT_FOUND"
+
+
+class SaslAuthenticationFailed(KafkaError):
+    code, name = 58, "SASL_AUTHENTICATION_FAILED"
+
+
+class UnknownProducerId(KafkaError):
+    code, name = 59, "UNKNOWN_PRODUCER_ID"
+
+
+class NonEmptyGroup(KafkaError):
+    code, name = 68, "NON_EMPTY_GROUP"
+
+
+class GroupIdNotFound(KafkaError):
+    code, name = 69, "GROUP_ID_NOT_FOUND"
+
+
+class FetchSessionIdNotFound(RetriableError):
+    code, name = 70, "FETCH_SESSION_ID_NOT_FOUND"
+
+
+class InvalidFetchSessionEpoch(RetriableError):
+    code, name = 71, "INVALID_FETCH_SESSION_EPOCH"
+
+
+class ListenerNotFound(RetriableError):
+    code, name = 72, "LISTENER_NOT_FOUND"
 
 
 class TopicDeletionDisabled(KafkaError):
@@ -199,12 +344,84 @@ class OffsetNotAvailable(RetriableError):
     code, name = 78, "OFFSET_NOT_AVAILABLE"
 
 
+class MemberIdRequired(KafkaError):
+    code, name = 79, "MEMBER_ID_REQUIRED"
+
+
+class GroupMaxSizeReached(KafkaError):
+    code, name = 81, "GROUP_MAX_SIZE_REACHED"
+
+
+class FencedInstanceId(KafkaError):
+    code, name = 82, "FENCED_INSTANCE_ID"
+
+
+class GroupSubscribedToTopic(KafkaError):
+    code, name = 86, "GROUP_SUBSCRIBED_TO_TOPIC"
+
+
 class InvalidRecord(KafkaError):
     code, name = 87, "INVALID_RECORD"
 
 
+class UnstableOffsetCommit(RetriableError):
+    code, name = 88, "UNSTABLE_OFFSET_COMMIT"
+
+
 class ThrottlingQuotaExceeded(RetriableError):
     code, name = 89, "THROTTLING_QUOTA_EXCEEDED"
+
+
+class ProducerFenced(KafkaError):
+    code, name = 90, "PRODUCER_FENCED"
+
+
+class ResourceNotFound(KafkaError):
+    code, name = 91, "RESOURCE_NOT_FOUND"
+
+
+class DuplicateResource(KafkaError):
+    code, name = 92, "DUPLICATE_RESOURCE"
+
+
+class UnacceptableCredential(KafkaError):
+    code, name = 93, "UNACCEPTABLE_CREDENTIAL"
+
+
+class UnknownTopicId(RetriableError):
+    code, name = 100, "UNKNOWN_TOPIC_ID"
+
+
+class InconsistentTopicId(RetriableError):
+    code, name = 103, "INCONSISTENT_TOPIC_ID"
+
+
+class TransactionalIdNotFound(KafkaError):
+    code, name = 105, "TRANSACTIONAL_ID_NOT_FOUND"
+
+
+class FetchSessionTopicIdError(RetriableError):
+    code, name = 106, "FETCH_SESSION_TOPIC_ID_ERROR"
+
+
+class FencedMemberEpoch(KafkaError):
+    code, name = 110, "FENCED_MEMBER_EPOCH"
+
+
+class UnreleasedInstanceId(KafkaError):
+    code, name = 111, "UNRELEASED_INSTANCE_ID"
+
+
+class UnsupportedAssignor(KafkaError):
+    code, name = 112, "UNSUPPORTED_ASSIGNOR"
+
+
+class StaleMemberEpoch(KafkaError):
+    code, name = 113, "STALE_MEMBER_EPOCH"
+
+
+class InvalidRegularExpression(KafkaError):
+    code, name = 128, "INVALID_REGULAR_EXPRESSION"
 
 
 def error_for(code: int, message: str) -> KafkaError:

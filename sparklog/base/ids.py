@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import uuid
 from typing import NamedTuple
 
 from sparklog.base.errors import InvalidTopic
@@ -44,3 +46,13 @@ def check_topic(name: str) -> str:
     if not _LEGAL_TOPIC.fullmatch(name):
         raise InvalidTopic(f"topic name {name!r}: only ASCII letters, digits, '.', '_' and '-' are allowed")
     return name
+
+
+def encode_id(topic_id: uuid.UUID) -> str:
+    """A topic's id as Kafka writes it: 22 characters of base64 (org.apache.kafka.common.Uuid)."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def decode_id(text: str) -> uuid.UUID:
+    """The id that `encode_id` wrote; raises ValueError for any other text."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

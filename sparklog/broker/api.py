@@ -22,3 +22,7 @@ class Api(Generic[Request, Response]):
 
     name: str
     handle: Callable[[Services, Request], Awaitable[Response]]
+    key: int | None = None
+    """Its number in Kafka's protocol; None: it is served over gRPC only."""
+    versions: tuple[int, int] = (0, -1)
+    """The first and the last version of Kafka's message that are served; none where it has no key."""

@@ -16,11 +16,13 @@ import base64
 import logging
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from sparklog import __version__
+from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, UnknownServerError
@@ -31,6 +33,7 @@ from sparklog.broker.apis import APIS
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
+from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.identity import find_or_create_cluster_id, register_broker
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
@@ -44,6 +47,7 @@ from sparklog.runtime.schedule import Schedule
 
 CLUSTER_STORE = "cluster.sqlite"
 DELETE_INTERVAL_MS = 10_000
+NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
 logger = logging.getLogger(__name__)
 
@@ -79,8 +83,8 @@ class Broker:
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def start(self, grpc_address: str) -> None:
-        """Be ready to serve; `grpc_address` is what clients are told.
+    async def start(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
+        """Be ready to serve; `grpc_address` and `listeners` (Kafka's, by name) are what clients are told.
 
         Raises ConfigError where a log directory is used by another broker or belongs to another one.
         """
@@ -88,6 +92,7 @@ class Broker:
         info = BrokerInfo(
             broker_id=self.config.broker_id,
             grpc_address=grpc_address,
+            listeners=listeners,
             rack=self.config.broker_rack,
             version=__version__,
         )
@@ -95,6 +100,7 @@ class Broker:
         metadata = MetadataCache()
         replicas = ReplicaManager(self._fs, self._logs, self._waiting.check)
         self.services = Services(
+            api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
             config=self.config,
             clock=self._clock,
             cluster_id=cluster_id,

@@ -9,6 +9,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.topics import Topics
+from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.log.manager import LogManager
@@ -20,6 +21,8 @@ from sparklog.runtime.purgatory import Purgatory
 class Services:
     """The parts of one broker."""
 
+    api_versions: tuple[ApiVersion, ...]
+    """The APIs of Kafka's protocol that this broker serves."""
     config: BrokerConfig
     clock: Clock
     cluster_id: str

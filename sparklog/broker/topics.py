@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import uuid
 from collections.abc import Iterable, Mapping
 
 from sparklog.base.config import TOPIC_KEYS, BrokerConfig, TopicConfig
@@ -87,7 +88,9 @@ class Topics:
             _check_factor(name, factor)
             overrides = dict(overrides or {})
             config = TopicConfig.parse(overrides, self._config.topic_defaults)
-            topic = Topic(name=name, partitions=self._assign(count), overrides=overrides, config=config)
+            topic = Topic(
+                name=name, topic_id=uuid.uuid4(), partitions=self._assign(count), overrides=overrides, config=config
+            )
             if not validate_only:
                 self._lead(topic, await asyncio.to_thread(self._create, topic))
                 logger.info("created topic %s with %d partitions", name, count)
@@ -177,7 +180,7 @@ class Topics:
 
     def _create(self, topic: Topic) -> dict[int, Opened]:
         try:
-            self._store.create(topic.name, topic.partitions, topic.overrides)
+            self._store.create(topic.name, topic.topic_id, topic.partitions, topic.overrides)
         except NodeExists:
             raise TopicAlreadyExists(f"topic {topic.name!r} exists already") from None
         opened = self._open(topic, range(len(topic.partitions)))
@@ -228,7 +231,7 @@ class Topics:
             logger.warning(
                 "adopting topic %s: its %d partitions are on disk, but not in the cluster store", name, count
             )
-            self._store.create(name, self._assign(count), {})
+            self._store.create(name, uuid.uuid4(), self._assign(count), {})
 
     def _elect(self, topic: Topic) -> tuple[Topic, dict[int, Opened]]:
         """Open the topic's logs and write leader epochs that no batch in them has."""

@@ -34,7 +34,10 @@ def register_broker(store: Store, info: BrokerInfo) -> None:
         "version": 5,
         "host": address.host,
         "port": address.port,
-        "endpoints": [f"GRPC://{info.grpc_address}"],
+        "endpoints": [
+            f"GRPC://{info.grpc_address}",
+            *(f"{name}://{address}" for name, address in info.listeners.items()),
+        ],
         "rack": info.rack,
     }
     path = f"{BROKER_IDS}/{info.broker_id}"

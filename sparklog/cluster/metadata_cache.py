@@ -7,16 +7,19 @@ Read and changed on the event loop only.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
-from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.base.errors import UnknownTopicId, UnknownTopicOrPartition
+from sparklog.base.ids import encode_id
 from sparklog.cluster.model import Topic
 
 
 class MetadataCache:
-    """Topics by name."""
+    """Topics by name and by id."""
 
     def __init__(self) -> None:
         self._topics: dict[str, Topic] = {}
+        self._names: dict[UUID, str] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         """All topics, by name in their order."""
@@ -35,8 +38,18 @@ class MetadataCache:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return topic
 
+    def get_by_id(self, topic_id: UUID) -> Topic:
+        """Raises UnknownTopicId."""
+        name = self._names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId(f"there is no topic with the id {encode_id(topic_id)}")
+        return self._topics[name]
+
     def put(self, topic: Topic) -> None:
+        self.remove(topic.name)
         self._topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
 
     def remove(self, name: str) -> None:
-        self._topics.pop(name, None)
+        if topic := self._topics.pop(name, None):
+            del self._names[topic.topic_id]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
+from sparklog.base.addresses import Address
 from sparklog.base.config import TopicConfig
 from sparklog.base.ids import INTERNAL_TOPICS
 
@@ -24,6 +26,8 @@ class Topic:
     """One topic: its partitions in their order, its own configuration, and what that means with the defaults."""
 
     name: str
+    topic_id: UUID
+    """Its own for as long as it exists: a topic that is created again under the name has another (KIP-516)."""
     partitions: tuple[PartitionInfo, ...]
     overrides: Mapping[str, str]
     config: TopicConfig
@@ -39,5 +43,7 @@ class BrokerInfo:
 
     broker_id: int
     grpc_address: str
+    listeners: Mapping[str, Address]
+    """Where clients that speak Kafka's protocol reach it, by the name of the listener."""
     rack: str
     version: str

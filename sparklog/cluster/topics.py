@@ -1,6 +1,7 @@
 """Topics in the cluster store, at the paths and in the JSON that Kafka has in ZooKeeper (kafka.zk.ZkData).
 
-    /brokers/topics/T                      {"version": 1, "partitions": {"0": [1, 2], …}}: replicas of each partition
+    /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …}}: replicas of
+                                           each partition
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}
@@ -15,8 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from sparklog.base.config import TopicConfig
+from sparklog.base.ids import decode_id, encode_id
 from sparklog.cluster.model import PartitionInfo, Topic
 from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path, subtree
 
@@ -39,11 +42,13 @@ class TopicStore:
 
     def load(self, name: str) -> Topic:
         """Raises NoNode where there is no such topic."""
-        replicas = _decode(self._store.get(f"{TOPICS}/{name}").data)["partitions"]
+        topic = _decode(self._store.get(f"{TOPICS}/{name}").data)
+        replicas = topic["partitions"]
         states = [_decode(self._store.get(_state_path(name, number)).data) for number in range(len(replicas))]
         overrides = _decode(self._store.get(f"{CONFIGS}/{name}").data)["config"]
         return Topic(
             name=name,
+            topic_id=decode_id(topic["topic_id"]),
             partitions=tuple(
                 PartitionInfo(
                     leader=state["leader"],
@@ -57,11 +62,13 @@ class TopicStore:
             config=TopicConfig.parse(overrides, self._defaults),
         )
 
-    def create(self, name: str, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]) -> None:
+    def create(
+        self, name: str, topic_id: UUID, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]
+    ) -> None:
         """Raises NodeExists where the topic is there already."""
         self._store.multi(
             (
-                Create(f"{TOPICS}/{name}", _assignment(partitions)),
+                Create(f"{TOPICS}/{name}", _assignment(topic_id, partitions)),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_create_partitions(name, partitions, first=0),
                 Create(f"{CONFIGS}/{name}", _encode({"version": 1, "config": dict(overrides)})),
@@ -72,7 +79,7 @@ class TopicStore:
         """Put partitions after those that `topic` has."""
         self._store.multi(
             (
-                Set(f"{TOPICS}/{topic.name}", _assignment([*topic.partitions, *added])),
+                Set(f"{TOPICS}/{topic.name}", _assignment(topic.topic_id, [*topic.partitions, *added])),
                 *_create_partitions(topic.name, added, first=len(topic.partitions)),
             )
         )
@@ -107,9 +114,13 @@ def _state_path(name: str, number: int) -> str:
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
-def _assignment(partitions: Sequence[PartitionInfo]) -> bytes:
+def _assignment(topic_id: UUID, partitions: Sequence[PartitionInfo]) -> bytes:
     return _encode(
-        {"version": 1, "partitions": {str(number): list(info.replicas) for number, info in enumerate(partitions)}}
+        {
+            "version": 3,
+            "topic_id": encode_id(topic_id),
+            "partitions": {str(number): list(info.replicas) for number, info in enumerate(partitions)},
+        }
     )
 
 

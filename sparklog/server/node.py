@@ -32,6 +32,9 @@ class BrokerNode:
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None
+        self._kafka: list[Any] = []
+        self.kafka_addresses: dict[str, Address] = {}
+        """Where clients that speak Kafka's protocol reach this broker, by the name of the listener."""
         self._metrics: Any = None
 
     async def start(self) -> None:
@@ -45,9 +48,12 @@ class BrokerNode:
         self._grpc = GrpcServer(self.broker)
         try:
             self.grpc_address = str(self._grpc.bind(listener))
+            await self._bind_kafka()
             self._metrics = self._serve_metrics()
-            await self.broker.start(advertised or self.grpc_address)
+            await self.broker.start(advertised or self.grpc_address, self.kafka_addresses)
             await self._grpc.start()
+            for door in self._kafka:
+                await door.start()
         except BaseException:
             await self.stop()
             raise
@@ -62,9 +68,23 @@ class BrokerNode:
         self.broker.prepare_stop()
         if self._grpc:
             await self._grpc.stop(self._config.controlled_shutdown_timeout_ms // 2)
+        for door in self._kafka:
+            await door.stop()
         if self._metrics:
             await asyncio.to_thread(self._metrics.stop)
         await self.broker.stop()
+
+    async def _bind_kafka(self) -> None:
+        """Take the addresses of `listeners`."""
+        if not self._config.listeners:
+            return
+        # Imported only where it is wanted: Kafka's messages take longer to import than a broker to start.
+        module = importlib.import_module("sparklog.server.kafka.listener")
+        for given in self._config.listeners:
+            name, _, address = given.partition("://")
+            door = module.KafkaListener(self.broker, name)
+            self._kafka.append(door)
+            self.kafka_addresses[name] = await door.bind(Address.parse(address, "listeners"))
 
     def _serve_metrics(self) -> Any:
         if not self._config.metrics_listener:

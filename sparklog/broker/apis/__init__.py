@@ -7,6 +7,7 @@ from typing import Any
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     alter_configs,
+    api_versions,
     create_partitions,
     create_topics,
     delete_records,
@@ -35,4 +36,5 @@ APIS: tuple[Api[Any, Any], ...] = (
     delete_records.API,
     describe_cluster.API,
     describe_log_dirs.API,
+    api_versions.API,
 )

@@ -1,0 +1,1 @@
+"""Consumer groups: who is in them, what they read, and how far they have come."""

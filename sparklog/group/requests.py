@@ -1,0 +1,341 @@
+"""What can be asked of a group coordinator, and what it answers, as plain values; both faces translate these.
+
+Each request and response is that of Kafka's API of the same name, with all versions in one: what a version does not have
+has the default. A whole group's error is in `error`; where a request names several groups, members or partitions, each
+has its own. Times are in milliseconds; offsets, epochs and generations are -1 where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+
+NO_GENERATION = -1
+NO_MEMBER = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """Key 11. Waits until the group has come together."""
+
+    group_id: str
+    member_id: str = NO_MEMBER
+    """Empty: a new member, that gets its id from the coordinator."""
+    group_instance_id: str | None = None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    """Names of assignors with the member's metadata for each, the preferred one first."""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    requires_known_member_id: bool = True
+    """Whether a new member is first only told its id (KIP-394): from version 4 on."""
+    supports_skipping_assignment: bool = True
+    """Whether a static leader that comes back may be told to leave the assignment as it is: from version 9 on."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupResponse:
+    error: KafkaError | None = None
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = NO_MEMBER
+    members: Sequence[JoinedMember] = ()
+    """All members, for the leader; nothing for the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """Key 14. Waits for the leader's assignment."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    """By member id, from the leader; nothing from the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroupResponse:
+    error: KafkaError | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Key 12."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResponse:
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMember:
+    """A member by its id, or by its instance id with an empty member id."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """Key 13."""
+
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftMember:
+    member_id: str
+    group_instance_id: str | None
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupResponse:
+    error: KafkaError | None = None
+    members: Sequence[LeftMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToCommit:
+    partition: TopicPartition
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int | None = None
+    """None: now. Old clients may say (version 1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommit:
+    """Key 8. A generation of -1 with an empty member id: a simple consumer, which nothing is checked for."""
+
+    group_id: str
+    generation_or_epoch: int = NO_GENERATION
+    member_id: str = NO_MEMBER
+    group_instance_id: str | None = None
+    retention_ms: int | None = None
+    """How long to keep the offsets, whatever offsets.retention.minutes says: versions 2 to 4 only."""
+    offsets: Sequence[OffsetToCommit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetCommitResponse:
+    """By partition, why it was refused; None: committed. All partitions of the request are in it."""
+
+    errors: Mapping[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetFetch:
+    """Key 9, of one group."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition] | None = None
+    """None: all that the group has committed."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    """Of a member of a group of the new protocol, to be checked; -1: not checked."""
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """`offset` -1: nothing is committed."""
+
+    partition: TopicPartition
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetFetchResponse:
+    error: KafkaError | None = None
+    offsets: Sequence[CommittedOffset] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetDelete:
+    """Key 47. Offsets of topics that a member is subscribed to stay (GROUP_SUBSCRIBED_TO_TOPIC)."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetDeleteResponse:
+    error: KafkaError | None = None
+    errors: Mapping[TopicPartition, KafkaError | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups:
+    """Key 16. Names of states and types are compared without regard to case; empty: all."""
+
+    states: Sequence[str] = ()
+    types: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    group_id: str
+    protocol_type: str
+    state: str
+    """As Kafka prints it: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
+    group_type: str
+    """classic or consumer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroupsResponse:
+    """`error`: a part of the groups is still being loaded."""
+
+    error: KafkaError | None = None
+    groups: Sequence[ListedGroup] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroups:
+    """Key 15: of the classic protocol."""
+
+    group_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedMember:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """A group that is not there has GROUP_ID_NOT_FOUND and the state Dead."""
+
+    group_id: str
+    error: KafkaError | None = None
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol: str = ""
+    members: Sequence[DescribedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroupsResponse:
+    groups: Sequence[DescribedGroup]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroups:
+    """Key 42. Only groups without members can go (NON_EMPTY_GROUP)."""
+
+    group_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroupsResponse:
+    errors: Mapping[str, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeat:
+    """Key 68 (KIP-848). None: unchanged since the last heartbeat of this member."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0: joins; -1: leaves; -2: a static member leaves for a while."""
+    client_id: str
+    client_host: str
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: Sequence[str] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned_partitions: Sequence[TopicPartition] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatResponse:
+    error: KafkaError | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Sequence[TopicPartition] | None = None
+    """None: unchanged since the last answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescribe:
+    """Key 69: groups of the new protocol."""
+
+    group_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumer:
+    member_id: str
+    group_instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    subscribed_topic_regex: str | None
+    assignment: Sequence[TopicPartition]
+    target_assignment: Sequence[TopicPartition]
+    is_classic: bool = False
+    """Whether it speaks the classic protocol, in a group that is being migrated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerGroup:
+    group_id: str
+    error: KafkaError | None = None
+    state: str = "Dead"
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumer] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescribeResponse:
+    groups: Sequence[DescribedConsumerGroup]

@@ -1,0 +1,8 @@
+"""The APIs of Kafka's wire protocol: one file for each, and this table of them."""
+
+from __future__ import annotations
+
+from sparklog.server.kafka.apis import api_versions
+from sparklog.server.kafka.translation import Translation
+
+TRANSLATIONS: tuple[Translation, ...] = (api_versions.TRANSLATION,)

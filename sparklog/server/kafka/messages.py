@@ -1,0 +1,162 @@
+"""Kafka's messages: the typed values of `kio`, made from plain ones.
+
+`kio` has a class for each structure of each version of a message. A translation names the fields it knows, once for all
+versions: `make` drops those that a version does not have, and converts
+
+    structures      from dicts
+    error_code      from a KafkaError, a code, or None for no error
+    times           from whole milliseconds (kio names them without the `_ms` of Kafka's schema: `throttle_time`)
+
+A field that is left out has the schema's default; where it has none, an error code is 0, a time 0, and any other a
+TypeError, as is a field that no version has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import io
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+
+from sparklog.base.errors import InvalidRequest, KafkaError
+
+Message = Any
+"""A structure of kio's."""
+MessageClass = Any
+"""The class of a structure, in one version of its message."""
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+NO_TIME = datetime.timedelta()
+
+
+def versions_of(key: int) -> tuple[int, int]:
+    """The first and the last version of an API that kio knows; raises KeyError where it knows none."""
+    known = schema_name_map[api_key_map[key]]
+    return min(known), max(known)
+
+
+def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
+    """Raises InvalidRequest where `data` is not one whole request of this version."""
+    try:
+        request, size = _reader(load_request_schema(key, version))(data, 0)
+    except Exception as error:  # kio's reader raises whatever its parts raise
+        raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
+    if size != len(data):
+        raise InvalidRequest(f"{len(data) - size} bytes after a request of API {key} version {version}")
+    return request
+
+
+def response_type(key: int, version: int) -> MessageClass:
+    return load_response_schema(key, version)
+
+
+def write(message: Message) -> bytes:
+    """The bytes of a message, without a header."""
+    buffer = io.BytesIO()
+    cls: MessageClass = type(message)
+    _writer(cls)(buffer, message)
+    return buffer.getvalue()
+
+
+def make(cls: MessageClass, /, **values: Any) -> Message:
+    """A structure of the class; raises TypeError as the head of this file says."""
+    fields = _fields(cls)
+    made = {name: fields[name].convert(value) for name, value in values.items() if name in fields}
+    if len(made) < len(values):
+        _check_known(cls, values.keys() - fields.keys())
+    for name, field in fields.items():
+        if name not in made and field.default is not None:
+            made[name] = field.default
+    return cls(**made)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    """How a field is made. `default` is for those that have none in the schema but may be left out all the same."""
+
+    convert: Callable[[Any], Any]
+    default: Any
+
+
+@cache
+def _reader(cls: MessageClass) -> Callable[[bytes | memoryview, int], tuple[Message, int]]:
+    return entity_reader(cls)
+
+
+@cache
+def _writer(cls: MessageClass) -> Callable[[io.BytesIO, Message], None]:
+    return entity_writer(cls)
+
+
+@cache
+def _fields(cls: MessageClass) -> dict[str, _Field]:
+    types = get_type_hints(cls)
+    return {field.name: _field(field, types[field.name]) for field in dataclasses.fields(cls)}
+
+
+def _field(field: dataclasses.Field[Any], annotation: Any) -> _Field:
+    kind = field.metadata.get("kafka_type", "")
+    if kind == "error_code":
+        return _Field(_error_code, ErrorCode.none)
+    if kind.startswith("timedelta"):
+        return _Field(_milliseconds, NO_TIME)
+    return _Field(_time if kind.startswith("datetime") else _converter(_without_none(annotation)), None)
+
+
+def _converter(annotation: Any) -> Callable[[Any], Any]:
+    if get_origin(annotation) is tuple:
+        element = get_args(annotation)[0]
+        convert = _converter(element) if dataclasses.is_dataclass(element) else _same
+        return lambda values: None if values is None else tuple(map(convert, values))
+    if dataclasses.is_dataclass(annotation):
+        return lambda value: make(annotation, **value) if isinstance(value, Mapping) else value
+    return _same
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        return next(each for each in get_args(annotation) if each is not NoneType)
+    return annotation
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _error_code(value: KafkaError | int | None) -> ErrorCode:
+    return ErrorCode(value.code if isinstance(value, KafkaError) else value or 0)
+
+
+def _milliseconds(value: int) -> datetime.timedelta:
+    return datetime.timedelta(milliseconds=value)
+
+
+def _time(value: int | None) -> datetime.datetime | None:
+    return None if value is None else _EPOCH + datetime.timedelta(milliseconds=value)
+
+
+def _check_known(cls: MessageClass, names: set[str]) -> None:
+    unknown = names - _names_in_any_version(cls)
+    if unknown:
+        raise TypeError(f"no version of {cls.__name__} has a field {', '.join(sorted(unknown))}")
+
+
+@cache
+def _names_in_any_version(cls: MessageClass) -> frozenset[str]:
+    """The fields of the classes of this name in all versions of the message."""
+    schema, _, kind = cls.__module__.split(".")[2:]
+    names: set[str] = set()
+    for version in schema_name_map[schema]:
+        load = load_response_schema if kind == "response" else load_request_schema
+        top = load(cls.__api_key__, version)
+        module = __import__(top.__module__, fromlist=[cls.__name__])
+        if found := getattr(module, cls.__name__, None):
+            names.update(field.name for field in dataclasses.fields(found))
+    return frozenset(names)

@@ -1,0 +1,67 @@
+"""What a translation is: the Kafka wire's side of one API of `broker/apis/`.
+
+A translation takes the request as kio's typed value and answers with one of kio's, made by `Call.answer`; or with bytes
+and slices of the log where kio would be too slow or would copy (`Pieces`); or with None: no response is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sparklog.broker.api import Api
+from sparklog.broker.node import Broker
+from sparklog.log.slice import LogSlice
+from sparklog.server.kafka.messages import Message, make, response_type
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """What is known of one connection, for as long as it lasts."""
+
+    listener: str
+    """The listener's name, such as PLAINTEXT; clients are told this listener's addresses."""
+    host: str
+    """The peer's, without a port."""
+    principal: str = "User:ANONYMOUS"
+    client_software: str = ""
+    """Name and version, from ApiVersions."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """For translations that keep something between requests (SASL)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request of a connection, but for its body."""
+
+    broker: Broker
+    session: Session
+    key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+
+    async def serve(self, api: Api[Request, Response], request: Request) -> Response:
+        """Raises KafkaError where the request as a whole is refused."""
+        return await self.broker.serve(api, request)
+
+    def answer(self, **values: Any) -> Message:
+        """The response of this version with these fields (`messages.make`)."""
+        return make(response_type(self.key, self.version), **values)
+
+
+Pieces = Sequence[bytes | LogSlice]
+"""A response's body: what is joined, and what goes from the file to the socket."""
+Answer = Message | Pieces | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Translation:
+    """One entry of the table in `apis/__init__.py`."""
+
+    api: Api[Any, Any]
+    serve: Callable[[Call, Message], Awaitable[Answer]]
