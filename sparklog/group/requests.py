@@ -1,8 +1,8 @@
 """What can be asked of a group coordinator, and what it answers, as plain values; both faces translate these.
 
-Each request and response is that of Kafka's API of the same name, with all versions in one: what a version does not have
-has the default. A whole group's error is in `error`; where a request names several groups, members or partitions, each
-has its own. Times are in milliseconds; offsets, epochs and generations are -1 where there is none.
+Each request and response is that of the Kafka API of its name, with all versions in one: what a version does not have
+has the default. The error of a whole group is in `error`; where a request names several groups, members or partitions,
+each has its own. Times are in milliseconds; offsets, epochs and generations are -1 where there is none.
 """
 
 from __future__ import annotations
