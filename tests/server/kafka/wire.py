@@ -1,0 +1,94 @@
+"""A client of Kafka's wire protocol that knows nothing but frames: one request, its response, in any version.
+
+    with Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
+        response = wire.send(METADATA, 12, topics=None, allow_auto_topic_creation=False)
+
+Fields are given as to `sparklog.server.kafka.messages.make`: those that a version does not have are dropped.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import socket
+import struct
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from sparklog.server.kafka.messages import make
+
+CLIENT_ID = "wire"
+TIMEOUT_S = 30
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(tuple(address), timeout=TIMEOUT_S)
+        self._correlation_ids = itertools.count(1)
+
+    def send(self, key: int, version: int, /, **fields: Any) -> Any:
+        """The response, as kio's value of its version."""
+        correlation_id = self.write(key, version, **fields)
+        return self.read(key, version, correlation_id)
+
+    def write(self, key: int, version: int, /, **fields: Any) -> int:
+        """Send a request without waiting for its response; its correlation id."""
+        correlation_id = next(self._correlation_ids)
+        self.write_frame(request_frame(key, version, correlation_id, **fields))
+        return correlation_id
+
+    def write_frame(self, frame: bytes) -> None:
+        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def read(self, key: int, version: int, correlation_id: int) -> Any:
+        """The next response; it must be the one to this request, whole, with nothing behind it."""
+        frame = self.read_frame()
+        kind = load_response_schema(key, version)
+        header, at = entity_reader(kind.__header_schema__)(frame, 0)
+        assert header.correlation_id == correlation_id
+        response, size = entity_reader(kind)(frame[at:], 0)
+        assert at + size == len(frame)
+        return response
+
+    def read_frame(self) -> bytes:
+        """The next frame without its size; raises ConnectionError where the broker has closed the connection."""
+        (size,) = struct.unpack(">i", self._read(4))
+        return self._read(size)
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self.socket.recv(size - len(parts))
+            if not part:
+                raise ConnectionError("the broker closed the connection")
+            parts += part
+        return bytes(parts)
+
+
+def request_frame(key: int, version: int, correlation_id: int = 1, /, **fields: Any) -> bytes:
+    """A request with its header, without its size."""
+    request = make(load_request_schema(key, version), **fields)
+    header = make(
+        request.__header_schema__,
+        request_api_key=key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=CLIENT_ID,
+    )
+    buffer = io.BytesIO()
+    entity_writer(type(header))(buffer, header)
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
