@@ -61,7 +61,7 @@ async def answer(broker: Broker, session: Session, frame: bytes | memoryview) ->
     try:
         found = await translation.serve(call, request)
     except KafkaError as error:
-        found = _refused(call, error)
+        found = translation.refuse(call, request, error) if translation.refuse else _refused(call, error)
     return _join(header, found)
 
 
@@ -120,11 +120,7 @@ def _refused(call: Call, error: KafkaError) -> Answer:
     kind = response_type(call.key, call.version)
     if "error_code" not in kind.__dataclass_fields__:
         raise error
-    return call.answer(error_code=error, **_EMPTY.get(call.key, {}))
-
-
-_EMPTY: dict[int, dict[str, object]] = {}
-"""What a refusal of an API must hold beside the error, where the schema has no default for it."""
+    return call.answer(error_code=error)
 
 
 def _join(header: Header, found: Answer) -> Frame:

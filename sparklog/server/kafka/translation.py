@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.log.slice import LogSlice
@@ -65,3 +66,6 @@ class Translation:
 
     api: Api[Any, Any]
     serve: Callable[[Call, Message], Awaitable[Answer]]
+    refuse: Callable[[Call, Message, KafkaError], Answer] | None = None
+    """The answer to a request that the handler refused as a whole, where the response has the error not at its top, or
+    not only there: most of Kafka's repeat it for everything that the request names."""
