@@ -1,0 +1,14 @@
+"""DeleteGroups: delete groups without members, with all that they have committed."""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import DeleteGroups, DeleteGroupsResponse
+
+
+async def handle(services: Services, request: DeleteGroups) -> DeleteGroupsResponse:
+    return await services.groups.delete(request)
+
+
+API = Api(name="DeleteGroups", handle=handle, key=42, versions=(0, 2))

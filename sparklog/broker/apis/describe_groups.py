@@ -1,0 +1,14 @@
+"""DescribeGroups: groups of the classic protocol, with their members."""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import DescribeGroups, DescribeGroupsResponse
+
+
+async def handle(services: Services, request: DescribeGroups) -> DescribeGroupsResponse:
+    return await services.groups.describe(request)
+
+
+API = Api(name="DescribeGroups", handle=handle, key=15, versions=(0, 6))

@@ -1,0 +1,14 @@
+"""Heartbeat: a member of a group is alive, and learns whether it has to join again."""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import Heartbeat, HeartbeatResponse
+
+
+async def handle(services: Services, request: Heartbeat) -> HeartbeatResponse:
+    return await services.groups.heartbeat(request)
+
+
+API = Api(name="Heartbeat", handle=handle, key=12, versions=(0, 4))

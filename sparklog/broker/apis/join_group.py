@@ -1,0 +1,17 @@
+"""JoinGroup: become a member of a group, or take part in its next generation.
+
+Waits until the group has come together or its rebalance time-out has passed.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import JoinGroup, JoinGroupResponse
+
+
+async def handle(services: Services, request: JoinGroup) -> JoinGroupResponse:
+    return await services.groups.join(request)
+
+
+API = Api(name="JoinGroup", handle=handle, key=11, versions=(0, 9))

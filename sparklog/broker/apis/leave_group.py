@@ -1,0 +1,14 @@
+"""LeaveGroup: members leave at once, instead of when their sessions end."""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import LeaveGroup, LeaveGroupResponse
+
+
+async def handle(services: Services, request: LeaveGroup) -> LeaveGroupResponse:
+    return await services.groups.leave(request)
+
+
+API = Api(name="LeaveGroup", handle=handle, key=13, versions=(0, 5))

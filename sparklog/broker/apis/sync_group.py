@@ -1,0 +1,17 @@
+"""SyncGroup: the leader of a group brings the assignments, every member gets its own.
+
+Waits for the leader.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import SyncGroup, SyncGroupResponse
+
+
+async def handle(services: Services, request: SyncGroup) -> SyncGroupResponse:
+    return await services.groups.sync(request)
+
+
+API = Api(name="SyncGroup", handle=handle, key=14, versions=(0, 5))
