@@ -28,6 +28,8 @@ class Bound(NamedTuple):
 
     parse: Callable[[str], Any]
     text: str
+    type: str = "STRING"
+    """As Kafka's tools call it: BOOLEAN, STRING, INT, LONG, DOUBLE, LIST or PASSWORD."""
 
 
 def integer(low: int, high: int = MAX_LONG) -> Bound:
@@ -39,7 +41,7 @@ def integer(low: int, high: int = MAX_LONG) -> Bound:
             raise ValueError
         return value
 
-    return Bound(parse, f"a whole number from {low} to {high}")
+    return Bound(parse, f"a whole number from {low} to {high}", "INT" if high <= MAX_INT else "LONG")
 
 
 def real(low: float, high: float) -> Bound:
@@ -51,7 +53,7 @@ def real(low: float, high: float) -> Bound:
             raise ValueError
         return value
 
-    return Bound(parse, f"a number from {low} to {high}")
+    return Bound(parse, f"a number from {low} to {high}", "DOUBLE")
 
 
 def one_of(*allowed: str) -> Bound:
@@ -74,7 +76,7 @@ def some_of(*allowed: str) -> Bound:
             raise ValueError
         return words
 
-    return Bound(parse, "one or more of " + ", ".join(allowed) + ", separated by commas")
+    return Bound(parse, "one or more of " + ", ".join(allowed) + ", separated by commas", "LIST")
 
 
 def words(least: int = 0) -> Bound:
@@ -86,7 +88,7 @@ def words(least: int = 0) -> Bound:
             raise ValueError
         return found
 
-    return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas")
+    return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas", "LIST")
 
 
 def boolean() -> Bound:
@@ -95,7 +97,7 @@ def boolean() -> Bound:
     def parse(text: str) -> bool:
         return {"true": True, "false": False}[text.strip().lower()]
 
-    return Bound(parse, "true or false")
+    return Bound(parse, "true or false", "BOOLEAN")
 
 
 def text() -> Bound:
