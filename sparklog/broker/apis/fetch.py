@@ -145,4 +145,4 @@ def _read_partition(services: Services, part: PartitionFetch, left: int, *, min_
     )
 
 
-API = Api(name="Fetch", handle=handle)
+API = Api(name="Fetch", handle=handle, key=1, versions=(4, 18))

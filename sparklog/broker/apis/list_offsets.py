@@ -84,4 +84,4 @@ def _find(replica: Replica, position: int) -> TimestampOffset:
     return found if found and partition.is_committed(found.offset) else nothing
 
 
-API = Api(name="ListOffsets", handle=handle)
+API = Api(name="ListOffsets", handle=handle, key=2, versions=(1, 11))

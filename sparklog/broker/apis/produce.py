@@ -141,4 +141,4 @@ def _not_in_time(result: PartitionProduced, timeout_ms: int) -> RequestTimedOut:
     return RequestTimedOut(f"{result.topic}-{result.partition}: the in-sync replicas took longer than {timeout_ms} ms")
 
 
-API = Api(name="Produce", handle=handle)
+API = Api(name="Produce", handle=handle, key=0, versions=(3, 13))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from sparklog.server.kafka.apis import api_versions
+from sparklog.server.kafka.apis import api_versions, fetch, list_offsets, metadata, produce
 from sparklog.server.kafka.translation import Translation
 
-TRANSLATIONS: tuple[Translation, ...] = (api_versions.TRANSLATION,)
+TRANSLATIONS: tuple[Translation, ...] = (
+    produce.TRANSLATION,
+    fetch.TRANSLATION,
+    list_offsets.TRANSLATION,
+    metadata.TRANSLATION,
+    api_versions.TRANSLATION,
+)

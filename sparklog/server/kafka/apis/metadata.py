@@ -1,0 +1,76 @@
+"""Metadata on Kafka's wire. Brokers are told with the address of the listener that the request came in on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import InvalidRequest
+from sparklog.broker.apis import metadata
+from sparklog.broker.apis.metadata import MetadataRequest, TopicMetadata, TopicQuery
+from sparklog.cluster.model import BrokerInfo
+from sparklog.server.kafka import operations
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_NONE_FOR_ALL = 1
+FIRST_WITH_TOPIC_IDS = 12
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = MetadataRequest(
+        topics=_queries(call.version, request),
+        allow_auto_topic_creation=getattr(request, "allow_auto_topic_creation", True),
+    )
+    response = await call.serve(metadata.API, wanted)
+    ask_topic = getattr(request, "include_topic_authorized_operations", False)
+    ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
+    return call.answer(
+        throttle_time=0,
+        brokers=[broker_fields(broker, call.session.listener) for broker in response.brokers],
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        topics=[_topic(call.version, topic, ask_operations=ask_topic) for topic in response.topics],
+        cluster_authorized_operations=operations.ON_CLUSTER if ask_cluster else operations.NOT_ASKED,
+        error_code=None,
+    )
+
+
+def broker_fields(broker: BrokerInfo, listener: str) -> dict[str, Any]:
+    """A broker as clients of `listener` reach it."""
+    host, port = broker.listeners[listener]
+    return {"node_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack or None}
+
+
+def _queries(version: int, request: Message) -> list[TopicQuery] | None:
+    """Raises InvalidRequest where ids are used in a version that does not have them."""
+    if request.topics is None or (version < FIRST_WITH_NONE_FOR_ALL and not request.topics):
+        return None
+    queries = [TopicQuery(name=topic.name, topic_id=getattr(topic, "topic_id", None)) for topic in request.topics]
+    if version < FIRST_WITH_TOPIC_IDS and any(query.name is None or query.topic_id for query in queries):
+        raise InvalidRequest(f"version {version} of Metadata finds topics by their names only")
+    return [TopicQuery(topic_id=query.topic_id) if query.topic_id else query for query in queries]
+
+
+def _topic(version: int, topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
+    return {
+        "error_code": topic.error,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "topic_authorized_operations": operations.ON_TOPIC if ask_operations else operations.NOT_ASKED,
+        "partitions": [
+            {
+                "error_code": part.error,
+                "partition_index": part.partition,
+                "leader_id": part.leader,
+                "leader_epoch": part.leader_epoch,
+                "replica_nodes": tuple(part.replicas),
+                "isr_nodes": tuple(part.in_sync_replicas),
+                "offline_replicas": tuple(part.offline_replicas),
+            }
+            for part in topic.partitions
+        ],
+    }
+
+
+TRANSLATION = Translation(api=metadata.API, serve=serve)
