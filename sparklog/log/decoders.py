@@ -1,12 +1,6 @@
 """Keys and values of Kafka's own topics as JSON, in the form in which DumpLogSegments prints them.
 
-`__consumer_offsets` holds what groups have committed and who is in them, `__transaction_state` transactions. A key
-begins with a 16-bit number that says what it is, a value with its version; what follows is laid out by a schema of
-that version, as Kafka's protocol lays out messages: big-endian numbers, strings and arrays behind their lengths. In
-flexible versions lengths are varints plus one, and each structure ends with tagged fields, left out where they have
-their default.
-
-Known are classic and consumer groups and transactions. Share and streams groups are not.
+Their layout is in `coordinator_records.py`; bytes and ids are shown in base64.
 """
 
 from __future__ import annotations
@@ -15,185 +9,22 @@ import base64
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+from sparklog.base.ids import encode_id
+from sparklog.log.coordinator_records import (
+    ASSIGNMENT,
+    OFFSETS_TOPIC,
+    SUBSCRIPTION,
+    TRANSACTION_TOPIC,
+    Kinds,
+    read_key,
+    read_value,
+)
 from sparklog.records.records import Record
 
-ALWAYS = 1 << 15
-_NUMBERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q"}
-_ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _CONSUMER_PROTOCOL = "consumer"
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of a structure: there from version `since` to `until`."""
-
-    name: str
-    type: str | tuple[Field, ...]
-    """A number's, "string", "bytes" or "uuid"; a tuple is a structure."""
-    is_array: bool = False
-    since: int = 0
-    until: int = ALWAYS
-    tag: int | None = None
-    default: Any = None
-    """Of a tagged field: the value that is not shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A structure with versions; the fields' order is that of the bytes and of the JSON."""
-
-    fields: tuple[Field, ...]
-    versions: int
-    """The highest that is known."""
-    flexible_since: int = ALWAYS
-
-
-def _array(name: str, kind: str | tuple[Field, ...], **how: Any) -> Field:
-    return Field(name, kind, is_array=True, **how)
-
-
-_TOPIC_PARTITIONS = (Field("topicId", "uuid"), _array("partitions", "int32"))
-_ASSIGNED = (*_TOPIC_PARTITIONS, _array("assignmentEpochs", "int32", tag=0, default=[]))
-_NAMED_PARTITIONS = (Field("topic", "string"), _array("partitions", "int32"))
-_MEMBER = (
-    Field("memberId", "string"),
-    Field("groupInstanceId", "string", since=3),
-    Field("clientId", "string"),
-    Field("clientHost", "string"),
-    Field("rebalanceTimeout", "int32", since=1),
-    Field("sessionTimeout", "int32"),
-    Field("subscription", "bytes"),
-    Field("assignment", "bytes"),
-)
-_CLASSIC_MEMBER = (
-    Field("sessionTimeoutMs", "int32"),
-    _array("supportedProtocols", (Field("name", "string"), Field("metadata", "bytes"))),
-)
-_OFFSET_KEY = (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))
-_GROUP_KEY = (Field("groupId", "string"),)
-_MEMBER_KEY = (Field("groupId", "string"), Field("memberId", "string"))
-
-_OFFSET_COMMIT = Message(
-    (
-        Field("offset", "int64"),
-        Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
-        Field("expireTimestamp", "int64", since=1, until=1),
-        Field("topicId", "uuid", since=4, tag=0, default=_ZERO_ID),
-    ),
-    versions=4,
-    flexible_since=4,
-)
-_GROUP_METADATA = Message(
-    (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string"),
-        Field("leader", "string"),
-        Field("currentStateTimestamp", "int64", since=2),
-        _array("members", _MEMBER),
-    ),
-    versions=4,
-    flexible_since=4,
-)
-_CONSUMER_GROUP = Message(
-    (Field("epoch", "int32"), Field("metadataHash", "int64", tag=0, default=0)), versions=0, flexible_since=0
-)
-_PARTITION_METADATA = Message(
-    (
-        _array(
-            "topics",
-            (
-                Field("topicId", "uuid"),
-                Field("topicName", "string"),
-                Field("numPartitions", "int32"),
-                _array("partitionMetadata", (Field("partition", "int32"), _array("racks", "string"))),
-            ),
-        ),
-    ),
-    versions=0,
-    flexible_since=0,
-)
-_CONSUMER_MEMBER = Message(
-    (
-        Field("instanceId", "string"),
-        Field("rackId", "string"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
-        _array("subscribedTopicNames", "string"),
-        Field("subscribedTopicRegex", "string"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("serverAssignor", "string"),
-        Field(
-            "classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default={"sessionTimeoutMs": 0, "supportedProtocols": []}
-        ),
-    ),
-    versions=0,
-    flexible_since=0,
-)
-_ASSIGNMENT_EPOCH = Message(
-    (Field("assignmentEpoch", "int32"), Field("assignmentTimestamp", "int64", tag=0, default=0)),
-    versions=0,
-    flexible_since=0,
-)
-_TARGET_ASSIGNMENT = Message((_array("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
-_CURRENT_ASSIGNMENT = Message(
-    (
-        Field("memberEpoch", "int32"),
-        Field("previousMemberEpoch", "int32"),
-        Field("state", "int8"),
-        _array("assignedPartitions", _ASSIGNED),
-        _array("partitionsPendingRevocation", _ASSIGNED),
-    ),
-    versions=0,
-    flexible_since=0,
-)
-_SUBSCRIPTION = Message(
-    (
-        _array("topics", "string"),
-        Field("userData", "bytes"),
-        _array("ownedPartitions", _NAMED_PARTITIONS, since=1),
-        Field("generationId", "int32", since=2),
-        Field("rackId", "string", since=3),
-    ),
-    versions=3,
-)
-_ASSIGNMENT = Message((_array("assignedPartitions", _NAMED_PARTITIONS), Field("userData", "bytes")), versions=3)
-_TRANSACTION = Message(
-    (
-        Field("producerId", "int64"),
-        Field("previousProducerId", "int64", since=1, tag=0, default=-1),
-        Field("nextProducerId", "int64", since=1, tag=1, default=-1),
-        Field("producerEpoch", "int16"),
-        Field("transactionTimeoutMs", "int32"),
-        Field("transactionStatus", "int8"),
-        _array("transactionPartitions", (Field("topic", "string"), _array("partitionIds", "int32"))),
-        Field("transactionLastUpdateTimestampMs", "int64"),
-        Field("transactionStartTimestampMs", "int64"),
-        Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
-    ),
-    versions=1,
-    flexible_since=1,
-)
-
-_OFFSETS_TOPIC: dict[int, tuple[tuple[Field, ...], Message]] = {
-    0: (_OFFSET_KEY, _OFFSET_COMMIT),
-    1: (_OFFSET_KEY, _OFFSET_COMMIT),
-    2: ((Field("group", "string"),), _GROUP_METADATA),
-    3: (_GROUP_KEY, _CONSUMER_GROUP),
-    4: (_GROUP_KEY, _PARTITION_METADATA),
-    5: (_MEMBER_KEY, _CONSUMER_MEMBER),
-    6: (_GROUP_KEY, _ASSIGNMENT_EPOCH),
-    7: (_MEMBER_KEY, _TARGET_ASSIGNMENT),
-    8: (_MEMBER_KEY, _CURRENT_ASSIGNMENT),
-}
-_TRANSACTION_TOPIC: dict[int, tuple[tuple[Field, ...], Message]] = {
-    0: ((Field("transactionalId", "string"),), _TRANSACTION)
-}
 
 Decoded = tuple[str | None, str | None]
 Decoder = Callable[[Record], Decoded]
@@ -207,27 +38,25 @@ def decode_text(record: Record) -> Decoded:
 
 def decode_offsets(record: Record) -> Decoded:
     """A record of `__consumer_offsets`."""
-    return _decode(record, _OFFSETS_TOPIC)
+    return _decode(record, OFFSETS_TOPIC)
 
 
 def decode_transactions(record: Record) -> Decoded:
     """A record of `__transaction_state`."""
-    return _decode(record, _TRANSACTION_TOPIC)
+    return _decode(record, TRANSACTION_TOPIC)
 
 
-def _decode(record: Record, known: dict[int, tuple[tuple[Field, ...], Message]]) -> Decoded:
+def _decode(record: Record, known: Kinds) -> Decoded:
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. the key is missing", None
     try:
-        key = _Reader(record.key)
-        kind = key.number("int16")
-        if kind not in known:
+        kind, key = read_key(record.key, known)
+        if key is None:
             return f"Unknown record type {kind} at offset {record.offset}, skipping.", None
-        key_fields, message = known[kind]
-        key_text = _json({"type": str(kind), "data": key.structure(key_fields, 0, flexible=False)})
+        key_text = _json({"type": str(kind), "data": key})
         if record.value is None:
             return key_text, "<DELETE>"
-        version, value = _read(record.value, message)
+        version, value = read_value(record.value, known[kind][1])
         _open_members(value)
         return key_text, _json({"version": str(version), "data": value})
     except (ValueError, struct.error) as error:
@@ -239,96 +68,19 @@ def _open_members(value: dict[str, Any]) -> None:
     if value.get("protocolType") != _CONSUMER_PROTOCOL:
         return
     for member in value["members"]:
-        for name, message in (("subscription", _SUBSCRIPTION), ("assignment", _ASSIGNMENT)):
+        for name, message in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
             try:
-                _, member[name] = _read(base64.b64decode(member[name] or ""), message)
+                _, member[name] = read_value(member[name] or b"", message)
             except (ValueError, struct.error):
                 continue  # whatever it is, its bytes are shown
 
 
-def _read(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
-    reader = _Reader(data)
-    version = reader.number("int16")
-    if not 0 <= version <= message.versions:
-        raise ValueError(f"version {version} is not known")
-    return version, reader.structure(message.fields, version, flexible=version >= message.flexible_since)
-
-
-class _Reader:
-    """Reads values of Kafka's protocol. Raises ValueError or struct.error where they are cut off."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def structure(self, fields: tuple[Field, ...], version: int, *, flexible: bool) -> dict[str, Any]:
-        there = [field for field in fields if field.since <= version <= field.until]
-        values = {field.name: self._field(field, version, flexible) for field in there if field.tag is None}
-        if flexible:
-            tags = {field.tag: field for field in there if field.tag is not None}
-            for _ in range(self._varint()):
-                tag, size = self._varint(), self._varint()
-                content = self._take(size)
-                if field := tags.get(tag):
-                    values[field.name] = _Reader(content)._tagged(field, version)
-        return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
-
-    @staticmethod
-    def _is_shown(field: Field, values: dict[str, Any]) -> bool:
-        return field.name in values and (field.tag is None or values[field.name] != field.default)
-
-    def _tagged(self, field: Field, version: int) -> Any:
-        if isinstance(field.type, tuple) and not field.is_array and self._varint() == 0:
-            return None
-        return self._field(field, version, flexible=True)
-
-    def _field(self, field: Field, version: int, flexible: bool) -> Any:
-        if not field.is_array:
-            return self._value(field.type, version, flexible)
-        count = self._varint() - 1 if flexible else self.number("int32")
-        if count > len(self._data) - self._at:
-            raise ValueError(f"{count} elements in {len(self._data) - self._at} bytes")
-        return None if count < 0 else [self._value(field.type, version, flexible) for _ in range(count)]
-
-    def _value(self, kind: str | tuple[Field, ...], version: int, flexible: bool) -> Any:
-        if isinstance(kind, tuple):
-            return self.structure(kind, version, flexible=flexible)
-        if kind in _NUMBERS:
-            return self.number(kind)
-        if kind == "uuid":
-            return base64.urlsafe_b64encode(self._take(16)).decode().rstrip("=")
-        size = self._varint() - 1 if flexible else self.number("int16" if kind == "string" else "int32")
-        if size < 0:
-            return None
-        data = self._take(size)
-        return data.decode() if kind == "string" else base64.b64encode(data).decode()
-
-    def number(self, kind: str) -> int:
-        layout = _NUMBERS[kind]
-        (value,) = struct.unpack_from(layout, self._data, self._at)
-        self._at += struct.calcsize(layout)
-        return int(value)
-
-    def _varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-            if shift > 28:
-                raise ValueError("a varint of more than five bytes")
-
-    def _take(self, size: int) -> bytes:
-        if size > len(self._data) - self._at:
-            raise ValueError(f"{size} bytes wanted, {len(self._data) - self._at} are left")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-
 def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_base64)
+
+
+def _base64(value: bytes | UUID) -> str:
+    return encode_id(value) if isinstance(value, UUID) else base64.b64encode(value).decode()
 
 
 def _text(value: bytes | None) -> str | None:

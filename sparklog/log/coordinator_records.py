@@ -1,0 +1,381 @@
+"""Keys and values of Kafka's own topics: their layout, a reader and a writer.
+
+`__consumer_offsets` holds what groups have committed and who is in them, `__transaction_state` transactions. A key
+begins with a 16-bit number that says what it is, a value with its version; what follows is laid out by a schema of
+that version, as Kafka's protocol lays out messages: big-endian numbers, strings and arrays behind their lengths. In
+flexible versions lengths are varints plus one, and each structure ends with tagged fields, left out where they have
+their default.
+
+A structure is a dict by the names of Kafka's schemas, in the order of the bytes; bytes are `bytes`, ids `UUID`, and a
+tagged field that has its default is missing. What is read and written again gives the same bytes.
+
+Known are classic and consumer groups and transactions. Share and streams groups are not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+ALWAYS = 1 << 15
+_NUMBERS = {
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+}
+ZERO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a structure: there from version `since` to `until`."""
+
+    name: str
+    type: str | tuple[Field, ...]
+    """A number's, "string", "bytes" or "uuid"; a tuple is a structure."""
+    is_array: bool = False
+    since: int = 0
+    until: int = ALWAYS
+    tag: int | None = None
+    default: Any = None
+    """Of a tagged field: the value that is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A structure with versions; the fields' order is that of the bytes and of the JSON."""
+
+    fields: tuple[Field, ...]
+    versions: int
+    """The highest that is known."""
+    flexible_since: int = ALWAYS
+
+
+def _array(name: str, kind: str | tuple[Field, ...], **how: Any) -> Field:
+    return Field(name, kind, is_array=True, **how)
+
+
+_TOPIC_PARTITIONS = (Field("topicId", "uuid"), _array("partitions", "int32"))
+_ASSIGNED = (*_TOPIC_PARTITIONS, _array("assignmentEpochs", "int32", tag=0, default=[]))
+_NAMED_PARTITIONS = (Field("topic", "string"), _array("partitions", "int32"))
+_MEMBER = (
+    Field("memberId", "string"),
+    Field("groupInstanceId", "string", since=3),
+    Field("clientId", "string"),
+    Field("clientHost", "string"),
+    Field("rebalanceTimeout", "int32", since=1),
+    Field("sessionTimeout", "int32"),
+    Field("subscription", "bytes"),
+    Field("assignment", "bytes"),
+)
+_CLASSIC_MEMBER = (
+    Field("sessionTimeoutMs", "int32"),
+    _array("supportedProtocols", (Field("name", "string"), Field("metadata", "bytes"))),
+)
+_OFFSET_KEY = (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))
+_GROUP_KEY = (Field("groupId", "string"),)
+_MEMBER_KEY = (Field("groupId", "string"), Field("memberId", "string"))
+
+_OFFSET_COMMIT = Message(
+    (
+        Field("offset", "int64"),
+        Field("leaderEpoch", "int32", since=3),
+        Field("metadata", "string"),
+        Field("commitTimestamp", "int64"),
+        Field("expireTimestamp", "int64", since=1, until=1),
+        Field("topicId", "uuid", since=4, tag=0, default=ZERO_ID),
+    ),
+    versions=4,
+    flexible_since=4,
+)
+_GROUP_METADATA = Message(
+    (
+        Field("protocolType", "string"),
+        Field("generation", "int32"),
+        Field("protocol", "string"),
+        Field("leader", "string"),
+        Field("currentStateTimestamp", "int64", since=2),
+        _array("members", _MEMBER),
+    ),
+    versions=4,
+    flexible_since=4,
+)
+_CONSUMER_GROUP = Message(
+    (Field("epoch", "int32"), Field("metadataHash", "int64", tag=0, default=0)), versions=0, flexible_since=0
+)
+_PARTITION_METADATA = Message(
+    (
+        _array(
+            "topics",
+            (
+                Field("topicId", "uuid"),
+                Field("topicName", "string"),
+                Field("numPartitions", "int32"),
+                _array("partitionMetadata", (Field("partition", "int32"), _array("racks", "string"))),
+            ),
+        ),
+    ),
+    versions=0,
+    flexible_since=0,
+)
+_CONSUMER_MEMBER = Message(
+    (
+        Field("instanceId", "string"),
+        Field("rackId", "string"),
+        Field("clientId", "string"),
+        Field("clientHost", "string"),
+        _array("subscribedTopicNames", "string"),
+        Field("subscribedTopicRegex", "string"),
+        Field("rebalanceTimeoutMs", "int32"),
+        Field("serverAssignor", "string"),
+        Field(
+            "classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default={"sessionTimeoutMs": 0, "supportedProtocols": []}
+        ),
+    ),
+    versions=0,
+    flexible_since=0,
+)
+_ASSIGNMENT_EPOCH = Message(
+    (Field("assignmentEpoch", "int32"), Field("assignmentTimestamp", "int64", tag=0, default=0)),
+    versions=0,
+    flexible_since=0,
+)
+_TARGET_ASSIGNMENT = Message((_array("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
+_CURRENT_ASSIGNMENT = Message(
+    (
+        Field("memberEpoch", "int32"),
+        Field("previousMemberEpoch", "int32"),
+        Field("state", "int8"),
+        _array("assignedPartitions", _ASSIGNED),
+        _array("partitionsPendingRevocation", _ASSIGNED),
+    ),
+    versions=0,
+    flexible_since=0,
+)
+_REGULAR_EXPRESSION = Message(
+    (_array("topics", "string"), Field("version", "int64"), Field("timestamp", "int64")), versions=0, flexible_since=0
+)
+SUBSCRIPTION = Message(
+    (
+        _array("topics", "string"),
+        Field("userData", "bytes"),
+        _array("ownedPartitions", _NAMED_PARTITIONS, since=1),
+        Field("generationId", "int32", since=2),
+        Field("rackId", "string", since=3),
+    ),
+    versions=3,
+)
+ASSIGNMENT = Message((_array("assignedPartitions", _NAMED_PARTITIONS), Field("userData", "bytes")), versions=3)
+_TRANSACTION = Message(
+    (
+        Field("producerId", "int64"),
+        Field("previousProducerId", "int64", since=1, tag=0, default=-1),
+        Field("nextProducerId", "int64", since=1, tag=1, default=-1),
+        Field("producerEpoch", "int16"),
+        Field("transactionTimeoutMs", "int32"),
+        Field("transactionStatus", "int8"),
+        _array("transactionPartitions", (Field("topic", "string"), _array("partitionIds", "int32"))),
+        Field("transactionLastUpdateTimestampMs", "int64"),
+        Field("transactionStartTimestampMs", "int64"),
+        Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
+    ),
+    versions=1,
+    flexible_since=1,
+)
+
+Kinds = dict[int, tuple[tuple[Field, ...], Message]]
+"""By the number that a key begins with: the key's fields, and the value."""
+OFFSETS_TOPIC: Kinds = {
+    0: (_OFFSET_KEY, _OFFSET_COMMIT),
+    1: (_OFFSET_KEY, _OFFSET_COMMIT),
+    2: ((Field("group", "string"),), _GROUP_METADATA),
+    3: (_GROUP_KEY, _CONSUMER_GROUP),
+    4: (_GROUP_KEY, _PARTITION_METADATA),
+    5: (_MEMBER_KEY, _CONSUMER_MEMBER),
+    6: (_GROUP_KEY, _ASSIGNMENT_EPOCH),
+    7: (_MEMBER_KEY, _TARGET_ASSIGNMENT),
+    8: (_MEMBER_KEY, _CURRENT_ASSIGNMENT),
+    16: ((Field("groupId", "string"), Field("regularExpression", "string")), _REGULAR_EXPRESSION),
+}
+TRANSACTION_TOPIC: Kinds = {0: ((Field("transactionalId", "string"),), _TRANSACTION)}
+
+Fields = Mapping[str, Any]
+
+
+def read_key(data: bytes, known: Kinds) -> tuple[int, dict[str, Any] | None]:
+    """What a key is, and its fields; None where that kind is not known.
+
+    Raises ValueError or struct.error where it is cut off.
+    """
+    reader = _Reader(data)
+    kind = reader.number("int16")
+    return kind, reader.structure(known[kind][0], 0, flexible=False) if kind in known else None
+
+
+def write_key(kind: int, fields: Fields, known: Kinds) -> bytes:
+    """The bytes of a key of a known kind."""
+    writer = _Writer()
+    writer.number("int16", kind)
+    writer.structure(known[kind][0], fields, 0, flexible=False)
+    return bytes(writer.data)
+
+
+def read_value(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
+    """A value's version and fields; raises ValueError or struct.error where it is cut off or of an unknown version."""
+    reader = _Reader(data)
+    version = reader.number("int16")
+    if not 0 <= version <= message.versions:
+        raise ValueError(f"version {version} is not known")
+    return version, reader.structure(message.fields, version, flexible=version >= message.flexible_since)
+
+
+def write_value(version: int, fields: Fields, message: Message) -> bytes:
+    """The bytes of a value in a version that is known."""
+    writer = _Writer()
+    writer.number("int16", version)
+    writer.structure(message.fields, fields, version, flexible=version >= message.flexible_since)
+    return bytes(writer.data)
+
+
+class _Reader:
+    """Reads values of Kafka's protocol. Raises ValueError or struct.error where they are cut off."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def structure(self, fields: tuple[Field, ...], version: int, *, flexible: bool) -> dict[str, Any]:
+        there = [field for field in fields if field.since <= version <= field.until]
+        values = {field.name: self._field(field, version, flexible) for field in there if field.tag is None}
+        if flexible:
+            tags = {field.tag: field for field in there if field.tag is not None}
+            for _ in range(self._varint()):
+                tag, size = self._varint(), self._varint()
+                content = self._take(size)
+                if field := tags.get(tag):
+                    values[field.name] = _Reader(content)._tagged(field, version)
+        return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
+
+    @staticmethod
+    def _is_shown(field: Field, values: dict[str, Any]) -> bool:
+        return field.name in values and (field.tag is None or values[field.name] != field.default)
+
+    def _tagged(self, field: Field, version: int) -> Any:
+        if isinstance(field.type, tuple) and not field.is_array and self._varint() == 0:
+            return None
+        return self._field(field, version, flexible=True)
+
+    def _field(self, field: Field, version: int, flexible: bool) -> Any:
+        if not field.is_array:
+            return self._value(field.type, version, flexible)
+        count = self._varint() - 1 if flexible else self.number("int32")
+        if count > len(self._data) - self._at:
+            raise ValueError(f"{count} elements in {len(self._data) - self._at} bytes")
+        return None if count < 0 else [self._value(field.type, version, flexible) for _ in range(count)]
+
+    def _value(self, kind: str | tuple[Field, ...], version: int, flexible: bool) -> Any:
+        if isinstance(kind, tuple):
+            return self.structure(kind, version, flexible=flexible)
+        if kind in _NUMBERS:
+            return self.number(kind)
+        if kind == "uuid":
+            return UUID(bytes=self._take(16))
+        size = self._varint() - 1 if flexible else self.number("int16" if kind == "string" else "int32")
+        if size < 0:
+            return None
+        data = self._take(size)
+        return data.decode() if kind == "string" else data
+
+    def number(self, kind: str) -> int:
+        layout = _NUMBERS[kind]
+        (value,) = layout.unpack_from(self._data, self._at)
+        self._at += layout.size
+        return int(value)
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+            if shift > 28:
+                raise ValueError("a varint of more than five bytes")
+
+    def _take(self, size: int) -> bytes:
+        if size > len(self._data) - self._at:
+            raise ValueError(f"{size} bytes wanted, {len(self._data) - self._at} are left")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+
+class _Writer:
+    """Writes values of Kafka's protocol: the mirror image of `_Reader`."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def structure(self, fields: tuple[Field, ...], values: Fields, version: int, *, flexible: bool) -> None:
+        there = [field for field in fields if field.since <= version <= field.until]
+        for field in there:
+            if field.tag is None:
+                self._field(field, values[field.name], version, flexible)
+        if flexible:
+            tagged = [field for field in there if field.tag is not None and field.name in values]
+            tagged = [field for field in tagged if values[field.name] != field.default]
+            self._varint(len(tagged))
+            for field in tagged:
+                self._tagged(field, values[field.name], version)
+
+    def number(self, kind: str, value: int) -> None:
+        self.data += _NUMBERS[kind].pack(value)
+
+    def _tagged(self, field: Field, value: Any, version: int) -> None:
+        content = _Writer()
+        is_structure = isinstance(field.type, tuple) and not field.is_array
+        if is_structure:
+            content._varint(0 if value is None else 1)
+        if not is_structure or value is not None:
+            content._field(field, value, version, flexible=True)
+        self._varint(field.tag or 0)
+        self._varint(len(content.data))
+        self.data += content.data
+
+    def _field(self, field: Field, value: Any, version: int, flexible: bool) -> None:
+        if not field.is_array:
+            self._value(field.type, value, version, flexible)
+            return
+        items: Sequence[Any] | None = value
+        self._length(-1 if items is None else len(items), "int32", flexible)
+        for item in items or ():
+            self._value(field.type, item, version, flexible)
+
+    def _value(self, kind: str | tuple[Field, ...], value: Any, version: int, flexible: bool) -> None:
+        if isinstance(kind, tuple):
+            self.structure(kind, value, version, flexible=flexible)
+        elif kind in _NUMBERS:
+            self.number(kind, value)
+        elif kind == "uuid":
+            self.data += value.bytes
+        else:
+            data = value.encode() if kind == "string" and value is not None else value
+            self._length(-1 if data is None else len(data), "int16" if kind == "string" else "int32", flexible)
+            self.data += data or b""
+
+    def _length(self, length: int, kind: str, flexible: bool) -> None:
+        """-1: null."""
+        if flexible:
+            self._varint(length + 1)
+        else:
+            self.number(kind, length)
+
+    def _varint(self, value: int) -> None:
+        while value > 0x7F:
+            self.data.append((value & 0x7F) | 0x80)
+            value >>= 7
+        self.data.append(value)
