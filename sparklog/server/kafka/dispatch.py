@@ -57,7 +57,11 @@ async def answer(broker: Broker, session: Session, frame: bytes | memoryview) ->
         return _join(
             header, make(response_type(API_VERSIONS, 0), error_code=ErrorCode.unsupported_version, api_keys=())
         )
-    request = read_request(header.key, header.version, frame[header.body_at :])
+    body = memoryview(frame)[header.body_at :]
+    if translation.read:
+        request = translation.read(header.version, body)
+    else:
+        request = read_request(header.key, header.version, body.toreadonly())
     try:
         found = await translation.serve(call, request)
     except KafkaError as error:

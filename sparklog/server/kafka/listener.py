@@ -53,7 +53,7 @@ class KafkaListener:
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
-                for part in await answer(self._broker, session, await reader.readexactly(size)):
+                for part in await answer(self._broker, session, bytearray(await reader.readexactly(size))):
                     writer.write(part.read() if isinstance(part, LogSlice) else part)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):

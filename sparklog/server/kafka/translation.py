@@ -33,6 +33,12 @@ class Session:
     """Name and version, from ApiVersions."""
     state: dict[str, Any] = field(default_factory=dict)
     """For translations that keep something between requests (SASL)."""
+    max_request_bytes: int = (1 << 31) - 1
+    """Larger requests end the connection; may be changed between requests."""
+    admit: Callable[[Session, int], None] | None = None
+    """Asked before each request, with its API key, for as long as it is set; raises KafkaError to end the connection."""
+    is_over: bool = False
+    """Set by a translation: the connection is closed once this request is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,3 +75,8 @@ class Translation:
     refuse: Callable[[Call, Message, KafkaError], Answer] | None = None
     """The answer to a request that the handler refused as a whole, where the response has the error not at its top, or
     not only there: most of Kafka's repeat it for everything that the request names."""
+    read: Callable[[int, memoryview], Message] | None = None
+    """The request from its version and the bytes after its header; None: kio's. The bytes are the request's own, writable
+    and alive for as long as somebody holds them, so large parts need not be copied. Raises InvalidRequest."""
+    ends_with_connection: bool = False
+    """Whether a request that waits is cancelled when its client goes away."""
