@@ -1,0 +1,330 @@
+"""The records of `__consumer_offsets` as values, to bytes and back.
+
+    kind   key (group, ...)       value
+    0, 1   OffsetKey              OffsetValue: what a group has committed for a partition
+    2      GroupKey               GroupValue: a classic group in one generation, with its members' assignments
+    3      ConsumerGroupKey       ConsumerGroupValue: the group's epoch
+    5      ConsumerMemberKey      ConsumerMemberValue: a member, as it describes itself
+    6      TargetEpochKey         TargetEpochValue: the epoch of the target assignment
+    7      TargetKey              TargetValue: what a member is to have
+    8      CurrentKey             CurrentValue: what a member has, and must give up
+    16     RegexKey               RegexValue: the topics that a regular expression stands for
+
+A record without a value, a tombstone, says that there is no longer such a thing. Kinds 3 to 16 are those of groups of
+the new protocol (KIP-848). The bytes are Apache Kafka's (log/coordinator_records.py); values are written in the
+versions that Kafka 4.3 writes: offsets in 4, or in 1 where they carry their own time to expire, classic groups in 3,
+the rest in 0. All older versions are read. Records of other kinds (share and streams groups; kind 4, which Kafka no
+longer uses) are passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.log.coordinator_records import (
+    OFFSETS_TOPIC,
+    ZERO_ID,
+    read_key,
+    read_value,
+    write_key,
+    write_value,
+)
+
+NO_TIMESTAMP = -1
+
+
+def _called(name: str, **how: Any) -> Any:
+    """A field whose name in Kafka's schema is not its own in camel case."""
+    return field(metadata={"name": name}, **how)
+
+
+def _structures(cls: type) -> Any:
+    """A field that holds structures of a class."""
+    return field(metadata={"structures": cls})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetKey:
+    group_id: str = _called("group")
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetValue:
+    """What is committed, and when."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = _called("commitTimestamp")
+    expire_timestamp_ms: int = _called("expireTimestamp", default=NO_TIMESTAMP)
+    """When it goes, whatever offsets.retention.minutes says; -1: it does not say."""
+    topic_id: UUID = ZERO_ID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKey:
+    group_id: str = _called("group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a classic group, with its metadata for the protocol that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int = _called("rebalanceTimeout", default=-1)
+    session_timeout_ms: int = _called("sessionTimeout")
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupValue:
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int = _called("currentStateTimestamp", default=NO_TIMESTAMP)
+    members: Sequence[GroupMember] = _structures(GroupMember)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupValue:
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupportedProtocol:
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberMetadata:
+    """Of a member that speaks the classic protocol in a group of the new one."""
+
+    session_timeout_ms: int
+    supported_protocols: Sequence[SupportedProtocol] = _structures(SupportedProtocol)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMemberValue:
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str] = ()
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        default=None, metadata={"structures": ClassicMemberMetadata}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetEpochKey:
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetEpochValue:
+    assignment_epoch: int
+    assignment_timestamp_ms: int = _called("assignmentTimestamp", default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    topic_id: UUID
+    partitions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetValue:
+    topic_partitions: Sequence[TopicPartitions] = _structures(TopicPartitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedPartitions:
+    topic_id: UUID
+    partitions: Sequence[int]
+    assignment_epochs: Sequence[int] = ()
+    """For each partition the epoch in which the member got it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentKey:
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentValue:
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: Sequence[AssignedPartitions] = _structures(AssignedPartitions)
+    partitions_pending_revocation: Sequence[AssignedPartitions] = _structures(AssignedPartitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegexKey:
+    group_id: str
+    regular_expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegexValue:
+    topics: Sequence[str]
+    version: int
+    timestamp_ms: int = _called("timestamp")
+
+
+Key = (
+    OffsetKey
+    | GroupKey
+    | ConsumerGroupKey
+    | ConsumerMemberKey
+    | TargetEpochKey
+    | TargetKey
+    | CurrentKey
+    | RegexKey
+)  # fmt: skip
+Value = (
+    OffsetValue
+    | GroupValue
+    | ConsumerGroupValue
+    | ConsumerMemberValue
+    | TargetEpochValue
+    | TargetValue
+    | CurrentValue
+    | RegexValue
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """`value` None: a tombstone."""
+
+    key: Key
+    value: Value | None = None
+
+
+_KINDS: dict[int, tuple[type[Key], type[Value]]] = {
+    0: (OffsetKey, OffsetValue),
+    1: (OffsetKey, OffsetValue),
+    2: (GroupKey, GroupValue),
+    3: (ConsumerGroupKey, ConsumerGroupValue),
+    5: (ConsumerMemberKey, ConsumerMemberValue),
+    6: (TargetEpochKey, TargetEpochValue),
+    7: (TargetKey, TargetValue),
+    8: (CurrentKey, CurrentValue),
+    16: (RegexKey, RegexValue),
+}
+_NUMBERS: dict[type, int] = {key: number for number, (key, _) in _KINDS.items()}
+
+
+def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of the record that Kafka would write."""
+    number = _NUMBERS[type(record.key)]
+    key = write_key(number, _to_fields(record.key), OFFSETS_TOPIC)
+    if record.value is None:
+        return key, None
+    return key, write_value(_version(record.value), _to_fields(record.value), OFFSETS_TOPIC[number][1])
+
+
+def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+    """The record that Kafka or we have written; None where it is of a kind that is passed over.
+
+    Raises CorruptRecord where it is not what its kind and version say.
+    """
+    if key is None:
+        raise CorruptRecord("a record of the offsets topic has no key")
+    try:
+        number, fields = read_key(key, OFFSETS_TOPIC)
+        if fields is None or number not in _KINDS:
+            return None
+        key_class, value_class = _KINDS[number]
+        found_key: Any = _from_fields(key_class, fields)
+        if value is None:
+            return CoordinatorRecord(found_key)
+        _, fields = read_value(value, OFFSETS_TOPIC[number][1])
+        return CoordinatorRecord(found_key, _from_fields(value_class, fields))
+    except (ValueError, struct.error) as error:
+        raise CorruptRecord(f"a record of the offsets topic cannot be read: {error}") from error
+
+
+def _version(value: Value) -> int:
+    if isinstance(value, OffsetValue):
+        return 4 if value.expire_timestamp_ms == NO_TIMESTAMP else 1
+    return 3 if isinstance(value, GroupValue) else 0
+
+
+@cache
+def _names(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
+    """Of each field of a class: its name, that in Kafka's schema, and the class of the structures in it."""
+    return tuple(
+        (item.name, item.metadata.get("name", _camel(item.name)), item.metadata.get("structures"))
+        for item in dataclasses.fields(cls)
+    )
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+def _to_fields(value: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, schema_name, structure in _names(type(value)):
+        content = getattr(value, name)
+        if structure is not None and content is not None:
+            content = _to_fields(content) if isinstance(content, structure) else [_to_fields(item) for item in content]
+        elif isinstance(content, tuple):
+            content = list(content)
+        fields[schema_name] = content
+    return fields
+
+
+def _from_fields(cls: Any, fields: dict[str, Any]) -> Any:
+    """The value that the fields of a structure are; what is missing has its default."""
+    values: dict[str, Any] = {}
+    for name, schema_name, structure in _names(cls):
+        if schema_name not in fields:
+            continue
+        content = fields[schema_name]
+        if isinstance(content, dict):
+            content = _from_fields(structure, content)
+        elif isinstance(content, list):
+            content = tuple(_from_fields(structure, item) for item in content) if structure else tuple(content)
+        values[name] = content
+    return cls(**values)
