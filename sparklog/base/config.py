@@ -105,9 +105,25 @@ def text() -> Bound:
     return Bound(str, "any text")
 
 
+def password() -> Bound:
+    """Any text, which is never shown."""
+    return Bound(str, "any text", "PASSWORD")
+
+
+def pem() -> Bound:
+    """The one form of a store of keys that is read."""
+    instead = (
+        "PEM; make a PKCS12 store of a JKS one with: keytool -importkeystore -srckeystore store.jks "
+        "-destkeystore store.p12 -deststoretype PKCS12; and a PEM file of that with: "
+        "openssl pkcs12 -in store.p12 -noenc -out store.pem"
+    )
+    return Bound(one_of("PEM").parse, instead)
+
+
 def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None) -> Any:
     """Declare a configuration key as a dataclass field."""
-    return field(default=default, metadata={"bound": bound, "doc": doc, "broker_key": broker_key})
+    metadata = {"bound": bound, "doc": doc, "broker_key": broker_key}
+    return field(default=default, metadata=metadata, repr=bound.type != "PASSWORD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +355,48 @@ class BrokerConfig:
     )
     metrics_listener: str = key(
         "", text(), "HOST:PORT where Prometheus may read the broker's figures, under /metrics; empty: nowhere."
+    )
+    grpc_security_protocol: str = key(
+        "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL"),
+        "SSL: the gRPC listener speaks TLS, with the keys of ssl.*; it always takes both versions of TLS, and does not "
+        "ask for certificates where ssl.client.auth is requested.",
+    )
+    ssl_keystore_location: str = key("", text(), "A PEM file with the private key and the chain of certificates.")
+    ssl_keystore_type: str = key("PEM", pem(), "The form of ssl.keystore.location.")
+    ssl_key_password: str = key("", password(), "What the private key is encrypted with, if it is; not for gRPC.")
+    ssl_truststore_location: str = key(
+        "", text(), "A PEM file with the certificates of those who may vouch for clients."
+    )
+    ssl_truststore_type: str = key("PEM", pem(), "The form of ssl.truststore.location.")
+    ssl_client_auth: str = key(
+        "none",
+        one_of("none", "requested", "required"),
+        "Whether a client shows a certificate of its own: it is not asked, it may, or it must.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = key(
+        ("TLSv1.2", "TLSv1.3"), some_of("TLSv1.2", "TLSv1.3"), "The versions of TLS that Kafka listeners speak."
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = key(
+        ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        some_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "How clients may show who they are on SASL_PLAINTEXT and SASL_SSL; PLAIN only where plain.sasl.jaas.config "
+        "names users.",
+    )
+    plain_sasl_jaas_config: str = key(
+        "",
+        password(),
+        "Users of PLAIN, as Kafka has them: org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_alice="her password" user_bob="his";',
+    )
+    sasl_server_max_receive_size: int = key(
+        512 << 10, integer(1024, MAX_INT), "Largest request of a client that has not yet shown who it is."
+    )
+    connection_failed_authentication_delay_ms: int = key(
+        100, integer(0, 30_000), "How long the answer to a failed authentication is held back."
+    )
+    connections_max_reauth_ms: int = key(
+        0, integer(0), "A client must show again who it is after this long (KIP-368), or is cut off; 0: never."
     )
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
 
