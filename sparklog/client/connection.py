@@ -25,6 +25,7 @@ from sparklog.base.errors import (
 )
 from sparklog.client.config import ClientConfig
 from sparklog.v1.admin_pb2_grpc import AdminStub
+from sparklog.v1.groups_pb2_grpc import GroupsStub
 from sparklog.v1.log_pb2_grpc import LogStub
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Connection:
         )
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
+        self.groups: Any = GroupsStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
         """The answer to `request`; raises a KafkaError where gRPC says anything but OK."""

@@ -1,4 +1,4 @@
-"""The gRPC door: one listener with the services `Log` and `Admin`, health and reflection.
+"""The gRPC door: one listener with the services `Log`, `Groups` and `Admin`, health and reflection.
 
 The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known
 when the broker tells the cluster its address; calls are taken once the broker has started. On stopping, new calls
@@ -19,13 +19,15 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
 from sparklog.server.grpc_admin import AdminServicer
+from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
 from sparklog.server.grpc_service import service_handler
-from sparklog.v1 import admin_pb2, log_pb2
+from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
-SERVICES = (LOG.full_name, ADMIN.full_name)
+GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
+SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name)
 
 
 class GrpcServer:
@@ -43,7 +45,11 @@ class GrpcServer:
             )
         )
         self._server.add_generic_rpc_handlers(
-            (service_handler(LOG, self._log), service_handler(ADMIN, AdminServicer(broker)))
+            (
+                service_handler(LOG, self._log),
+                service_handler(GROUPS, GroupsServicer(broker)),
+                service_handler(ADMIN, AdminServicer(broker)),
+            )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)

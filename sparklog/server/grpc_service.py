@@ -1,8 +1,9 @@
 """A service's calls as gRPC's server wants them: parsing, serializing and refusing, the same for every method.
 
-A servicer's method takes a request message, and returns a response message or bytes that are one; a method that
-streams its answers is an asynchronous generator of bytes; one that also streams its requests takes the call's context
-and reads bytes from it. A KafkaError that comes out of a method ends the call with a status.
+A servicer's method takes a request message, and the call's context where it has a second parameter; it returns a
+response message or bytes that are one. One that streams its answers is an asynchronous generator of bytes; one that
+also streams its requests takes the call's context and reads bytes from it. A KafkaError that comes out of a method ends
+the call with a status.
 
 Requests are parsed here and not by gRPC, for three reasons: what is no protobuf is refused as such, without a
 traceback in the broker's log; what would take many times its size in memory once it is parsed is refused before
@@ -14,6 +15,7 @@ Arrow, which are single fields, may be large: everything else in a request is he
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -62,10 +64,13 @@ def _handler(method: Any, serve: Callable[..., Any]) -> grpc.RpcMethodHandler:
     return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class))
 
 
-def _unary(serve: Callable[[Any], Any], request_class: Any) -> Callable[[bytes, Any], Any]:
+def _unary(serve: Callable[..., Any], request_class: Any) -> Callable[[bytes, Any], Any]:
+    wants_context = len(inspect.signature(serve).parameters) > 1
+
     async def call(data: bytes, context: Any) -> bytes:
         try:
-            answer = await serve(parse(request_class, data))
+            request = parse(request_class, data)
+            answer = await (serve(request, context) if wants_context else serve(request))
         except KafkaError as error:
             await refuse(context, error)
         return answer if isinstance(answer, bytes) else answer.SerializeToString()

@@ -1,0 +1,160 @@
+"""What members of a group of consumers tell each other, as bytes: Kafka's ConsumerProtocol.
+
+    subscription   from each member to the leader, with JoinGroup: what it wants, and what it has
+    assignment     from the leader to each member, with SyncGroup: what it gets
+
+Both begin with a 16-bit version. A later version only adds fields at the end, so a reader takes what it knows and
+leaves the rest, whatever the version says. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays
+32-bit ones, -1 being null. Written is version 3, as Java's clients do. (ConsumerProtocolSubscription.json,
+ConsumerProtocolAssignment.json)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sparklog.base.ids import TopicPartition
+
+PROTOCOL_TYPE = "consumer"
+VERSION = 3
+NO_GENERATION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """What a member wants to read, and what it knows of its last assignment."""
+
+    topics: Sequence[str]
+    user_data: bytes | None = None
+    """The assignor's own; see sparklog/client/assignors."""
+    owned: Sequence[TopicPartition] = ()
+    """What the member reads now: from version 1 on (KIP-429)."""
+    generation: int = NO_GENERATION
+    """The generation in which it got that: from version 2 on."""
+    rack: str | None = None
+    """From version 3 on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a member gets to read."""
+
+    partitions: Sequence[TopicPartition]
+    user_data: bytes | None = None
+
+
+def write_subscription(subscription: Subscription) -> bytes:
+    return b"".join(
+        (
+            _INT16.pack(VERSION),
+            _INT32.pack(len(subscription.topics)),
+            *map(_string, subscription.topics),
+            _bytes(subscription.user_data),
+            write_partitions(subscription.owned),
+            _INT32.pack(subscription.generation),
+            _string(subscription.rack),
+        )
+    )
+
+
+def read_subscription(data: bytes) -> Subscription:
+    """Raises ValueError where the bytes are none."""
+    reader = Reader(data)
+    version = reader.int16()
+    topics = [reader.string() or "" for _ in range(reader.count())]
+    user_data = reader.bytes()
+    return Subscription(
+        topics=topics,
+        user_data=user_data,
+        owned=reader.partitions() if version >= 1 else (),
+        generation=reader.int32() if version >= 2 else NO_GENERATION,
+        rack=reader.string() if version >= 3 else None,
+    )
+
+
+def write_assignment(assignment: Assignment) -> bytes:
+    return _INT16.pack(VERSION) + write_partitions(assignment.partitions) + _bytes(assignment.user_data)
+
+
+def read_assignment(data: bytes) -> Assignment:
+    """Raises ValueError where the bytes are none. No bytes at all: nothing is assigned."""
+    if not data:
+        return Assignment(partitions=())
+    reader = Reader(data)
+    reader.int16()
+    return Assignment(partitions=reader.partitions(), user_data=reader.bytes())
+
+
+def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """An array of topics, each with an array of its partitions."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    parts = [_INT32.pack(len(by_topic))]
+    for topic, numbers in by_topic.items():
+        parts += (_string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+    return b"".join(parts)
+
+
+class Reader:
+    """Reads one value after the other; raises ValueError where the bytes end too early."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def count(self) -> int:
+        """The length of an array; of none, 0."""
+        count = self.int32()
+        if count > self.left:
+            raise ValueError(f"{count} elements in {self.left} bytes")
+        return max(count, 0)
+
+    def string(self) -> str | None:
+        size = self.int16()
+        return None if size < 0 else self._take(size).decode()
+
+    def bytes(self) -> bytes | None:
+        size = self.int32()
+        return None if size < 0 else self._take(size)
+
+    def partitions(self) -> list[TopicPartition]:
+        """What `write_partitions` wrote."""
+        found: list[TopicPartition] = []
+        for _ in range(self.count()):
+            topic = self.string() or ""
+            found += [TopicPartition(topic, self.int32()) for _ in range(self.count())]
+        return found
+
+    def _take(self, size: int) -> bytes:
+        if size > self.left:
+            raise ValueError(f"{size} bytes wanted, {self.left} are left")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def _string(value: str | None) -> bytes:
+    if value is None:
+        return _INT16.pack(-1)
+    data = value.encode()
+    return _INT16.pack(len(data)) + data
+
+
+def _bytes(value: bytes | None) -> bytes:
+    return _INT32.pack(-1) if value is None else _INT32.pack(len(value)) + value
