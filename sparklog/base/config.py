@@ -319,7 +319,38 @@ class BrokerConfig:
     grpc_listener: str = key(DEFAULT_GRPC_ADDRESS, text(), "HOST:PORT of the gRPC listener; port 0: any free one.")
     grpc_advertised_listener: str = key("", text(), "HOST:PORT that clients should use; empty: the listener's own.")
     listeners: tuple[str, ...] = key(
-        (), words(), "Kafka listeners, as PLAINTEXT://HOST:PORT; port 0: any free one; none: gRPC only."
+        (),
+        words(),
+        "Kafka listeners, as NAME://HOST:PORT; no host: all interfaces; port 0: any free one; none: gRPC only.",
+    )
+    advertised_listeners: tuple[str, ...] = key(
+        (), words(), "What clients are told instead of a listener's own address, as NAME://HOST:PORT."
+    )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
+        words(1),
+        "The security protocol of each listener, as NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+    )
+    max_connections: int = key(
+        MAX_INT, integer(0, MAX_INT), "Connections of Kafka listeners at once; a further one is closed."
+    )
+    max_connections_per_ip: int = key(
+        MAX_INT, integer(0, MAX_INT), "Connections at once from one address; a further one is closed."
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = key(
+        (), words(), "max.connections.per.ip of some hosts, as HOST:COUNT."
+    )
+    max_connection_creation_rate: int = key(
+        MAX_INT, integer(1, MAX_INT), "Connections accepted in a second by one listener; further ones wait."
+    )
+    connections_max_idle_ms: int = key(
+        10 * MINUTE_MS, integer(1), "A connection on which nothing has happened for this long is closed."
+    )
+    queued_max_requests: int = key(
+        500, integer(1, MAX_INT), "Requests in work before further ones wait to be read; long polls do not count."
+    )
+    queued_max_request_bytes: int = key(
+        -1, integer(-1), "Bytes of requests in work before further ones wait to be read; -1: no limit."
     )
     num_partitions: int = key(1, integer(1, 100_000), "Partitions of a topic that is created without saying how many.")
     default_replication_factor: int = key(

@@ -1,0 +1,128 @@
+"""The listeners that a broker's configuration asks for (org.apache.kafka.network.EndPoint, SocketServerConfigs).
+
+    listeners                         NAME://HOST:PORT, …; an IPv6 host in brackets; no host: all interfaces
+    advertised.listeners              what clients are told, by name; where a listener has none, its own address
+    listener.security.protocol.map    NAME:PROTOCOL, …; a name that is a protocol's needs no entry by default
+
+Names are told apart whatever their case, and written in capitals. A listener on all interfaces is advertised under the
+machine's name. As in Apache Kafka, 0.0.0.0 and [::] must not be advertised, and two listeners may share a port only
+where one has an IPv4 and the other an IPv6 address; port 0 is any free one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+DEFAULT_KAFKA_ADDRESS = "127.0.0.1:9092"
+"""Where `sparklog up` listens for Kafka's protocol unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One address on which clients speak Kafka's protocol."""
+
+    name: str
+    address: Address
+    """The host is empty for all interfaces, the port 0 for any free one."""
+    protocol: str
+    """One of PROTOCOLS."""
+    advertised: Address
+    """The port is 0 where it is that of `address`, and that is not chosen yet."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol.startswith("SASL")
+
+
+def parse_listeners(
+    listeners: Iterable[str], advertised: Iterable[str], protocol_map: Iterable[str], machine_name: str
+) -> tuple[Listener, ...]:
+    """The listeners, in the order in which they were given; raises ConfigError."""
+    protocols = _protocols(protocol_map)
+    addresses = _addresses("listeners", listeners)
+    told = _addresses("advertised.listeners", advertised)
+    _check_ports(addresses)
+    for name in told:
+        if name not in addresses:
+            raise ConfigError(f"advertised.listeners names {name}, which is not among listeners")
+    found = []
+    for name, address in addresses.items():
+        if name not in protocols:
+            raise ConfigError(
+                f"listeners: no security protocol is known for {name}; name it in listener.security.protocol.map, "
+                f"as {name}:PLAINTEXT"
+            )
+        to_tell = told.get(name) or address._replace(host=address.host or machine_name)
+        _check_advertised(name, to_tell, is_given=name in told)
+        found.append(Listener(name=name, address=address, protocol=protocols[name], advertised=to_tell))
+    return tuple(found)
+
+
+def _protocols(entries: Iterable[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, _, protocol = (part.strip().upper() for part in entry.partition(":"))
+        if not name or protocol not in PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map: {entry!r} must be NAME:PROTOCOL, the protocol one of "
+                + ", ".join(PROTOCOLS)
+            )
+        if name in found:
+            raise ConfigError(f"listener.security.protocol.map names {name} twice")
+        found[name] = protocol
+    return found
+
+
+def _addresses(key: str, entries: Iterable[str]) -> dict[str, Address]:
+    found: dict[str, Address] = {}
+    for entry in entries:
+        name, separator, address = entry.strip().partition("://")
+        if not (separator and name):
+            raise ConfigError(f"{key}: {entry!r} must be NAME://HOST:PORT")
+        if name.upper() in found:
+            raise ConfigError(f"{key} names {name.upper()} twice")
+        host, colon, port = address.rpartition(":")
+        everywhere = colon and not host
+        parsed = Address.parse(f"all:{port}" if everywhere else address, key)
+        found[name.upper()] = parsed._replace(host="") if everywhere else parsed
+    return found
+
+
+def _check_ports(addresses: Mapping[str, Address]) -> None:
+    names: dict[int, list[str]] = {}
+    for name, address in addresses.items():
+        if address.port:
+            names.setdefault(address.port, []).append(name)
+    for port, sharing in names.items():
+        families = {_ip_version(addresses[name].host) for name in sharing}
+        if len(sharing) > 1 and not (len(sharing) == 2 and families == {4, 6}):
+            raise ConfigError(f"listeners: {' and '.join(sharing)} have the same port {port}")
+
+
+def _check_advertised(name: str, address: Address, *, is_given: bool) -> None:
+    if not address.host:
+        raise ConfigError(f"advertised.listeners: {name} has no host, which clients need")
+    if address.port == 0 and is_given:
+        raise ConfigError(f"advertised.listeners: {name} has port 0, where no client can connect")
+    if _ip_version(address.host) and ipaddress.ip_address(address.host).is_unspecified:
+        raise ConfigError(
+            f"{address} of {name} is no address that clients can connect to: name one in advertised.listeners"
+        )
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6, and 0 for a name."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
