@@ -37,6 +37,7 @@ from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.identity import find_or_create_cluster_id, register_broker
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
@@ -109,6 +110,7 @@ class Broker:
             topics=Topics(self.config, topic_store, metadata, self._logs, replicas),
             logs=self._logs,
             replicas=replicas,
+            producer_ids=ProducerIds(store, self.config.broker_id),
             metrics=self.metrics,
             waiting=self._waiting,
         )

@@ -12,6 +12,7 @@ from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.log.manager import LogManager
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -31,6 +32,7 @@ class Services:
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager
+    producer_ids: ProducerIds
     metrics: Metrics
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

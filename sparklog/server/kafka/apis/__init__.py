@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.server.kafka.apis import api_versions, fetch, list_offsets, metadata, produce
+from sparklog.server.kafka.apis import api_versions, fetch, init_producer_id, list_offsets, metadata, produce
 from sparklog.server.kafka.translation import Translation
 
 TRANSLATIONS: tuple[Translation, ...] = (
@@ -11,4 +11,5 @@ TRANSLATIONS: tuple[Translation, ...] = (
     list_offsets.TRANSLATION,
     metadata.TRANSLATION,
     api_versions.TRANSLATION,
+    init_producer_id.TRANSLATION,
 )

@@ -1,0 +1,72 @@
+"""Producer ids: numbers that are never given twice, over restarts and brokers (Kafka's ZkProducerIdManager).
+
+/latest_producer_id_block   {"version": 1, "broker": N, "block_start": "0", "block_end": "999"}
+
+A broker reserves a block of ids by writing the next one there, if nobody else has meanwhile; then it gives them out
+one by one without asking the store. What a stopped broker had not given out is lost.
+
+Ids also stand in logs that outlive the store, or that Apache Kafka wrote: a block begins above those that this broker
+has seen (`above`), so that nobody is taken for a producer of the past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+from sparklog.base.config import MAX_LONG
+from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress, NodeExists, NoNode, StoreError
+from sparklog.cluster.store import Store
+
+BLOCK = "/latest_producer_id_block"
+BLOCK_SIZE = 1000
+CLAIMS = 100  # attempts against other brokers that want a block at the same moment
+
+
+class ProducerIds:
+    """Gives out producer ids. Used on one event loop."""
+
+    def __init__(self, store: Store, broker_id: int, *, above: int = -1) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._above = above
+        self._free: Iterator[int] = iter(())
+        self._claiming = asyncio.Lock()
+
+    async def next(self) -> int:
+        """An id that nobody has had. Raises CoordinatorLoadInProgress, for another try, where the store fails."""
+        async with self._claiming:
+            producer_id = next(self._free, None)
+            if producer_id is None:
+                try:
+                    block = await asyncio.to_thread(claim_block, self._store, self._broker_id, above=self._above)
+                except StoreError as error:
+                    raise CoordinatorLoadInProgress(f"no producer ids can be reserved: {error}") from error
+                self._free = iter(block)
+                producer_id = next(self._free)
+            return producer_id
+
+
+def claim_block(store: Store, broker_id: int, *, above: int = -1) -> range:
+    """Reserve the next block of ids, all greater than `above`, for a broker. Blocks. Raises StoreError."""
+    for _ in range(CLAIMS):
+        try:
+            node = store.get(BLOCK)
+        except NoNode:
+            node = None
+        start = max(above, int(json.loads(node.data)["block_end"]) if node else -1) + 1
+        if start > MAX_LONG - BLOCK_SIZE:
+            raise StoreError(f"all producer ids have been given out up to {start - 1}")
+        block = range(start, start + BLOCK_SIZE)
+        value = {"version": 1, "broker": broker_id, "block_start": str(block[0]), "block_end": str(block[-1])}
+        data = json.dumps(value, separators=(",", ":")).encode()
+        try:
+            if node is None:
+                store.create(BLOCK, data)
+            else:
+                store.set(BLOCK, data, node.version)
+            return block
+        except (NodeExists, BadVersion):
+            continue  # another broker has taken that block
+    raise StoreError(f"{CLAIMS} times another broker was quicker")

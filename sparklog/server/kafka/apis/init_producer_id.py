@@ -1,0 +1,25 @@
+"""InitProducerId on Kafka's wire. An id and epoch that the producer had come with version 3 (KIP-360)."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import init_producer_id
+from sparklog.broker.apis.init_producer_id import NO_EPOCH, NO_PRODUCER_ID, InitProducerIdRequest
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = InitProducerIdRequest(
+        transactional_id=request.transactional_id,
+        producer_id=getattr(request, "producer_id", NO_PRODUCER_ID),
+        producer_epoch=getattr(request, "producer_epoch", NO_EPOCH),
+    )
+    try:
+        given = await call.serve(init_producer_id.API, wanted)
+    except KafkaError as error:
+        return call.answer(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+    return call.answer(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
+
+
+TRANSLATION = Translation(api=init_producer_id.API, serve=serve)
