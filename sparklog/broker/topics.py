@@ -16,11 +16,10 @@ import asyncio
 import dataclasses
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from sparklog.base.config import TOPIC_KEYS, BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig, TopicConfig
 from sparklog.base.errors import (
-    InvalidConfig,
     InvalidPartitions,
     InvalidReplicationFactor,
     InvalidTopic,
@@ -132,15 +131,15 @@ class Topics:
             return grown
 
     async def alter(
-        self, name: str, *, changed: Mapping[str, str], unset: Iterable[str], validate_only: bool = False
+        self, name: str, revise: Callable[[Topic], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Change single keys of a topic's configuration; raises UnknownTopicOrPartition or InvalidConfig."""
+        """Give a topic the configuration that `revise` makes from the one it has.
+
+        Raises UnknownTopicOrPartition, InvalidConfig, or what `revise` raises.
+        """
         async with self._changing:
             topic = self._metadata.get(name)
-            gone = set(unset)
-            if unknown := gone - TOPIC_KEYS.keys():
-                raise InvalidConfig(f"cannot unset {', '.join(sorted(unknown))}: a topic has no such key")
-            overrides = {key: raw for key, raw in topic.overrides.items() if key not in gone} | dict(changed)
+            overrides = dict(revise(topic))
             config = TopicConfig.parse(overrides, self._config.topic_defaults)
             if validate_only:
                 return

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import cast
 
 from sparklog.broker.apis import (
-    alter_configs,
     create_partitions,
     create_topics,
     delete_records,
@@ -15,8 +14,11 @@ from sparklog.broker.apis import (
     describe_configs,
     describe_log_dirs,
     describe_topics,
+    incremental_alter_configs,
     list_topics,
 )
+from sparklog.broker.apis.incremental_alter_configs import ConfigChange, KeyChange, Operation
+from sparklog.broker.config_entries import ConfigEntry
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
 from sparklog.server.grpc_errors import error_message
@@ -37,11 +39,14 @@ class AdminServicer:
         return admin_pb2.CreateTopicsResponse(topics=[_topic_result(topic) for topic in response.topics])
 
     async def DeleteTopics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        wanted = delete_topics.DeleteTopicsRequest(names=list(request.names))
+        wanted = delete_topics.DeleteTopicsRequest(
+            topics=[delete_topics.TopicToDelete(name=name) for name in request.names]
+        )
         response = await self._broker.serve(delete_topics.API, wanted)
         return admin_pb2.DeleteTopicsResponse(
             topics=[
-                admin_pb2.TopicResult(name=topic.name, error=error_message(topic.error)) for topic in response.topics
+                admin_pb2.TopicResult(name=topic.name or "", error=error_message(topic.error))
+                for topic in response.topics
             ]
         )
 
@@ -72,7 +77,7 @@ class AdminServicer:
 
     async def DescribeConfigs(self, request: admin_pb2.DescribeConfigsRequest) -> admin_pb2.DescribeConfigsResponse:
         wanted = describe_configs.DescribeConfigsRequest(
-            resources=[_resource(resource) for resource in request.resources]
+            resources=[describe_configs.ConfigQuery(resource=_resource(resource)) for resource in request.resources]
         )
         response = await self._broker.serve(describe_configs.API, wanted)
         return admin_pb2.DescribeConfigsResponse(
@@ -87,16 +92,10 @@ class AdminServicer:
         )
 
     async def AlterConfigs(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse:
-        wanted = alter_configs.AlterConfigsRequest(
-            changes=[
-                alter_configs.ConfigChange(
-                    resource=_resource(change.resource), set=_mapping(change.set), unset=list(change.unset)
-                )
-                for change in request.changes
-            ],
-            validate_only=request.validate_only,
+        wanted = incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[_change(change) for change in request.changes], validate_only=request.validate_only
         )
-        response = await self._broker.serve(alter_configs.API, wanted)
+        response = await self._broker.serve(incremental_alter_configs.API, wanted)
         return admin_pb2.AlterConfigsResponse(
             resources=[
                 admin_pb2.ResourceResult(resource=_resource_message(done.resource), error=error_message(done.error))
@@ -140,7 +139,7 @@ class AdminServicer:
         )
 
     async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> admin_pb2.DescribeLogDirsResponse:
-        wanted = describe_log_dirs.DescribeLogDirsRequest(topics=list(request.topics))
+        wanted = describe_log_dirs.DescribeLogDirsRequest(topics=dict.fromkeys(request.topics) or None)
         response = await self._broker.serve(describe_log_dirs.API, wanted)
         return admin_pb2.DescribeLogDirsResponse(
             broker_id=response.broker_id,
@@ -195,10 +194,16 @@ def _resource_message(resource: ConfigResource) -> admin_pb2.ConfigResource:
     return admin_pb2.ConfigResource(type=cast("admin_pb2.ResourceType", resource.type), name=resource.name)
 
 
-def _entry(entry: describe_configs.ConfigEntry) -> admin_pb2.ConfigEntry:
+def _change(change: admin_pb2.ConfigChange) -> ConfigChange:
+    values = [KeyChange(name=name, operation=Operation.SET, value=value) for name, value in change.set.items()]
+    unset = [KeyChange(name=name, operation=Operation.DELETE) for name in change.unset]
+    return ConfigChange(resource=_resource(change.resource), changes=values + unset)
+
+
+def _entry(entry: ConfigEntry) -> admin_pb2.ConfigEntry:
     return admin_pb2.ConfigEntry(
         name=entry.name,
-        value=entry.value,
+        value=entry.value or "",
         source=cast("admin_pb2.ConfigSource", entry.source.value),
         documentation=entry.documentation,
         read_only=entry.is_read_only,

@@ -22,9 +22,11 @@ from sparklog.broker.apis import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_topics,
@@ -65,4 +67,6 @@ APIS: tuple[Api[Any, Any], ...] = (
     delete_groups.API,
     offset_delete.API,
     consumer_group_describe.API,
+    incremental_alter_configs.API,
+    list_config_resources.API,
 )

@@ -1,38 +1,34 @@
-"""AlterConfigs: change single keys of topics' configurations and leave the others (KIP-339).
+"""AlterConfigs: replace topics' configurations as a whole (key 33).
 
-- `set` gives keys new values, `unset` gives them back to their defaults; no APPEND and SUBTRACT. A change of one
-  resource is carried out as a whole or not at all; it is in force, and durable, once the response is there.
-- A broker's configuration is read at its start and cannot be altered (INVALID_REQUEST).
+- What the request does not name goes back to its default. IncrementalAlterConfigs changes single keys; this older API
+  is for tools that know nothing else, and is served over Kafka's protocol only.
+- A resource that is named twice, or a key without a value, is refused (INVALID_REQUEST), as is a broker.
+- Versions 0 to 2, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
-from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.apis.incremental_alter_configs import ResourceResult, check_alterable
+from sparklog.broker.resources import ConfigResource
 from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class NewConfigs:
     resource: ConfigResource
-    set: Mapping[str, str] = field(default_factory=dict)
-    unset: Sequence[str] = ()
+    configs: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConfigsRequest:
-    changes: Sequence[ConfigChange]
+    resources: Sequence[NewConfigs]
     validate_only: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceResult:
-    resource: ConfigResource
-    error: KafkaError | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +37,25 @@ class AlterConfigsResponse:
 
 
 async def handle(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    times = Counter(new.resource for new in request.resources)
     return AlterConfigsResponse(
-        resources=[await _alter(services, change, validate_only=request.validate_only) for change in request.changes]
+        resources=[
+            await _replace(services, new, is_alone=times[new.resource] == 1, validate_only=request.validate_only)
+            for new in request.resources
+        ]
     )
 
 
-async def _alter(services: Services, change: ConfigChange, *, validate_only: bool) -> ResourceResult:
+async def _replace(services: Services, new: NewConfigs, *, is_alone: bool, validate_only: bool) -> ResourceResult:
     try:
-        change.resource.check(services.config.broker_id)
-        if change.resource.type == ResourceType.BROKER:
-            raise InvalidRequest("a broker's configuration is read at its start: change its file and start it again")
-        if both := set(change.set) & set(change.unset):
-            raise InvalidRequest(f"{', '.join(sorted(both))}: set and unset in one request")
-        await services.topics.alter(
-            change.resource.name, changed=change.set, unset=change.unset, validate_only=validate_only
-        )
+        check_alterable(new.resource, services.config.broker_id, is_alone=is_alone)
+        overrides = {name: value for name, value in new.configs.items() if value is not None}
+        if missing := new.configs.keys() - overrides.keys():
+            raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
+        await services.topics.alter(new.resource.name, lambda _: overrides, validate_only=validate_only)
     except KafkaError as error:
-        return ResourceResult(resource=change.resource, error=error)
-    return ResourceResult(resource=change.resource)
+        return ResourceResult(resource=new.resource, error=error)
+    return ResourceResult(resource=new.resource)
 
 
-API = Api(name="AlterConfigs", handle=handle)
+API = Api(name="AlterConfigs", handle=handle, key=33, versions=(0, 2))

@@ -1,18 +1,23 @@
-"""CreatePartitions: let topics grow.
+"""CreatePartitions: let topics grow (key 37).
 
 - `total` is the new number of partitions; one that is not larger than the present is refused (INVALID_PARTITIONS): a
   topic never loses partitions.
 - Keys are spread over all partitions from then on, so a key's later records may lie in another partition than its
   earlier ones.
+- A topic that is named twice is refused (INVALID_REQUEST), both times.
+- Replicas assigned by hand are checked; there must be one list for each new partition.
+- Versions 0 to 3, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
 from sparklog.broker.api import Api
+from sparklog.broker.assignments import Replicas, check_replicas
 from sparklog.broker.services import Services
 
 
@@ -20,6 +25,8 @@ from sparklog.broker.services import Services
 class PartitionCount:
     name: str
     total: int
+    assignments: Sequence[Replicas] | None = None
+    """The replicas of each new partition; None: the broker assigns them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +50,37 @@ class CreatePartitionsResponse:
 
 
 async def handle(services: Services, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
-        topics=[await _grow(services, topic, validate_only=request.validate_only) for topic in request.topics]
+        topics=[
+            await _grow(services, topic, validate_only=request.validate_only)
+            if times[topic.name] == 1
+            else TopicGrown(name=topic.name, error=InvalidRequest("Duplicate topic name."))
+            for topic in request.topics
+        ]
     )
 
 
 async def _grow(services: Services, topic: PartitionCount, *, validate_only: bool) -> TopicGrown:
     try:
+        _check_assignments(services, topic)
         grown = await services.topics.grow(topic.name, topic.total, validate_only=validate_only)
     except KafkaError as error:
         return TopicGrown(name=topic.name, error=error)
     return TopicGrown(name=topic.name, partitions=len(grown.partitions))
 
 
-API = Api(name="CreatePartitions", handle=handle)
+def _check_assignments(services: Services, topic: PartitionCount) -> None:
+    if topic.assignments is None:
+        return
+    added = topic.total - len(services.metadata.get(topic.name).partitions)
+    if 0 < added != len(topic.assignments):
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} "
+            "assignment(s) were specified."
+        )
+    for replicas in topic.assignments:
+        check_replicas(replicas, services.config.broker_id)
+
+
+API = Api(name="CreatePartitions", handle=handle, key=37, versions=(0, 3))

@@ -1,10 +1,11 @@
-"""CreateTopics: new topics, each with its own partitions, replication factor and configuration.
+"""CreateTopics: new topics, each with its own partitions, replication factor and configuration (key 19).
 
 - What is left out is the broker's num.partitions and default.replication.factor.
 - A topic exists for every later request once the response is there. `validate_only` checks the same and changes
   nothing.
 - A topic named twice in one request is refused (INVALID_REQUEST), both times.
-- No manual replica assignment.
+- Replicas assigned by hand are checked, and take the place of both numbers; giving them too is INVALID_REQUEST.
+- Versions 2 to 7, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
+from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
+from sparklog.broker.config_entries import ConfigEntry, topic_entries
 from sparklog.broker.services import Services
 
 
@@ -25,6 +29,8 @@ class NewTopic:
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
+    assignments: Sequence[tuple[int, Replicas]] = ()
+    """Partitions, each with its replicas; empty: the broker assigns them."""
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -36,11 +42,14 @@ class CreateTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """What became of one topic; `partitions` is how many it has, 0 where there is an error."""
+    """What became of one topic; where there is an error, it has no partitions, and nothing else either."""
 
     name: str
     error: KafkaError | None = None
     partitions: int = 0
+    replication_factor: int = 0
+    topic_id: UUID | None = None
+    configs: Sequence[ConfigEntry] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +71,34 @@ async def handle(services: Services, request: CreateTopicsRequest) -> CreateTopi
 
 async def _create(services: Services, topic: NewTopic, *, validate_only: bool) -> TopicResult:
     try:
+        _check_assignments(topic, services.config.broker_id)
         created = await services.topics.create(
             topic.name,
-            partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
+            partitions=len(topic.assignments) or topic.partitions,
+            replication_factor=1 if topic.assignments else topic.replication_factor,
             overrides=topic.configs,
             validate_only=validate_only,
         )
     except KafkaError as error:
         return TopicResult(name=topic.name, error=error)
-    return TopicResult(name=topic.name, partitions=len(created.partitions))
+    return TopicResult(
+        name=topic.name,
+        partitions=len(created.partitions),
+        replication_factor=len(created.partitions[0].replicas),
+        topic_id=created.topic_id,
+        configs=topic_entries(created, services.config),
+    )
 
 
-API = Api(name="CreateTopics", handle=handle)
+def _check_assignments(topic: NewTopic, broker_id: int) -> None:
+    if not topic.assignments:
+        return
+    for what, given in ("replication factor", topic.replication_factor), ("numPartitions", topic.partitions):
+        if given is not None:
+            raise InvalidRequest(f"A manual partition assignment was specified, but {what} was not set to -1.")
+    check_numbers([number for number, _ in topic.assignments])
+    for _, replicas in topic.assignments:
+        check_replicas(replicas, broker_id)
+
+
+API = Api(name="CreateTopics", handle=handle, key=19, versions=(2, 7))

@@ -1,10 +1,11 @@
-"""DeleteRecords: move the log start offset of partitions up.
+"""DeleteRecords: move the log start offset of partitions up (key 21).
 
 - Everything before `before_offset` is gone for readers once the response is there; segments that hold nothing else go
   with the next round of retention. -1: the high watermark, so everything that is committed goes.
 - An offset above the high watermark, or a negative one other than -1, is OFFSET_OUT_OF_RANGE; one below the log start
   changes nothing.
 - Refused with POLICY_VIOLATION where the topic's cleanup.policy has no "delete".
+- Versions 0 to 2, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -70,4 +71,4 @@ def _advance(services: Services, name: TopicPartition, before_offset: int) -> in
     return replica.log.log_start_offset
 
 
-API = Api(name="DeleteRecords", handle=handle)
+API = Api(name="DeleteRecords", handle=handle, key=21, versions=(0, 2))

@@ -1,28 +1,43 @@
-"""DeleteTopics: remove topics and their records.
+"""DeleteTopics: remove topics and their records (key 20).
 
+- Topics are named, or given by their ids: then a topic that was created again under the name stays.
 - The topic is gone for every later request once the response is there; fetches that wait for it are answered with
   UNKNOWN_TOPIC_OR_PARTITION. Its files go after file.delete.delay.ms.
+- A topic that is named twice, or with name and id or neither, is refused (INVALID_REQUEST).
 - Refused with TOPIC_DELETION_DISABLED where delete.topic.enable is false.
+- Versions 1 to 6, as in Kafka 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicToDelete:
+    """By name or by id."""
+
+    name: str | None = None
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsRequest:
-    names: Sequence[str]
+    topics: Sequence[TopicToDelete]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted:
-    name: str
+    """`name` and `topic_id` as far as they are known."""
+
+    name: str | None = None
+    topic_id: UUID | None = None
     error: KafkaError | None = None
 
 
@@ -32,15 +47,38 @@ class DeleteTopicsResponse:
 
 
 async def handle(services: Services, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(topics=[await _delete(services, name) for name in request.names])
+    names = [_name(services, topic) for topic in request.topics]
+    return DeleteTopicsResponse(
+        topics=[
+            await _delete(services, topic, is_alone=name is None or names.count(name) == 1)
+            for topic, name in zip(request.topics, names, strict=True)
+        ]
+    )
 
 
-async def _delete(services: Services, name: str) -> TopicDeleted:
+def _name(services: Services, topic: TopicToDelete) -> str | None:
+    """What the topic is called; None where there is none of that id."""
+    if topic.topic_id is None:
+        return topic.name
+    return next((known.name for known in services.metadata if known.topic_id == topic.topic_id), None)
+
+
+async def _delete(services: Services, topic: TopicToDelete, *, is_alone: bool) -> TopicDeleted:
     try:
-        await services.topics.delete(name)
+        if topic.name is not None and topic.topic_id is not None:
+            raise InvalidRequest("You may not specify both topic name and topic id.")
+        if not is_alone:
+            raise InvalidRequest("Duplicate topic name or id.")
+        if topic.topic_id is not None:
+            found = services.metadata.get_by_id(topic.topic_id)
+        elif topic.name is not None:
+            found = services.metadata.get(topic.name)
+        else:
+            raise InvalidRequest("Neither topic name nor id were specified.")
+        await services.topics.delete(found.name)
     except KafkaError as error:
-        return TopicDeleted(name=name, error=error)
-    return TopicDeleted(name=name)
+        return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
+    return TopicDeleted(name=found.name, topic_id=found.topic_id)
 
 
-API = Api(name="DeleteTopics", handle=handle)
+API = Api(name="DeleteTopics", handle=handle, key=20, versions=(1, 6))

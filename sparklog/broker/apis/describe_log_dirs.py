@@ -1,15 +1,18 @@
-"""DescribeLogDirs: where partitions lie on this broker's disks, how large they are and how far they go.
+"""DescribeLogDirs: where partitions lie on this broker's disks, how large they are and how far they go (key 35).
 
-- No topics named: every topic. A topic that does not exist is left out, as in Kafka.
+- A topic or partition that does not exist is left out, as in Kafka.
 - A failed directory is listed with KAFKA_STORAGE_ERROR and no partitions.
 - Unlike Kafka's, the answer has offsets: a reader of the files learns the high watermark here, up to which it may read.
+- Versions 1 to 5, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
-from collections.abc import Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.base.errors import KafkaError, KafkaStorageError
@@ -20,7 +23,8 @@ from sparklog.replica.manager import Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
-    topics: Sequence[str] = ()
+    topics: Mapping[str, Collection[int] | None] | None = None
+    """By name, which partitions; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +39,13 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """`path` is absolute."""
+    """`path` is absolute; the bytes are those of the volume that it is on, -1 where they are unknown."""
 
     path: str
     error: KafkaError | None = None
     partitions: Sequence[LogDirPartition] = ()
+    total_bytes: int = -1
+    usable_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +56,41 @@ class DescribeLogDirsResponse:
 
 
 async def handle(services: Services, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    wanted = set(request.topics)
     found: dict[str, list[LogDirPartition]] = {path: [] for path in services.logs.dirs}
     for replica in services.replicas:
-        if not wanted or replica.partition.name.topic in wanted:
+        if _is_wanted(replica, request.topics):
             found.setdefault(posixpath.dirname(replica.log.folder), []).append(_describe(replica))
     failed = services.logs.failed_dirs
     return DescribeLogDirsResponse(
         broker_id=services.config.broker_id,
         cluster_id=services.cluster_id,
-        log_dirs=[_log_dir(path, partitions) for path, partitions in found.items()]
+        log_dirs=await asyncio.to_thread(
+            lambda: [_log_dir(path, partitions) for path, partitions in found.items() if path not in failed]
+        )
         + [_failed_dir(path, why) for path, why in failed.items()],
     )
 
 
+def _is_wanted(replica: Replica, topics: Mapping[str, Collection[int] | None] | None) -> bool:
+    if topics is None:
+        return True
+    topic, number = replica.partition.name
+    return topic in topics and (topics[topic] is None or number in (topics[topic] or ()))
+
+
 def _log_dir(path: str, partitions: list[LogDirPartition]) -> LogDir:
-    ordered = sorted(partitions, key=lambda part: (part.topic, part.partition))
-    return LogDir(path=os.path.abspath(path), partitions=ordered)
+    """Blocks: the volume is asked how large it is."""
+    try:
+        volume = shutil.disk_usage(path)
+        total, free = volume.total, volume.free
+    except OSError:  # a folder in a test's memory, or a disk that has just failed
+        total, free = -1, -1
+    return LogDir(
+        path=os.path.abspath(path),
+        partitions=sorted(partitions, key=lambda part: (part.topic, part.partition)),
+        total_bytes=total,
+        usable_bytes=free,
+    )
 
 
 def _failed_dir(path: str, why: str) -> LogDir:
@@ -84,4 +108,4 @@ def _describe(replica: Replica) -> LogDirPartition:
     )
 
 
-API = Api(name="DescribeLogDirs", handle=handle)
+API = Api(name="DescribeLogDirs", handle=handle, key=35, versions=(1, 5))

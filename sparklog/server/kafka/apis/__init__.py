@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from sparklog.server.kafka.apis import api_versions, fetch, init_producer_id, list_offsets, metadata, produce
+from sparklog.server.kafka.apis import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_configs,
+    describe_log_dirs,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_config_resources,
+    list_offsets,
+    metadata,
+    produce,
+)
 from sparklog.server.kafka.translation import Translation
 
 TRANSLATIONS: tuple[Translation, ...] = (
@@ -12,4 +28,13 @@ TRANSLATIONS: tuple[Translation, ...] = (
     metadata.TRANSLATION,
     api_versions.TRANSLATION,
     init_producer_id.TRANSLATION,
+    create_topics.TRANSLATION,
+    delete_topics.TRANSLATION,
+    create_partitions.TRANSLATION,
+    delete_records.TRANSLATION,
+    describe_configs.TRANSLATION,
+    alter_configs.TRANSLATION,
+    incremental_alter_configs.TRANSLATION,
+    list_config_resources.TRANSLATION,
+    describe_log_dirs.TRANSLATION,
 )

@@ -1,0 +1,135 @@
+"""IncrementalAlterConfigs: change single keys of topics' configurations and leave the others (key 44, KIP-339).
+
+- SET gives a key a value, DELETE gives it back to its default, APPEND and SUBTRACT change the words of a list, starting
+  with the value in force. All changes of one resource are carried out, or none; they are in force, and durable, once
+  the response is there.
+- A resource that is named twice, a key that is changed twice, or a change without the value it needs is refused
+  (INVALID_REQUEST); APPEND and SUBTRACT of what is no list too (INVALID_CONFIG).
+- DELETE of a key that topics do not have is refused (INVALID_CONFIG): it is a mistake in spelling. Kafka says nothing.
+- A broker's configuration is read at its start and cannot be altered (INVALID_REQUEST).
+- Versions 0 and 1, as in Kafka 4. It is what gRPC calls AlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sparklog.base.config import TOPIC_KEYS, render
+from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
+from sparklog.broker.api import Api
+from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.services import Services
+from sparklog.cluster.model import Topic
+
+
+class Operation(IntEnum):
+    """Numbered as in Kafka's protocol."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChange:
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    resource: ConfigResource
+    changes: Sequence[KeyChange]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsRequest:
+    resources: Sequence[ConfigChange]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceResult:
+    resource: ConfigResource
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementalAlterConfigsResponse:
+    resources: Sequence[ResourceResult]
+
+
+async def handle(services: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    times = Counter(change.resource for change in request.resources)
+    return IncrementalAlterConfigsResponse(
+        resources=[
+            await _alter(services, change, is_alone=times[change.resource] == 1, validate_only=request.validate_only)
+            for change in request.resources
+        ]
+    )
+
+
+async def _alter(services: Services, change: ConfigChange, *, is_alone: bool, validate_only: bool) -> ResourceResult:
+    try:
+        check_alterable(change.resource, services.config.broker_id, is_alone=is_alone)
+        _check(change.changes)
+        await services.topics.alter(
+            change.resource.name, lambda topic: _revise(topic, change.changes), validate_only=validate_only
+        )
+    except KafkaError as error:
+        return ResourceResult(resource=change.resource, error=error)
+    return ResourceResult(resource=change.resource)
+
+
+def check_alterable(resource: ConfigResource, broker_id: int, *, is_alone: bool) -> None:
+    """Raises InvalidRequest where the resource has no configuration that can be changed."""
+    resource.check(broker_id)
+    if resource.type == ResourceType.BROKER:
+        raise InvalidRequest("a broker's configuration is read at its start: change its file and start it again")
+    if not is_alone:
+        raise InvalidRequest("Each resource must appear at most once.")
+
+
+def _check(changes: Sequence[KeyChange]) -> None:
+    if twice := [name for name, times in Counter(change.name for change in changes).items() if times > 1]:
+        raise InvalidRequest(f"{', '.join(sorted(twice))}: changed twice in one request")
+    for change in changes:
+        if change.operation not in tuple(Operation):
+            raise InvalidRequest(f"{change.name}: there is no operation {change.operation}")
+        if change.value is None and change.operation != Operation.DELETE:
+            raise InvalidRequest(f"{change.name}: a null value is only for DELETE")
+
+
+def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
+    """The topic's overrides with the changes in them; their values are not checked yet."""
+    overrides = dict(topic.overrides)
+    for change in changes:
+        if change.operation == Operation.DELETE:
+            if change.name not in TOPIC_KEYS:
+                raise InvalidConfig(f"cannot unset {change.name}: a topic has no such key")
+            overrides.pop(change.name, None)
+        elif change.operation == Operation.SET:
+            overrides[change.name] = change.value or ""
+        else:
+            overrides[change.name] = _change_list(topic, change)
+    return overrides
+
+
+def _change_list(topic: Topic, change: KeyChange) -> str:
+    key = TOPIC_KEYS.get(change.name)
+    operation = Operation(change.operation)
+    if key is None or key.bound.type != "LIST":
+        raise InvalidConfig(f"Can't {operation.name} to key {change.name} because its type is not LIST.")
+    words: tuple[str, ...] = getattr(topic.config, key.field)
+    given = [word.strip() for word in (change.value or "").split(",")]
+    if operation == Operation.SUBTRACT:
+        return render(tuple(word for word in words if word not in given))
+    return render((*words, *(word for word in dict.fromkeys(given) if word not in words)))
+
+
+API = Api(name="IncrementalAlterConfigs", handle=handle, key=44, versions=(0, 1))

@@ -1,0 +1,37 @@
+"""ListConfigResources: what has a configuration that can be described (key 74, KIP-1142).
+
+- Topics and the broker. Broker loggers, client metrics and groups have no configuration here, so none are listed;
+  Kafka lists those that have been given one. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
+- Versions 0 (client metrics only) and 1, as in Kafka 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListConfigResourcesRequest:
+    types: Sequence[ResourceType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListConfigResourcesResponse:
+    resources: Sequence[ConfigResource]
+
+
+async def handle(services: Services, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    found = []
+    if ResourceType.TOPIC in request.types:
+        found += [ConfigResource(ResourceType.TOPIC, topic.name) for topic in services.metadata]
+    if ResourceType.BROKER in request.types:
+        found.append(ConfigResource(ResourceType.BROKER, str(services.config.broker_id)))
+    return ListConfigResourcesResponse(resources=found)
+
+
+API = Api(name="ListConfigResources", handle=handle, key=74, versions=(0, 1))

@@ -1,0 +1,37 @@
+"""Replicas that a request assigns by hand, partition by partition: what is wrong with them.
+
+The cluster is one broker, so each partition can only be given to that one. Texts and codes are those of
+org.apache.kafka.controller.ReplicationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.base.errors import InvalidReplicaAssignment
+
+Replicas = Sequence[int]
+
+
+def check_numbers(numbers: Sequence[int]) -> None:
+    """Raises InvalidReplicaAssignment where a new topic's partitions are not 0, 1, 2 … in some order."""
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
+    if sorted(numbers) != list(range(len(numbers))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+
+
+def check_replicas(replicas: Replicas, broker_id: int) -> None:
+    """Raises InvalidReplicaAssignment where one partition's replicas are not this broker, once."""
+    if not replicas:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    for replica in replicas:
+        if replica != broker_id:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+            )
+        if replicas.count(replica) > 1:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {replica} more than once."
+            )

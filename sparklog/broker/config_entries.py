@@ -1,0 +1,105 @@
+"""Configurations as they are shown: each key with the value in force, where that is from, and what stands behind it.
+
+- A topic's entries are all the keys that a topic can set: the topic's own value, the broker's, or the built-in
+  default. Keys for tests are shown only where they were set.
+- A broker's entries are its own keys and its defaults for topics. They are read at its start, so they are read-only.
+- A value equal to the built-in default counts as that, though somebody may have written it down.
+- What is secret has no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from sparklog.base.config import BROKER_DEFAULTS_OF_TOPICS, BROKER_KEYS, TOPIC_KEYS, BrokerConfig, Key, render
+from sparklog.cluster.model import Topic
+
+SECRET = "PASSWORD"
+
+
+class ConfigSource(IntEnum):
+    """Where a value is from."""
+
+    DEFAULT_CONFIG = 0
+    STATIC_BROKER_CONFIG = 1
+    TOPIC_CONFIG = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """One of the places that could give a key its value; the first of them does."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    name: str
+    type: str
+    """As `Bound.type` has it."""
+    documentation: str
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: Sequence[ConfigSynonym]
+    """The value in force, then those that it hides, down to the built-in default."""
+
+    @property
+    def value(self) -> str | None:
+        """None: it is secret."""
+        return self.synonyms[0].value
+
+    @property
+    def source(self) -> ConfigSource:
+        return self.synonyms[0].source
+
+
+def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
+    """What is in force for a topic, in the order of its keys."""
+    entries = []
+    for key in TOPIC_KEYS.values():
+        values = []
+        if key.name in topic.overrides:
+            values.append((key.name, getattr(topic.config, key.field), ConfigSource.TOPIC_CONFIG))
+        elif key.broker_key is None:
+            continue
+        values += _defaults(key, key.broker_key or key.name, getattr(broker.topic_defaults, key.field))
+        entries.append(_entry(key, key.name, values, is_read_only=False))
+    return entries
+
+
+def broker_entries(broker: BrokerConfig) -> list[ConfigEntry]:
+    """What a broker was started with, by name."""
+    own = [(key, name, getattr(broker, key.field)) for name, key in BROKER_KEYS.items()]
+    for_topics = [
+        (key, name, getattr(broker.topic_defaults, key.field)) for name, key in BROKER_DEFAULTS_OF_TOPICS.items()
+    ]
+    return [
+        _entry(key, name, _defaults(key, name, value), is_read_only=True)
+        for key, name, value in sorted(own + for_topics, key=lambda entry: entry[1])
+    ]
+
+
+def _defaults(key: Key, name: str, value: object) -> list[tuple[str, object, ConfigSource]]:
+    default = (name, key.default, ConfigSource.DEFAULT_CONFIG)
+    return [default] if value == key.default else [(name, value, ConfigSource.STATIC_BROKER_CONFIG), default]
+
+
+def _entry(
+    key: Key, name: str, values: Sequence[tuple[str, object, ConfigSource]], *, is_read_only: bool
+) -> ConfigEntry:
+    is_secret = key.bound.type == SECRET
+    return ConfigEntry(
+        name=name,
+        type=key.bound.type,
+        documentation=f"{key.doc} Allowed: {key.bound.text}.",
+        is_read_only=is_read_only,
+        is_sensitive=is_secret,
+        synonyms=[
+            ConfigSynonym(name=where, value=None if is_secret else render(value), source=source)
+            for where, value, source in values
+        ],
+    )

@@ -1,0 +1,40 @@
+"""CreatePartitions on Kafka's wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import create_partitions
+from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = CreatePartitionsRequest(
+        topics=[_count(topic) for topic in request.topics], validate_only=request.validate_only
+    )
+    response = await call.serve(create_partitions.API, wanted)
+    return call.answer(results=[_result(topic) for topic in response.topics])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(results=[_result(TopicGrown(name=topic.name, error=error)) for topic in request.topics])
+
+
+def _count(topic: Message) -> PartitionCount:
+    by_hand = topic.assignments
+    return PartitionCount(
+        name=topic.name,
+        total=topic.count,
+        assignments=None if by_hand is None else [assignment.broker_ids for assignment in by_hand],
+    )
+
+
+def _result(topic: TopicGrown) -> dict[str, Any]:
+    return {"name": topic.name, "error_code": topic.error, "error_message": message_of(topic.error)}
+
+
+TRANSLATION = Translation(api=create_partitions.API, serve=serve, refuse=refuse)

@@ -1,0 +1,63 @@
+"""CreateTopics on Kafka's wire; -1 stands for the broker's default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import create_topics
+from sparklog.broker.apis.create_topics import CreateTopicsRequest, NewTopic, TopicResult
+from sparklog.broker.config_entries import ConfigEntry
+from sparklog.server.kafka.configs import SOURCES
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+DEFAULT = -1
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = CreateTopicsRequest(
+        topics=[_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
+    )
+    response = await call.serve(create_topics.API, wanted)
+    return call.answer(topics=[_result(topic) for topic in response.topics])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(topics=[_result(TopicResult(name=topic.name, error=error)) for topic in request.topics])
+
+
+def _new_topic(topic: Message) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,
+        replication_factor=None if topic.replication_factor == DEFAULT else topic.replication_factor,
+        assignments=[(part.partition_index, part.broker_ids) for part in topic.assignments],
+        configs={config.name: config.value or "" for config in topic.configs},
+    )
+
+
+def _result(topic: TopicResult) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "error_code": topic.error,
+        "error_message": message_of(topic.error),
+        "num_partitions": topic.partitions or -1,
+        "replication_factor": topic.replication_factor or -1,
+        "configs": [_config(entry) for entry in topic.configs],
+    }
+
+
+def _config(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.is_read_only,
+        "config_source": SOURCES[entry.source],
+        "is_sensitive": entry.is_sensitive,
+    }
+
+
+TRANSLATION = Translation(api=create_topics.API, serve=serve, refuse=refuse)

@@ -1,0 +1,49 @@
+"""DeleteRecords on Kafka's wire. Its low watermark is the log start: there is one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import delete_records
+from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(delete_records.API, DeleteRecordsRequest(partitions=_parts(request)))
+    return _answer(call, response.partitions)
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return _answer(
+        call, [RecordsDeleted(topic=part.topic, partition=part.partition, error=error) for part in _parts(request)]
+    )
+
+
+def _parts(request: Message) -> list[RecordsToDelete]:
+    return [
+        RecordsToDelete(topic=topic.name, partition=part.partition_index, before_offset=part.offset)
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+
+
+def _answer(call: Call, parts: Sequence[RecordsDeleted]) -> Message:
+    topics = by_topic(
+        (
+            part.topic,
+            {
+                "partition_index": part.partition,
+                "low_watermark": part.log_start_offset,
+                "error_code": part.error,
+            },
+        )
+        for part in parts
+    )
+    return call.answer(topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()])
+
+
+TRANSLATION = Translation(api=delete_records.API, serve=serve, refuse=refuse)

@@ -1,0 +1,53 @@
+"""DeleteTopics on Kafka's wire: names up to version 5, from 6 on names or ids.
+
+Versions below 3 have no TOPIC_DELETION_DISABLED; they are told INVALID_REQUEST instead, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
+from sparklog.broker.apis import delete_topics
+from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_DISABLED = 3
+FIRST_WITH_IDS = 6
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(delete_topics.API, DeleteTopicsRequest(topics=_topics(call, request)))
+    return call.answer(responses=[_result(call, topic) for topic in response.topics])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    topics = _topics(call, request)
+    return call.answer(
+        responses=[
+            _result(call, TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)) for topic in topics
+        ]
+    )
+
+
+def _topics(call: Call, request: Message) -> list[TopicToDelete]:
+    if call.version < FIRST_WITH_IDS:
+        return [TopicToDelete(name=name) for name in request.topic_names]
+    return [TopicToDelete(name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
+
+
+def _result(call: Call, topic: TopicDeleted) -> dict[str, Any]:
+    error = topic.error
+    if call.version < FIRST_WITH_DISABLED and isinstance(error, TopicDeletionDisabled):
+        error = InvalidRequest(str(error))
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "error_code": error,
+        "error_message": message_of(error),
+    }
+
+
+TRANSLATION = Translation(api=delete_topics.API, serve=serve, refuse=refuse)

@@ -1,0 +1,68 @@
+"""DescribeConfigs on Kafka's wire.
+
+A broker without a name stands for the defaults of all brokers that were set at run time; there never are any.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import describe_configs
+from sparklog.broker.apis.describe_configs import ConfigQuery, DescribeConfigsRequest
+from sparklog.broker.config_entries import ConfigEntry
+from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
+    response = await call.serve(describe_configs.API, wanted)
+    results = []
+    for asked, found in zip(request.resources, response.resources, strict=True):
+        entries = [_entry(entry, request) for entry in found.entries]
+        results.append(_result(asked, found.error, entries))
+    return call.answer(results=results)
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(results=[_result(asked, error, []) for asked in request.resources])
+
+
+def _query(asked: Message) -> ConfigQuery:
+    of_all_brokers = asked.resource_type == BROKER and not asked.resource_name
+    return ConfigQuery(
+        resource=resource(asked.resource_type, asked.resource_name),
+        keys=() if of_all_brokers else asked.configuration_keys,
+    )
+
+
+def _result(asked: Message, error: KafkaError | None, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message_of(error),
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+        "configs": entries,
+    }
+
+
+def _entry(entry: ConfigEntry, request: Message) -> dict[str, Any]:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.is_read_only,
+        "config_source": SOURCES[entry.source],
+        "is_sensitive": entry.is_sensitive,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": SOURCES[synonym.source]} for synonym in synonyms
+        ],
+        "config_type": TYPES[entry.type],
+        "documentation": entry.documentation if getattr(request, "include_documentation", False) else None,
+    }
+
+
+TRANSLATION = Translation(api=describe_configs.API, serve=serve, refuse=refuse)

@@ -1,0 +1,47 @@
+"""DescribeLogDirs on Kafka's wire. No partition lags behind and none is being moved to another directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import describe_log_dirs
+from sparklog.broker.apis.describe_log_dirs import DescribeLogDirsRequest, LogDir
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    topics = None if request.topics is None else {topic.topic: topic.partitions for topic in request.topics}
+    response = await call.serve(describe_log_dirs.API, DescribeLogDirsRequest(topics=topics))
+    return call.answer(results=[_log_dir(log_dir) for log_dir in response.log_dirs])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, results=[])
+
+
+def _log_dir(log_dir: LogDir) -> dict[str, Any]:
+    topics = by_topic(
+        (
+            part.topic,
+            {
+                "partition_index": part.partition,
+                "partition_size": part.size_bytes,
+                "offset_lag": 0,
+                "is_future_key": False,
+            },
+        )
+        for part in log_dir.partitions
+    )
+    return {
+        "error_code": log_dir.error,
+        "log_dir": log_dir.path,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": log_dir.total_bytes,
+        "usable_bytes": log_dir.usable_bytes,
+    }
+
+
+TRANSLATION = Translation(api=describe_log_dirs.API, serve=serve, refuse=refuse)

@@ -1,0 +1,36 @@
+"""IncrementalAlterConfigs on Kafka's wire."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import incremental_alter_configs
+from sparklog.broker.apis.incremental_alter_configs import ConfigChange, IncrementalAlterConfigsRequest, KeyChange
+from sparklog.server.kafka.configs import alter_result, resource
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = IncrementalAlterConfigsRequest(
+        resources=[_change(asked) for asked in request.resources], validate_only=request.validate_only
+    )
+    response = await call.serve(incremental_alter_configs.API, wanted)
+    results = zip(request.resources, response.resources, strict=True)
+    return call.answer(responses=[alter_result(asked, done.error) for asked, done in results])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(responses=[alter_result(asked, error) for asked in request.resources])
+
+
+def _change(asked: Message) -> ConfigChange:
+    return ConfigChange(
+        resource=resource(asked.resource_type, asked.resource_name),
+        changes=[
+            KeyChange(name=config.name, operation=config.config_operation, value=config.value)
+            for config in asked.configs
+        ],
+    )
+
+
+TRANSLATION = Translation(api=incremental_alter_configs.API, serve=serve, refuse=refuse)

@@ -1,0 +1,50 @@
+"""ListConfigResources on Kafka's wire: version 0 lists client metrics only, and there are none."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError, UnsupportedVersion
+from sparklog.broker.apis import list_config_resources
+from sparklog.broker.apis.list_config_resources import ListConfigResourcesRequest
+from sparklog.broker.resources import ResourceType
+from sparklog.server.kafka.configs import (
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    RESOURCE_NUMBERS,
+    RESOURCE_TYPES,
+)
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_TYPES = 1
+WITHOUT_CONFIGURATION = {BROKER_LOGGER, CLIENT_METRICS, GROUP}
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(
+        list_config_resources.API, ListConfigResourcesRequest(types=_types(call.version, request))
+    )
+    return call.answer(
+        config_resources=[
+            {"resource_name": found.name, "resource_type": RESOURCE_NUMBERS[ResourceType(found.type)]}
+            for found in response.resources
+        ]
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, config_resources=[])
+
+
+def _types(version: int, request: Message) -> list[ResourceType]:
+    """None given: all. Raises UnsupportedVersion for one that does not exist."""
+    if version < FIRST_WITH_TYPES:
+        return []
+    if unknown := set(request.resource_types) - RESOURCE_TYPES.keys() - WITHOUT_CONFIGURATION:
+        raise UnsupportedVersion(f"there are no config resources of the types {sorted(unknown)}")
+    if not request.resource_types:
+        return list(ResourceType)
+    return [RESOURCE_TYPES[number] for number in request.resource_types if number in RESOURCE_TYPES]
+
+
+TRANSLATION = Translation(api=list_config_resources.API, serve=serve, refuse=refuse)

@@ -1,0 +1,45 @@
+"""Configurations on Kafka's wire: what resources, sources and types are numbered there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.config_entries import ConfigSource
+from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # org.apache.kafka.common.config.ConfigResource
+RESOURCE_TYPES = {TOPIC: ResourceType.TOPIC, BROKER: ResourceType.BROKER}
+RESOURCE_NUMBERS = {ours: theirs for theirs, ours in RESOURCE_TYPES.items()}
+NOT_SERVED = -1
+SOURCES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
+    ConfigSource.TOPIC_CONFIG: 1,
+    ConfigSource.STATIC_BROKER_CONFIG: 4,
+    ConfigSource.DEFAULT_CONFIG: 5,
+}
+TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType, as far as our keys have them
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "PASSWORD": 9,
+}
+
+
+def resource(number: int, name: str) -> ConfigResource:
+    """The resource; one of a kind that has no configuration here is refused by whoever checks it."""
+    return ConfigResource(RESOURCE_TYPES.get(number, NOT_SERVED), name)
+
+
+def alter_result(asked: Message, error: KafkaError | None) -> dict[str, Any]:
+    """What became of one resource of AlterConfigs and IncrementalAlterConfigs."""
+    return {
+        "error_code": error,
+        "error_message": message_of(error),
+        "resource_type": asked.resource_type,
+        "resource_name": asked.resource_name,
+    }
