@@ -28,12 +28,12 @@ def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         failed: asyncio.Future[Result] = loop.create_future()
         failed.set_exception(error)
         return failed
-    return loop.create_task(_go_on(coroutine, waits_for))
+    return loop.create_task(go_on(coroutine, waits_for))
 
 
 @types.coroutine
-def _go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[Any, Any, Result]:
-    """The rest of a coroutine that was left waiting for `waits_for`."""
+def go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[Any, Any, Result]:
+    """The rest of a coroutine that was begun with `send` and left waiting for `waits_for`; to be made a task."""
     while True:
         try:
             value = yield waits_for

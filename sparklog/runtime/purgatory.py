@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
+from sparklog.runtime.remote_waits import waiting_for_others
+
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
@@ -66,7 +68,8 @@ class Purgatory(Generic[Key]):
             self._watched.setdefault(key, {})[operation] = None
         timer = loop.call_later(timeout_ms / 1000, _time_out, operation)
         try:
-            return await operation.ended  # type: ignore[no-any-return]
+            with waiting_for_others():
+                return await operation.ended  # type: ignore[no-any-return]
         finally:
             timer.cancel()
             self._forget(watched, operation)

@@ -2,17 +2,22 @@
 
     sparklog_requests_total{api}, sparklog_requests_refused_total{api}
     sparklog_request_seconds_bucket{api, le}, _count, _sum
+    sparklog_kafka_request_seconds_bucket{api, part, le}, _count, _sum      part: RequestQueueTimeMs and the others of
+                                                                            `broker/metrics.py`, here in seconds
+    sparklog_connections{listener}                                          open ones, of Kafka's wire
+    sparklog_connections_accepted_total{listener}, sparklog_connections_refused_total{listener},
+    sparklog_connections_expired_total{listener}
     sparklog_bytes_in_total{topic}, sparklog_records_in_total{topic}, sparklog_bytes_out_total{topic}
     sparklog_log_start_offset{topic, partition}, sparklog_high_watermark{…}, sparklog_log_end_offset{…},
-    sparklog_log_size_bytes{…} sparklog_waiting_requests                                   fetches and produces that
-    wait for something
+    sparklog_log_size_bytes{…}
+    sparklog_waiting_requests                                               fetches and produces that wait for something
 
 The figures are read while the broker changes them: each is right for some moment of the reading.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -56,6 +61,8 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
+        yield from self._kafka_requests()
+        yield from self._connections()
         yield from self._topics()
         yield from self._partitions()
 
@@ -66,12 +73,32 @@ class BrokerCollector(Collector):
         )
         requests = CounterMetricFamily("sparklog_requests", "Requests answered or refused.", labels=["api"])
         for api, figures in self._broker.metrics.requests.items():
-            totals = list(accumulate(figures.buckets))
-            bounds = [*map(str, LATENCY_BUCKETS_S), "+Inf"]
-            requests.add_metric([api], totals[-1])
+            requests.add_metric([api], figures.count)
             refused.add_metric([api], figures.refused)
-            seconds.add_metric([api], list(zip(bounds, totals, strict=True)), figures.seconds)
+            seconds.add_metric([api], _cumulative(figures.buckets), figures.seconds)
         yield from (requests, refused, seconds)
+
+    def _kafka_requests(self) -> Iterator[Metric]:
+        seconds = HistogramMetricFamily(
+            "sparklog_kafka_request_seconds", "Parts of the time of requests on Kafka's wire.", labels=["api", "part"]
+        )
+        for api, stages in tuple(self._broker.metrics.stages.items()):
+            for part, (buckets, total) in stages.histograms().items():
+                seconds.add_metric([api, part], _cumulative(buckets), total)
+        yield seconds
+
+    def _connections(self) -> Iterator[Metric]:
+        labels = ["listener"]
+        now = GaugeMetricFamily("sparklog_connections", "Open connections of a Kafka listener.", labels=labels)
+        accepted = CounterMetricFamily("sparklog_connections_accepted", "Connections accepted.", labels=labels)
+        refused = CounterMetricFamily("sparklog_connections_refused", "Closed at once, over a quota.", labels=labels)
+        expired = CounterMetricFamily("sparklog_connections_expired", "Closed after too long a silence.", labels=labels)
+        for name, figures in tuple(self._broker.metrics.listeners.items()):
+            now.add_metric([name], figures.open)
+            accepted.add_metric([name], figures.accepted)
+            refused.add_metric([name], figures.refused)
+            expired.add_metric([name], figures.expired)
+        yield from (now, accepted, refused, expired)
 
     def _topics(self) -> Iterator[Metric]:
         bytes_in = CounterMetricFamily("sparklog_bytes_in", "Bytes of record batches appended.", labels=["topic"])
@@ -98,3 +125,8 @@ class BrokerCollector(Collector):
             size.add_metric(name, replica.log.size_bytes)
         waiting.add_metric([], self._broker.waiting_requests)
         yield from (start, committed, end, size, waiting)
+
+
+def _cumulative(buckets: Sequence[int]) -> list[tuple[str, int]]:
+    """As Prometheus wants them: each bound with the number of all values up to it."""
+    return list(zip([*map(str, LATENCY_BUCKETS_S), "+Inf"], accumulate(buckets), strict=True))

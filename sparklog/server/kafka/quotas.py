@@ -1,0 +1,112 @@
+"""How many connections there may be (kafka.network.ConnectionQuotas), and how many requests in work.
+
+Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are refused: closed at once.
+Apache Kafka lets those beyond max.connections wait for a place instead; refused, a client tries its next broker.
+Those beyond `max.connection.creation.rate` wait to be accepted.
+
+Requests: while `queued.max.requests` are in work, or `queued.max.request.bytes`, no connection begins a further one;
+those that would are served in the order in which they came. A request that waits for others is not in work: readers
+that wait for records, however many, keep nobody out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from sparklog.base.errors import ConfigError
+
+NO_LIMIT = -1
+
+
+class ConnectionQuotas:
+    """The connections of one broker's listeners, by the peer's address."""
+
+    def __init__(self, most: int, most_per_ip: int, overrides: Mapping[str, int]) -> None:
+        self._most = most
+        self._most_per_ip = most_per_ip
+        self._overrides = overrides
+        self._count = 0
+        self._by_host: dict[str, int] = {}
+
+    def take(self, host: str) -> str:
+        """Count a connection from `host`; or why it is refused."""
+        of_host = self._by_host.get(host, 0)
+        allowed = self._overrides.get(host, self._most_per_ip)
+        if of_host >= allowed:
+            return f"{host} has {of_host} connections, and max.connections.per.ip allows {allowed}"
+        if self._count >= self._most:
+            return f"there are {self._count} connections, which is max.connections"
+        self._count += 1
+        self._by_host[host] = of_host + 1
+        return ""
+
+    def give_back(self, host: str) -> None:
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+def parse_overrides(entries: Sequence[str]) -> dict[str, int]:
+    """max.connections.per.ip.overrides; raises ConfigError."""
+    found = {}
+    for entry in entries:
+        host, _, count = entry.rpartition(":")
+        if not (host and count.isascii() and count.isdigit()):
+            raise ConfigError(f"max.connections.per.ip.overrides: {entry!r} must be HOST:COUNT")
+        found[host.strip("[]")] = int(count)
+    return found
+
+
+class CreationRate:
+    """At most `per_second` new connections in a second: those saved up in quiet times may come at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._saved = float(per_second)
+        self._last = 0.0
+
+    def wait_seconds(self, now: float) -> float:
+        """Count a connection at `now`; how long to wait before the next is accepted."""
+        self._saved = min(self._per_second, self._saved + (now - self._last) * self._per_second) - 1
+        self._last = now
+        return max(0.0, (1 - self._saved) / self._per_second)
+
+
+class RequestQueue:
+    """The requests in work, and the connections that wait until there are fewer."""
+
+    def __init__(self, max_requests: int, max_bytes: int = NO_LIMIT) -> None:
+        self._max_requests = max_requests
+        self._max_bytes = max_bytes
+        self._waiting: deque[Callable[[], None]] = deque()
+        self.requests = 0
+        self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.requests >= self._max_requests or self.bytes >= self._max_bytes != NO_LIMIT
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def reserve(self, size: int) -> None:
+        """Count bytes of a request that is on its way."""
+        self.bytes += size
+
+    def enter(self) -> None:
+        """Count a request whose bytes are reserved."""
+        self.requests += 1
+
+    def leave(self, size: int, requests: int = 1) -> None:
+        """A request of `size` bytes is not in work any more; whoever waits longest goes on."""
+        self.requests -= requests
+        self.bytes -= size
+        while self._waiting and not self.is_full:
+            self._waiting.popleft()()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once there is room."""
+        self._waiting.append(go_on)
