@@ -24,12 +24,13 @@ from typing import TypeVar
 from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.config import BrokerConfig
+from sparklog.base.config import MAX_INT, BrokerConfig
 from sparklog.base.errors import KafkaError, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
@@ -41,6 +42,7 @@ from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.users import UserStore
 from sparklog.log.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -107,11 +109,15 @@ class Broker:
             cluster_id=cluster_id,
             info=info,
             metadata=metadata,
+            users=UserStore(store),
             topics=Topics(self.config, topic_store, metadata, self._logs, replicas),
             logs=self._logs,
             replicas=replicas,
             producer_ids=ProducerIds(store, self.config.broker_id),
             metrics=self.metrics,
+            fetch_sessions=FetchSessions(
+                self.config.max_incremental_fetch_session_cache_slots, partial(random.randint, 1, MAX_INT)
+            ),
             waiting=self._waiting,
         )
         await self.services.topics.load()

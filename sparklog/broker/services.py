@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.producer_ids import ProducerIds
+from sparklog.cluster.users import UserStore
 from sparklog.log.manager import LogManager
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -29,10 +31,12 @@ class Services:
     cluster_id: str
     info: BrokerInfo
     metadata: MetadataCache
+    users: UserStore
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager
     producer_ids: ProducerIds
     metrics: Metrics
+    fetch_sessions: FetchSessions
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

@@ -7,6 +7,7 @@ from typing import Any
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     alter_configs,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     create_partitions,
@@ -19,6 +20,7 @@ from sparklog.broker.apis import (
     describe_groups,
     describe_log_dirs,
     describe_topics,
+    describe_user_scram_credentials,
     fetch,
     find_coordinator,
     heartbeat,
@@ -35,6 +37,8 @@ from sparklog.broker.apis import (
     offset_delete,
     offset_fetch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 
@@ -69,4 +73,8 @@ APIS: tuple[Api[Any, Any], ...] = (
     consumer_group_describe.API,
     incremental_alter_configs.API,
     list_config_resources.API,
+    sasl_handshake.API,
+    sasl_authenticate.API,
+    describe_user_scram_credentials.API,
+    alter_user_scram_credentials.API,
 )

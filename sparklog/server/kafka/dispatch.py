@@ -22,6 +22,7 @@ from sparklog.server.kafka.translation import Answer, Call, Session
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
+_SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 API_VERSIONS = 18
 Frame = Sequence[bytes | LogSlice]
@@ -42,7 +43,12 @@ async def answer(broker: Broker, session: Session, frame: bytes | memoryview) ->
 
     Raises KafkaError where the connection is to be closed.
     """
+    if session.opaque:
+        token = await session.opaque(broker, session, bytes(frame))
+        return (_SIZE.pack(len(token)) + token,)
     header = read_header(frame)
+    if session.admit:
+        session.admit(session, header.key)
     translation = _BY_KEY[header.key]
     first, last = translation.api.versions
     call = Call(

@@ -7,12 +7,13 @@ and slices of the log where kio would be too slow or would copy (`Pieces`); or w
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
+from sparklog.broker.sasl import Authentication
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.messages import Message, make, response_type
 
@@ -31,12 +32,14 @@ class Session:
     principal: str = "User:ANONYMOUS"
     client_software: str = ""
     """Name and version, from ApiVersions."""
-    state: dict[str, Any] = field(default_factory=dict)
-    """For translations that keep something between requests (SASL)."""
+    authentication: Authentication | None = None
+    """How the client shows who it is; None: the listener has no SASL."""
     max_request_bytes: int = (1 << 31) - 1
     """Larger requests end the connection; may be changed between requests."""
     admit: Callable[[Session, int], None] | None = None
     """Asked before each request, with its API key, for as long as it is set; raises KafkaError to end the connection."""
+    opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
+    """For as long as it is set, frames hold no requests: what it makes of one is the answer, behind its length."""
     is_over: bool = False
     """Set by a translation: the connection is closed once this request is answered."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparklog.server.kafka.apis import (
     alter_configs,
+    alter_user_scram_credentials,
     api_versions,
     create_partitions,
     create_topics,
@@ -11,6 +12,7 @@ from sparklog.server.kafka.apis import (
     delete_topics,
     describe_configs,
     describe_log_dirs,
+    describe_user_scram_credentials,
     fetch,
     incremental_alter_configs,
     init_producer_id,
@@ -18,6 +20,8 @@ from sparklog.server.kafka.apis import (
     list_offsets,
     metadata,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
 )
 from sparklog.server.kafka.translation import Translation
 
@@ -37,4 +41,8 @@ TRANSLATIONS: tuple[Translation, ...] = (
     incremental_alter_configs.TRANSLATION,
     list_config_resources.TRANSLATION,
     describe_log_dirs.TRANSLATION,
+    sasl_handshake.TRANSLATION,
+    sasl_authenticate.TRANSLATION,
+    describe_user_scram_credentials.TRANSLATION,
+    alter_user_scram_credentials.TRANSLATION,
 )

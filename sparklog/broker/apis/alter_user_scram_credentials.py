@@ -1,0 +1,111 @@
+"""AlterUserScramCredentials: give SCRAM users their credentials, and take them away (key 51).
+
+- A credential comes as the salted password: the broker never sees the password, and keeps only what can check it.
+- Checked as in Kafka: UNACCEPTABLE_CREDENTIAL for an empty name, and for iterations below 4096 or above 16384;
+  UNSUPPORTED_SASL_MECHANISM; DUPLICATE_RESOURCE for the same credential twice in a request; RESOURCE_NOT_FOUND for the
+  deletion of one that is not there. Also UNACCEPTABLE_CREDENTIAL for a salt below 12 bytes, with which nobody could log
+  in. Whatever is wrong with one of a user's changes, none of that user's is made; other users' are.
+- One user may have a credential of each mechanism changed in one request; Kafka 4 refuses that as a duplicate.
+- What was changed holds for the next connection, and leaves those that are there alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.base.errors import (
+    DuplicateResource,
+    KafkaError,
+    ResourceNotFound,
+    UnacceptableCredential,
+    UnsupportedSaslMechanism,
+)
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
+
+MIN_SALT_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upsertion:
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterUserScramCredentialsRequest:
+    deletions: Sequence[Deletion]
+    upsertions: Sequence[Upsertion]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterUserScramCredentialsResponse:
+    results: Mapping[str, KafkaError | None]
+    """By user; None: what was asked for is done."""
+
+
+async def handle(services: Services, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+    changes: dict[str, list[Deletion | Upsertion]] = {}
+    for change in (*request.deletions, *request.upsertions):
+        changes.setdefault(change.user, []).append(change)
+    results = {
+        user: await asyncio.to_thread(_change_user, services.users, user, asked) for user, asked in changes.items()
+    }
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _change_user(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion]) -> KafkaError | None:
+    """Blocks. The error that keeps all of a user's changes from being made, if there is one."""
+    try:
+        _check(users, user, changes)
+    except KafkaError as error:
+        return error
+    for change in changes:
+        mechanism = ScramMechanism(change.mechanism)
+        if isinstance(change, Deletion):
+            users.delete(user, mechanism)
+        else:
+            credential = ScramCredential.of_salted(mechanism, change.salted_password, change.salt, change.iterations)
+            users.put(user, mechanism, credential)
+    return None
+
+
+def _check(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion]) -> None:
+    there = users.credentials(user)
+    seen: set[int] = set()
+    for change in changes:
+        if not user:
+            raise UnacceptableCredential("Username must not be empty")
+        if change.mechanism not in tuple(ScramMechanism):
+            raise UnsupportedSaslMechanism("Unknown SCRAM mechanism")
+        if change.mechanism in seen:
+            raise DuplicateResource("A user credential cannot be altered twice in the same request")
+        seen.add(change.mechanism)
+        if isinstance(change, Upsertion):
+            _check_credential(change)
+        elif change.mechanism not in there:
+            raise ResourceNotFound("Attempt to delete a user credential that does not exist")
+
+
+def _check_credential(change: Upsertion) -> None:
+    if change.iterations < MIN_ITERATIONS:
+        raise UnacceptableCredential("Too few iterations")
+    if change.iterations > MAX_ITERATIONS:
+        raise UnacceptableCredential("Too many iterations")
+    if len(change.salt) < MIN_SALT_BYTES:
+        raise UnacceptableCredential(f"The salt must have at least {MIN_SALT_BYTES} bytes")
+
+
+API = Api(name="AlterUserScramCredentials", handle=handle, key=51, versions=(0, 0))

@@ -1,0 +1,150 @@
+"""SCRAM credentials of users in the cluster store, at the paths and in the form that Kafka has in ZooKeeper.
+
+/config/users/U     {"version": 1, "config": {"SCRAM-SHA-256": "salt=…,stored_key=…,server_key=…,iterations=4096"}}
+
+U is the user's name, escaped as in a URL; salt and keys are in base64. A node may hold other keys, which stay as they
+are. No password is kept, nor anything that it could be read from: only what can check one (RFC 5802).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Self
+from urllib.parse import quote, unquote
+
+from sparklog.base.errors import BadVersion, NodeExists, NoNode
+from sparklog.cluster.store import Store, ensure_path
+
+USERS = "/config/users"
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16384
+ATTEMPTS = 20
+"""To change a user's node, each of which another writer can come before."""
+
+
+class ScramMechanism(IntEnum):
+    """Its number in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
+
+    SHA_256 = 1
+    SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        return f"SCRAM-{self.name.replace('_', '-')}"
+
+    @property
+    def hash(self) -> str:
+        """As `hashlib` calls it."""
+        return self.name.replace("_", "").lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramCredential:
+    """What is kept of one user's password for one mechanism."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    @classmethod
+    def of_salted(cls, mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int) -> Self:
+        """From a password that was salted and hashed `iterations` times."""
+        client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
+        return cls(
+            salt=salt,
+            iterations=iterations,
+            stored_key=hashlib.new(mechanism.hash, client_key).digest(),
+            server_key=hmac.digest(salted, b"Server Key", mechanism.hash),
+        )
+
+    @classmethod
+    def of_password(cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> Self:
+        salted = hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
+        return cls.of_salted(mechanism, salted, salt, iterations)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        values = dict(part.split("=", 1) for part in text.split(","))
+        return cls(
+            salt=base64.b64decode(values["salt"]),
+            iterations=int(values["iterations"]),
+            stored_key=base64.b64decode(values["stored_key"]),
+            server_key=base64.b64decode(values["server_key"]),
+        )
+
+    def __str__(self) -> str:
+        salt, stored_key, server_key = (
+            base64.b64encode(value).decode() for value in (self.salt, self.stored_key, self.server_key)
+        )
+        return f"salt={salt},stored_key={stored_key},server_key={server_key},iterations={self.iterations}"
+
+
+class UserStore:
+    """Reads and writes the credentials of a cluster's users. Calls block, as those of Store do; they need no lock."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def names(self) -> list[str]:
+        """Users that have a credential."""
+        try:
+            names = [unquote(name) for name in self._store.children(USERS)]
+        except NoNode:
+            return []
+        return [name for name in names if self.credentials(name)]
+
+    def credentials(self, name: str) -> dict[ScramMechanism, ScramCredential]:
+        """What is known of a user; nothing where there is no such user."""
+        try:
+            config = _decode(self._store.get(_path(name)).data)
+        except NoNode:
+            return {}
+        known = {mechanism: config.get(mechanism.sasl_name) for mechanism in ScramMechanism}
+        return {mechanism: ScramCredential.parse(text) for mechanism, text in known.items() if text}
+
+    def put(self, name: str, mechanism: ScramMechanism, credential: ScramCredential) -> None:
+        """Create or replace a user's credential."""
+        self._change(name, lambda config: config | {mechanism.sasl_name: str(credential)})
+
+    def delete(self, name: str, mechanism: ScramMechanism) -> bool:
+        """Whether there was one."""
+        if mechanism not in self.credentials(name):
+            return False
+        self._change(name, lambda config: {key: text for key, text in config.items() if key != mechanism.sasl_name})
+        return True
+
+    def _change(self, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        ensure_path(self._store, USERS)
+        for _ in range(ATTEMPTS):
+            try:
+                data, version = self._store.get(_path(name))
+                self._store.set(_path(name), _encode(change(_decode(data))), version)
+                return
+            except NoNode:
+                try:
+                    self._store.create(_path(name), _encode(change({})))
+                    return
+                except NodeExists:
+                    continue
+            except BadVersion:
+                continue
+        raise BadVersion(f"{_path(name)} is being changed by others all the time")
+
+
+def _path(name: str) -> str:
+    return f"{USERS}/{quote(name, safe='').replace('~', '%7E')}"
+
+
+def _encode(config: dict[str, str]) -> bytes:
+    return json.dumps({"version": 1, "config": config}, separators=(",", ":")).encode()
+
+
+def _decode(data: bytes) -> dict[str, str]:
+    return dict(json.loads(data)["config"])

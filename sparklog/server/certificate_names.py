@@ -1,0 +1,46 @@
+"""Who a client with a certificate is: the certificate's subject, written as Java writes it (RFC 2253).
+
+The last part of the name comes first; what RFC 2253 has no short name for is written as ``OID=#`` and the hexadecimal
+DER value. So names that were written down for Apache Kafka fit: ``User:CN=billing,OU=shop,O=Example``.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from asn1crypto.x509 import Certificate, NameTypeAndValue
+
+_SHORT_NAMES = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+_ESCAPED = str.maketrans({char: f"\\{char}" for char in ',=+<>#;"\\'})
+
+
+def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
+    """Who is at the other end of a connection: the subject of the certificate that was shown and checked."""
+    shown = connection.getpeercert(binary_form=True) if connection else None
+    return f"User:{distinguished_name(shown)}" if shown else "User:ANONYMOUS"
+
+
+def distinguished_name(certificate: bytes) -> str:
+    """The subject of a DER certificate, as the head of this file says."""
+    subject = Certificate.load(certificate).subject.chosen
+    return ",".join("+".join(map(_attribute, part)) for part in reversed(subject))
+
+
+def _attribute(attribute: NameTypeAndValue) -> str:
+    oid, value = attribute["type"].dotted, attribute["value"]
+    if oid not in _SHORT_NAMES:
+        return f"{oid}=#{value.dump().hex()}"
+    text = value.native.translate(_ESCAPED)
+    inner = text.strip(" ")
+    before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
+    return _SHORT_NAMES[oid] + "=" + "\\ " * before + inner + "\\ " * after

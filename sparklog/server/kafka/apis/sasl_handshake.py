@@ -1,0 +1,41 @@
+"""SaslHandshake on Kafka's wire; after version 0 the exchange's messages come bare (`Session.opaque`)."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import sasl_handshake
+from sparklog.broker.apis.sasl_handshake import SaslHandshakeRequest
+from sparklog.broker.node import Broker
+from sparklog.server.kafka import sasl
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Session, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    authentication = call.session.authentication
+    await call.serve(
+        sasl_handshake.API, SaslHandshakeRequest(authentication=authentication, mechanism=request.mechanism)
+    )
+    if call.version == 0:
+        call.session.opaque = _take_bare
+    return call.answer(mechanisms=_enabled(call))
+
+
+async def _take_bare(broker: Broker, session: Session, token: bytes) -> bytes:
+    done = await sasl.take_token(broker, session, token)
+    if session.authentication and session.authentication.is_complete:
+        session.opaque = None
+    return done.token
+
+
+def _refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    call.session.is_over = call.session.authentication is not None
+    return call.answer(error_code=error, mechanisms=_enabled(call))
+
+
+def _enabled(call: Call) -> tuple[str, ...]:
+    authentication = call.session.authentication
+    return tuple(authentication.mechanisms) if authentication else ()
+
+
+TRANSLATION = Translation(api=sasl_handshake.API, serve=serve, refuse=_refuse)

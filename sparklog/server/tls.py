@@ -1,0 +1,98 @@
+"""TLS for listeners, by Kafka's keys, from PEM files (KIP-651).
+
+    ssl.keystore.location     one file: the private key, encrypted or not, and the certificates, our own first
+    ssl.truststore.location   one file: the certificates of those who may vouch for clients
+    ssl.client.auth           none, requested, required; the last two need a truststore, as no public authority vouches
+                              for the clients of a private cluster
+
+Files are read once, when the broker starts: a new certificate needs a new start. Kafka listeners use Python's `ssl`,
+the gRPC listener gRPC's own TLS, which takes no encrypted key and cannot ask for a certificate without requiring one.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+import grpc
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import ConfigError
+
+HANDSHAKE_TIMEOUT_S = 10.0
+"""How long a client may take to agree on keys; a connection that stays silent ends then."""
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+def server_context(config: BrokerConfig) -> ssl.SSLContext:
+    """What Kafka listeners of SSL and SASL_SSL speak; raises ConfigError, naming the key, for what cannot be used."""
+    _read_keystore(config)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        # The password is given even where it is empty: without one, OpenSSL asks for it on the terminal.
+        context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_key_password)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            f"ssl.keystore.location = {config.ssl_keystore_location!r}: no private key that ssl.key.password opens, "
+            f"with the certificate that belongs to it ({_reason(error)})"
+        ) from None
+    if trusted := _read_truststore(config):
+        try:
+            context.load_verify_locations(cadata=trusted.decode("ascii"))
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"ssl.truststore.location = {config.ssl_truststore_location!r}: {_reason(error)}"
+            ) from None
+    context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
+    return context
+
+
+def grpc_credentials(config: BrokerConfig) -> Any:
+    """What the gRPC listener speaks with grpc.security.protocol = SSL; raises ConfigError as `server_context` does."""
+    keystore = _read_keystore(config)
+    if any(line in keystore for line in (b"-----BEGIN ENCRYPTED PRIVATE KEY", b"\nProc-Type: 4,ENCRYPTED")):
+        raise ConfigError(
+            f"ssl.keystore.location = {config.ssl_keystore_location!r}: gRPC takes no encrypted private key; write it "
+            "without a password with: openssl pkey -in KEYSTORE -out key.pem"
+        )
+    server_context(config)  # gRPC would not say what is wrong with a file
+    return grpc.ssl_server_credentials(
+        ((keystore, keystore),),
+        root_certificates=_read_truststore(config),
+        require_client_auth=config.ssl_client_auth == "required",
+    )
+
+
+def _read_keystore(config: BrokerConfig) -> bytes:
+    if not config.ssl_keystore_location:
+        raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
+    return _read_pem("ssl.keystore.location", config.ssl_keystore_location)
+
+
+def _read_truststore(config: BrokerConfig) -> bytes | None:
+    if config.ssl_truststore_location:
+        return _read_pem("ssl.truststore.location", config.ssl_truststore_location)
+    if config.ssl_client_auth != "none":
+        raise ConfigError(
+            f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: who may vouch for clients"
+        )
+    return None
+
+
+def _read_pem(key: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise ConfigError(f"{key} = {path!r}: {error.strerror}") from None
+    if b"-----BEGIN " not in content:
+        raise ConfigError(f"{key} = {path!r} is not a PEM file; conf/broker.toml says how to make one of JKS or PKCS12")
+    return content
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
