@@ -1,0 +1,28 @@
+"""range: each topic's partitions in order, cut into as many runs as members want the topic.
+
+The first members get one partition more where it does not divide evenly. Topics with equally many partitions are
+shared out alike, so partition n of one and of the other are read by the same member: that is what it is good for.
+(org.apache.kafka.clients.consumer.RangeAssignor, without racks)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
+
+
+def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    assigned: Assignments = {member.member_id: [] for member in members}
+    for topic, wanting in wanted_by(partitions, in_order(members)).items():
+        each, more = divmod(partitions[topic], len(wanting))
+        first = 0
+        for number, member in enumerate(wanting):
+            after = first + each + (number < more)
+            assigned[member.member_id] += [TopicPartition(topic, item) for item in range(first, after)]
+            first = after
+    return assigned
+
+
+RANGE = Assignor(name="range", assign=assign)

@@ -1,0 +1,27 @@
+"""roundrobin: all partitions of all topics in order, dealt out to the members in turn; who does not want one is
+passed over.
+
+Even where members want the same topics. (org.apache.kafka.clients.consumer.RoundRobinAssignor)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
+
+
+def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+    assigned: Assignments = {member.member_id: [] for member in members}
+    turns = itertools.cycle(in_order(members))
+    for topic, wanting in wanted_by(partitions, members).items():
+        ids = {member.member_id for member in wanting}
+        for number in range(partitions[topic]):
+            member = next(member for member in turns if member.member_id in ids)
+            assigned[member.member_id].append(TopicPartition(topic, number))
+    return assigned
+
+
+ROUND_ROBIN = Assignor(name="roundrobin", assign=assign)
