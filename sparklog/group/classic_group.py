@@ -1,0 +1,349 @@
+"""A group of the classic protocol: its members, its generation, its state (org.apache.kafka.coordinator.group.classic).
+
+Values and questions only; what happens to a group, and why, is in `machine.py`.
+
+What the log keeps of it is one `GroupValue` for each generation: `snapshot` makes it, `restore` takes it up. While a
+group prepares a rebalance it is ahead of its log and takes nothing from it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sparklog.base.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupIdNotFound,
+    IllegalGeneration,
+    NonEmptyGroup,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from sparklog.group.group import CLASSIC
+from sparklog.group.records import NO_TIMESTAMP, CoordinatorRecord, GroupKey, GroupMember, GroupValue, OffsetValue
+from sparklog.group.requests import NO_MEMBER, OffsetCommit, OffsetFetch
+from sparklog.group.states import (
+    AWAITING_SYNC,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    Event,
+    State,
+    next_state,
+)
+from sparklog.log.coordinator_records import SUBSCRIPTION, read_value
+
+CONSUMER_PROTOCOL = "consumer"
+Protocols = Sequence[tuple[str, bytes]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Member:
+    """One member. Tickets are those of its requests that wait; they, and `is_new`, are not in the log."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_ticket: Hashable | None = None
+    sync_ticket: Hashable | None = None
+    is_new: bool = False
+    """It has never been told that it is a member, so its absence cannot be told from its waiting."""
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether nothing is expected from it, because it waits for us."""
+        return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
+
+    def metadata_for(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ClassicGroup:
+    """Members are in the order in which they came; the first is the leader."""
+
+    group_id: str
+    state: State = EMPTY
+    previous_state: State = EMPTY
+    state_timestamp_ms: int = NO_TIMESTAMP
+    protocol_type: str | None = None
+    protocol: str | None = None
+    generation: int = 0
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """Member ids by instance id."""
+    pending_joins: set[str] = field(default_factory=set)
+    """Ids that were given out, and whose members have not joined with them yet."""
+    pending_syncs: set[str] = field(default_factory=set)
+    is_new_member_added: bool = False
+    """Whether somebody came while the first rebalance was being prepared."""
+    initial_delay_ms: tuple[int, int] | None = None
+    """While a rebalance of an empty group is prepared: how long it is put off now, and how long it may be after that."""
+    subscribed_topics: frozenset[str] | None = None
+    """None: not known."""
+
+    # What every group is (group.py)
+
+    @property
+    def group_type(self) -> str:
+        return CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def check_commit(self, request: OffsetCommit) -> None:
+        if self.state is DEAD:
+            raise _gone(self.group_id)
+        generation = request.generation_or_epoch
+        if generation < 0 and self.state is EMPTY:
+            return
+        if generation >= 0 or request.member_id != NO_MEMBER or request.group_instance_id is not None:
+            self.check_member(request.member_id, request.group_instance_id)
+            self.check_generation(generation)
+        else:
+            raise UnknownMemberId(f"group {self.group_id!r} has members: only they can commit")
+        if self.state is AWAITING_SYNC:
+            raise RebalanceInProgress(f"group {self.group_id!r} is being rebalanced")
+
+    def check_fetch(self, request: OffsetFetch) -> None:
+        """Whoever asks may know the offsets of a classic group, unless it is dead."""
+        if self.state is DEAD:
+            raise GroupIdNotFound(f"group {self.group_id!r} is dead")
+
+    def check_delete(self) -> None:
+        if self.state is DEAD:
+            raise GroupIdNotFound(f"group {self.group_id!r} is dead")
+        if self.state is not EMPTY:
+            raise NonEmptyGroup(f"group {self.group_id!r} is not empty: it is {self.state.value}")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Where consumers' subscriptions cannot be read, any topic may be subscribed to."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL
+        return topic in self.subscribed_topics
+
+    def offset_unused_since(self, offset: OffsetValue) -> int | None:
+        """As KIP-211 has it."""
+        if self.protocol_type is None:
+            return offset.commit_timestamp_ms
+        if self.state is EMPTY:
+            return offset.commit_timestamp_ms if self.state_timestamp_ms == NO_TIMESTAMP else self.state_timestamp_ms
+        is_known = self.protocol_type == CONSUMER_PROTOCOL and self.subscribed_topics is not None
+        return offset.commit_timestamp_ms if is_known and self.state is STABLE else None
+
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        return [CoordinatorRecord(GroupKey(group_id=self.group_id))]
+
+    # Checks
+
+    def check_alive(self) -> None:
+        """Raises CoordinatorNotAvailable, so that the client looks for the group again."""
+        if self.state is DEAD:
+            raise _gone(self.group_id)
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> None:
+        """Raises UnknownMemberId, or FencedInstanceId where another has taken the member's place."""
+        if group_instance_id is not None:
+            known = self.static_members.get(group_instance_id)
+            if known is None:
+                raise UnknownMemberId(f"group {self.group_id!r} has no static member {group_instance_id!r}")
+            if known != member_id:
+                raise FencedInstanceId(f"{group_instance_id!r} is another member of group {self.group_id!r} by now")
+        if member_id not in self.members:
+            raise UnknownMemberId(f"group {self.group_id!r} has no member {member_id!r}")
+
+    def check_generation(self, generation: int) -> None:
+        if generation != self.generation:
+            raise IllegalGeneration(f"group {self.group_id!r} is in generation {self.generation}, not {generation}")
+
+    # Questions
+
+    @property
+    def awaiting_join(self) -> int:
+        """Number of members that wait for the join to end."""
+        return sum(member.join_ticket is not None for member in self.members.values())
+
+    @property
+    def has_all_joined(self) -> bool:
+        return not self.pending_joins and all(member.join_ticket is not None for member in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member asks for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these protocols can be in this group: all members share one at least."""
+        if self.state is EMPTY:
+            return bool(protocol_type and protocols)
+        return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
+
+    def choose_protocol(self) -> str:
+        """That which most members prefer of those that all support."""
+        candidates = self._common_protocols()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            vote = next(name for name, _ in member.protocols if name in candidates)
+            votes[vote] = votes.get(vote, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _common_protocols(self) -> set[str]:
+        each = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*each) if each else set()
+
+    # Changes
+
+    def move(self, event: Event, now_ms: int) -> None:
+        """Raises IllegalTransition, with nothing changed."""
+        target = next_state(self.state, event)
+        self.previous_state, self.state, self.state_timestamp_ms = self.state, target, now_ms
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.leader = self.leader or member.member_id
+        self.pending_joins.discard(member.member_id)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Whoever is first of those left becomes the leader where the leader goes."""
+        self.pending_joins.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, group_instance_id: str, new_id: str) -> Member:
+        """Give a static member another id; it keeps its place."""
+        old_id = self.static_members[group_instance_id]
+        member = self.members[old_id]
+        member.member_id = new_id
+        self.members = {each.member_id: each for each in self.members.values()}
+        self.static_members[group_instance_id] = new_id
+        self.pending_syncs.discard(old_id)
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one that has joined; False: nobody has."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join_ticket is not None:
+            return True
+        joined = next((each.member_id for each in self.members.values() if each.join_ticket is not None), None)
+        self.leader = joined or self.leader
+        return joined is not None
+
+    def begin_generation(self, now_ms: int) -> None:
+        """The members that are there form the next generation."""
+        self.generation += 1
+        self.protocol = self.choose_protocol() if self.members else None
+        self.subscribed_topics = self._find_subscribed_topics()
+        self.pending_syncs.clear()
+        self.move(Event.MEMBERS_JOINED if self.members else Event.NOBODY_JOINED, now_ms)
+
+    def _find_subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL or (self.members and self.protocol is None):
+            return None
+        try:
+            subscriptions = [_read_topics(member.metadata_for(self.protocol)) for member in self.members.values()]
+        except (ValueError, struct.error):
+            return None  # not what the protocol says a consumer's metadata is
+        return frozenset().union(*subscriptions)
+
+    # The log
+
+    def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> CoordinatorRecord:
+        """The record of the group as it is, or with these assignments (by member; none: an empty one)."""
+        members = tuple(
+            GroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.session_timeout_ms,
+                subscription=member.metadata_for(self.protocol),
+                assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+            )
+            for member in self.members.values()
+        )
+        value = GroupValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader,
+            current_state_timestamp_ms=self.state_timestamp_ms,
+            members=members,
+        )
+        return CoordinatorRecord(GroupKey(group_id=self.group_id), value)
+
+    def restore(self, value: GroupValue) -> None:
+        """Be the group that a record says; members that are known keep what is not in it."""
+        if self.state is PREPARING_REBALANCE:
+            return
+        is_awaited = self.state is AWAITING_SYNC
+        self.state = next_state(self.state, Event.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
+        self.previous_state = EMPTY
+        self.state_timestamp_ms = value.current_state_timestamp_ms
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        self.generation = value.generation
+        self.leader = value.leader
+        self.members = {each.member_id: self._restore_member(each, value.protocol) for each in value.members}
+        self.static_members = {
+            each.group_instance_id: each.member_id for each in value.members if each.group_instance_id is not None
+        }
+        self.subscribed_topics = self._find_subscribed_topics()
+
+    def _restore_member(self, kept: GroupMember, protocol: str | None) -> Member:
+        member = self.members.get(kept.member_id)
+        if member is None:
+            return Member(
+                member_id=kept.member_id,
+                group_instance_id=kept.group_instance_id,
+                client_id=kept.client_id,
+                client_host=kept.client_host,
+                session_timeout_ms=kept.session_timeout_ms,
+                rebalance_timeout_ms=max(kept.rebalance_timeout_ms, 0) or kept.session_timeout_ms,
+                protocols=((protocol or "", kept.subscription),),
+                assignment=kept.assignment,
+            )
+        member.assignment = kept.assignment
+        return member
+
+
+def _read_topics(metadata: bytes) -> Iterable[str]:
+    """The topics of a consumer's subscription (ConsumerProtocolSubscription); newer versions only add to it."""
+    version = int.from_bytes(metadata[:2], "big", signed=True)
+    known = min(version, SUBSCRIPTION.versions)
+    _, found = read_value(known.to_bytes(2, "big", signed=True) + metadata[2:], SUBSCRIPTION)
+    return found["topics"] or ()
+
+
+def _gone(group_id: str) -> CoordinatorNotAvailable:
+    return CoordinatorNotAvailable(f"group {group_id!r} was deleted: look for its coordinator again")

@@ -1,0 +1,555 @@
+"""Classic groups: join, sync, heartbeat, leave (org.apache.kafka.coordinator.group.GroupMetadataManager).
+
+A generation comes about in two phases:
+
+    join    members come, each waits; the phase ends when all that are known have come, or after the longest rebalance
+            timeout among them, when those that have not come are members no more (static ones stay). A group that was
+            empty waits group.initial.rebalance.delay.ms instead, and as much again whenever somebody came in the
+            meantime, up to the rebalance timeout. All get the new generation, the leader all members' metadata.
+    sync    members ask for their assignment and wait; the leader brings everybody's. It is written to the log, and once
+            it is committed all get theirs. Who has not synced within the rebalance timeout is a member no more.
+
+- A member id is `<client id>-<uuid>`, for a static member `<instance id>-<uuid>`. A new dynamic member whose client
+  knows KIP-394 only gets its id at first (MEMBER_ID_REQUIRED) and comes again with it.
+- Whoever is not heard of within its session timeout is a member no more; who waits for us counts as heard of.
+- A static member that comes back takes its own place under a new id; who holds the old id is fenced. In a stable group
+  this starts no rebalance, unless it would change the protocol.
+- Methods raise the KafkaError with which a request is refused, before anything has changed.
+
+Different from Kafka: a group is Stable as soon as the assignment is appended (replayed), not when it is committed;
+members are told at the same time as in Kafka, once it is committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, MutableMapping
+from typing import NamedTuple
+from uuid import UUID
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.group import Group
+from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue
+from sparklog.group.requests import (
+    NO_MEMBER,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinedMember,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, Event
+from sparklog.runtime.machine import Draft
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""How long a new member waits for a join to end before it is given up: it cannot send heartbeats yet."""
+SESSION, JOIN, SYNC = "session", "join", "sync"
+logger = logging.getLogger(__name__)
+
+
+class ClassicTimer(NamedTuple):
+    """SESSION of one member, JOIN or SYNC of a group."""
+
+    what: str
+    group_id: str
+    member_id: str = ""
+
+
+class GroupCreated(NamedTuple):
+    """The first record of a group is written."""
+
+    group_id: str
+
+
+class GroupAssigned(NamedTuple):
+    """The assignment of a generation is written."""
+
+    group_id: str
+    generation: int
+
+
+class StaticReplaced(NamedTuple):
+    """The new id of a static member is written."""
+
+    group_id: str
+    group_instance_id: str
+    old_id: str
+    was_leader: bool
+
+
+Written = GroupCreated | GroupAssigned | StaticReplaced
+Work = Draft[CoordinatorRecord]
+
+
+class ClassicGroups:
+    """The classic groups among the groups of one shard."""
+
+    def __init__(self, groups: MutableMapping[str, Group], config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
+        self._groups = groups
+        self._config = config
+        self._new_id = new_id
+
+    # Requests
+
+    def join(self, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work) -> JoinGroupResponse | None:
+        """None: `ticket` waits until the generation has come together."""
+        self._check_join(request)
+        group = self._find(request.group_id)
+        is_new_group = group is None
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                raise UnknownMemberId(f"there is no group {request.group_id!r}")
+            group = ClassicGroup(group_id=request.group_id, state_timestamp_ms=now_ms)
+        group.check_alive()
+        self._check_room(group, request.member_id)
+        if not group.supports(request.protocol_type, request.protocols):
+            raise InconsistentGroupProtocol(
+                f"group {group.group_id!r} has no protocol in common with {request.protocol_type!r} "
+                f"{[name for name, _ in request.protocols]}"
+            )
+        if is_new_group:
+            self._groups[group.group_id] = group
+            work.records.append(_first_record(group))
+            work.then = GroupCreated(group.group_id)
+        if request.member_id == NO_MEMBER:
+            response = self._join_new(group, request, ticket, now_ms, work)
+        else:
+            response = self._join_known(group, request, ticket, now_ms, work)
+        if group.state is PREPARING_REBALANCE:
+            self._complete_if_all_joined(group, now_ms, work)
+        return response
+
+    def sync(self, request: SyncGroup, ticket: Hashable, work: Work) -> SyncGroupResponse | None:
+        """None: `ticket` waits for the assignment."""
+        group = self._get(request.group_id)
+        group.check_alive()
+        group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation)
+        for asked, chosen in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
+            if asked is not None and asked != chosen:
+                raise InconsistentGroupProtocol(f"group {group.group_id!r} has {chosen!r}, not {asked!r}")
+        if group.state is PREPARING_REBALANCE:
+            raise RebalanceInProgress(f"group {group.group_id!r} is being rebalanced")
+        member = group.members[request.member_id]
+        self._received_sync(group, member.member_id, work)
+        if group.state is STABLE:
+            self._heard_of(group, member, work)
+            return _assigned(group, member)
+        member.sync_ticket = ticket
+        if group.leader == member.member_id:
+            work.records.append(group.snapshot(request.assignments))
+            work.then = GroupAssigned(group.group_id, group.generation)
+        return None
+
+    def heartbeat(self, request: Heartbeat, work: Work) -> HeartbeatResponse:
+        group = self._get(request.group_id)
+        group.check_alive()
+        group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation)
+        self._heard_of(group, group.members[request.member_id], work)
+        if group.state is PREPARING_REBALANCE:
+            return HeartbeatResponse(error=RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"))
+        return HeartbeatResponse()
+
+    def leave(self, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
+        group = self._get(request.group_id)
+        group.check_alive()
+        left: list[LeftMember] = []
+        for leaving in request.members:
+            error: KafkaError | None = None
+            try:
+                self._leave(group, leaving, work)
+            except KafkaError as refused:
+                error = refused
+            left.append(
+                LeftMember(member_id=leaving.member_id, group_instance_id=leaving.group_instance_id, error=error)
+            )
+        if any(each.error is None for each in left):
+            reasons = ", ".join(leaving.reason or "unknown" for leaving in request.members)
+            self._membership_changed(group, f"members left: {reasons}", now_ms, work)
+        return LeaveGroupResponse(members=left)
+
+    def committed_by(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        """A member that commits is heard of."""
+        if member := group.members.get(member_id):
+            self._heard_of(group, member, work)
+
+    # Joining
+
+    def _check_join(self, request: JoinGroup) -> None:
+        if not request.group_id:
+            raise InvalidGroupId("the group id is empty")
+        low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+        if not low <= request.session_timeout_ms <= high:
+            raise InvalidSessionTimeout(f"session timeout of {request.session_timeout_ms} ms: from {low} to {high}")
+
+    def _check_room(self, group: ClassicGroup, member_id: str) -> None:
+        limit = self._config.group_max_size
+        if group.state is EMPTY:
+            return
+        if group.state is PREPARING_REBALANCE:
+            member = group.members.get(member_id)
+            has_place = (member is not None and member.join_ticket is not None) or group.awaiting_join < limit
+        else:
+            has_place = member_id in group.members or len(group.members) < limit
+        if not has_place:
+            group.remove(member_id)
+            raise GroupMaxSizeReached(f"group {group.group_id!r} has {limit} members already")
+
+    def _join_new(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work
+    ) -> JoinGroupResponse | None:
+        instance_id = request.group_instance_id
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None:
+            if instance_id in group.static_members:
+                return self._replace_static(group, request, member_id, ticket, now_ms, work)
+        elif request.requires_known_member_id:
+            group.pending_joins.add(member_id)
+            work.set_timer(ClassicTimer(SESSION, group.group_id, member_id), request.session_timeout_ms)
+            error = MemberIdRequired("join again with the member id of this answer")
+            return JoinGroupResponse(error=error, member_id=member_id)
+        self._add(group, request, member_id, ticket, now_ms, work)
+        return None
+
+    def _join_known(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work
+    ) -> JoinGroupResponse | None:
+        member_id = request.member_id
+        if member_id in group.pending_joins and request.group_instance_id is None:
+            self._add(group, request, member_id, ticket, now_ms, work)
+            return None
+        group.check_member(member_id, request.group_instance_id)
+        member = group.members[member_id]
+        is_unchanged = list(member.protocols) == list(request.protocols)
+        is_leader = group.leader == member_id
+        if is_unchanged and (group.state is AWAITING_SYNC or (group.state is STABLE and not is_leader)):
+            return _joined(group, member)  # it has not seen the answer, and asks again
+        self._update(group, member, request, ticket, work)
+        self._rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
+        return None
+
+    def _add(
+        self, group: ClassicGroup, request: JoinGroup, member_id: str, ticket: Hashable, now_ms: int, work: Work
+    ) -> None:
+        member = Member(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=tuple(request.protocols),
+            join_ticket=ticket,
+            is_new=True,
+        )
+        if not group.members:
+            group.protocol_type = request.protocol_type
+        if group.initial_delay_ms is not None:
+            group.is_new_member_added = True
+        group.add(member)
+        work.set_timer(ClassicTimer(SESSION, group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, f"member {member_id} joins: {request.reason or 'new'}", now_ms, work)
+
+    def _update(
+        self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Hashable | None, work: Work
+    ) -> None:
+        if member.join_ticket is not None:  # its client has given up that request
+            error = UnknownMemberId(f"member {member.member_id!r} has joined again")
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+        member.protocols = tuple(request.protocols)
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.join_ticket = ticket
+
+    def _replace_static(
+        self, group: ClassicGroup, request: JoinGroup, new_id: str, ticket: Hashable, now_ms: int, work: Work
+    ) -> JoinGroupResponse | None:
+        instance_id = request.group_instance_id or ""
+        old_id, old_leader = group.static_members[instance_id], group.leader
+        self._fence(group.members[old_id], instance_id, work)
+        work.cancel_timer(ClassicTimer(SESSION, group.group_id, old_id))
+        member = group.replace_static(instance_id, new_id)
+        self._heard_of(group, member, work)
+        self._update(group, member, request, None, work)
+        if group.state is not STABLE or group.choose_protocol() != group.protocol:
+            member.join_ticket = ticket
+            self._rebalance_or_complete(group, f"static member {instance_id} came back", now_ms, work)
+            return None
+        work.records.append(group.snapshot())
+        work.then = StaticReplaced(group.group_id, instance_id, old_id, old_leader == old_id)
+        if request.supports_skipping_assignment:
+            return _joined(group, member, skip_assignment=group.leader == new_id)
+        # The leader's old id: this one must not take itself for the leader, and assign anew.
+        return _joined(group, member, leader=old_leader or "", with_members=False)
+
+    def _fence(self, member: Member, instance_id: str, work: Work) -> None:
+        """Whoever holds the member's id now is another."""
+        error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
+        if member.join_ticket is not None:
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+        if member.sync_ticket is not None:
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+        member.join_ticket = member.sync_ticket = None
+
+    # Rebalancing
+
+    def rebalance(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        """Have every member join the next generation."""
+        logger.info("group %s, generation %d: rebalance, as %s", group.group_id, group.generation, reason)
+        if group.state is AWAITING_SYNC:
+            self._refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
+        work.cancel_timer(ClassicTimer(SYNC, group.group_id))
+        is_first = group.state is EMPTY
+        group.move(Event.REBALANCE_STARTED, now_ms)
+        if is_first:
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            group.initial_delay_ms = delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
+            work.set_timer(ClassicTimer(JOIN, group.group_id), delay_ms)
+        elif group.has_all_joined:
+            self._complete_join(group, now_ms, work)
+        else:
+            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
+
+    def _rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        if group.state is PREPARING_REBALANCE:
+            self._complete_if_all_joined(group, now_ms, work)
+        else:
+            self.rebalance(group, reason, now_ms, work)
+
+    def _membership_changed(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        if group.state in (AWAITING_SYNC, STABLE):
+            self.rebalance(group, reason, now_ms, work)
+        elif group.state is PREPARING_REBALANCE:
+            self._complete_if_all_joined(group, now_ms, work)
+
+    def _complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """End the join phase, but not that of a first generation: others may be on their way."""
+        if group.has_all_joined and group.initial_delay_ms is None:
+            self._complete_join(group, now_ms, work)
+
+    def _join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        if group.state is not PREPARING_REBALANCE:
+            return
+        if group.initial_delay_ms is not None and group.is_new_member_added:
+            delay_ms, remaining_ms = group.initial_delay_ms
+            if remaining_ms > 0:
+                group.is_new_member_added = False
+                next_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
+                group.initial_delay_ms = next_ms, max(remaining_ms - delay_ms, 0)
+                work.set_timer(ClassicTimer(JOIN, group.group_id), next_ms)
+                return
+        self._complete_join(group, now_ms, work)
+
+    def _complete_join(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        for member in [each for each in group.members.values() if each.join_ticket is None and not each.is_static]:
+            self._remove(group, member.member_id, work)
+        if group.members and not group.elect_joined_leader():
+            # Only static members are left and none has come: their sessions decide who stays.
+            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
+            return
+        work.cancel_timer(ClassicTimer(JOIN, group.group_id))
+        group.initial_delay_ms, group.is_new_member_added = None, False
+        group.begin_generation(now_ms)
+        logger.info("group %s, generation %d: %d members", group.group_id, group.generation, len(group.members))
+        if not group.members:
+            work.records.append(group.snapshot())
+            return
+        for member in group.members.values():
+            if member.join_ticket is not None:
+                work.reply(member.join_ticket, _joined(group, member))
+                member.join_ticket = None
+            member.is_new = False
+            self._heard_of(group, member, work)
+            group.pending_syncs.add(member.member_id)
+        work.set_timer(ClassicTimer(SYNC, group.group_id), group.rebalance_timeout_ms)
+
+    # Syncing
+
+    def _received_sync(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        group.pending_syncs.discard(member_id)
+        if not group.pending_syncs:
+            work.cancel_timer(ClassicTimer(SYNC, group.group_id))
+
+    def _sync_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        if group.state in (AWAITING_SYNC, STABLE) and group.pending_syncs:
+            late = sorted(group.pending_syncs)
+            for member_id in late:
+                self._remove(group, member_id, work)
+            self.rebalance(group, f"members did not sync: {', '.join(late)}", now_ms, work)
+
+    def _refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync_ticket is not None:
+                work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+                member.sync_ticket = None
+                self._heard_of(group, member, work)
+
+    def _send_assignments(self, group: ClassicGroup, work: Work) -> None:
+        for member in group.members.values():
+            if member.sync_ticket is not None:
+                work.reply(member.sync_ticket, _assigned(group, member))
+                member.sync_ticket = None
+                self._heard_of(group, member, work)
+
+    # Coming and going
+
+    def _heard_of(self, group: ClassicGroup, member: Member, work: Work) -> None:
+        work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
+
+    def _session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
+        member = group.members.get(member_id)
+        if member_id in group.pending_joins or (member is not None and not member.is_awaited):
+            self._remove(group, member_id, work)
+            self._membership_changed(group, f"member {member_id} has not been heard of", now_ms, work)
+
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, work: Work) -> None:
+        member_id, instance_id = leaving.member_id, leaving.group_instance_id
+        if member_id == NO_MEMBER and instance_id is not None:
+            member_id = group.static_members.get(instance_id, NO_MEMBER)
+        if member_id not in group.pending_joins:
+            group.check_member(member_id, instance_id)
+        self._remove(group, member_id, work)
+
+    def _remove(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        work.cancel_timer(ClassicTimer(SESSION, group.group_id, member_id))
+        member = group.remove(member_id)
+        if member is None:
+            return
+        error = UnknownMemberId(f"member {member_id!r} is no longer in the group")
+        if member.join_ticket is not None:
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member_id))
+        if member.sync_ticket is not None:
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+        member.join_ticket = member.sync_ticket = None
+
+    # The log and the timers
+
+    def replay(self, key: GroupKey, value: GroupValue | None) -> None:
+        group = self._find(key.group_id)
+        if value is None:
+            if group is not None:
+                group.move(Event.DELETED, group.state_timestamp_ms)
+                del self._groups[key.group_id]
+            return
+        if group is None:
+            group = ClassicGroup(group_id=key.group_id)
+            self._groups[key.group_id] = group
+        group.restore(value)
+
+    def loaded(self, now_ms: int, work: Work) -> None:
+        """All groups have been read from the log: from now on their members must be heard of."""
+        for group in list(self._groups.values()):
+            if isinstance(group, ClassicGroup):
+                for member in group.members.values():
+                    self._heard_of(group, member, work)
+                if len(group.members) > self._config.group_max_size:
+                    self.rebalance(group, "it has more than group.max.size members", now_ms, work)
+
+    def timer_fired(self, timer: ClassicTimer, now_ms: int, work: Work) -> None:
+        group = self._find(timer.group_id)
+        if group is None or group.state is DEAD:
+            return
+        if timer.what == SESSION:
+            self._session_timer_fired(group, timer.member_id, now_ms, work)
+        elif timer.what == JOIN:
+            self._join_timer_fired(group, now_ms, work)
+        else:
+            self._sync_timer_fired(group, now_ms, work)
+
+    def written(self, event: Written, error: KafkaError | None, now_ms: int, work: Work) -> None:
+        group = self._find(event.group_id)
+        if group is None:
+            return
+        match event:
+            case GroupAssigned(_, generation) if generation == group.generation and group.state is not EMPTY:
+                if error is None:
+                    self._send_assignments(group, work)
+                elif group.state in (AWAITING_SYNC, STABLE):
+                    self._refuse_syncs(group, error, work)
+                    self.rebalance(group, f"the assignment could not be written: {error}", now_ms, work)
+            case StaticReplaced(_, instance_id, old_id, _) if error is not None:
+                if instance_id in group.static_members:
+                    work.cancel_timer(ClassicTimer(SESSION, group.group_id, group.static_members[instance_id]))
+                    self._heard_of(group, group.replace_static(instance_id, old_id), work)
+            case GroupCreated() if error is not None:
+                for member_id in [*group.members, *group.pending_joins]:
+                    self._remove(group, member_id, work)
+                work.cancel_timer(ClassicTimer(JOIN, group.group_id))
+                del self._groups[group.group_id]
+
+    def _find(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _get(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise InvalidGroupId("the group id is empty")
+        group = self._find(group_id)
+        if group is None:
+            raise UnknownMemberId(f"there is no group {group_id!r}")
+        return group
+
+
+def _first_record(group: ClassicGroup) -> CoordinatorRecord:
+    """That there is a group, of which nothing is known yet."""
+    value = GroupValue(
+        protocol_type="",
+        generation=0,
+        protocol=None,
+        leader=None,
+        current_state_timestamp_ms=group.state_timestamp_ms,
+        members=(),
+    )
+    return CoordinatorRecord(GroupKey(group_id=group.group_id), value)
+
+
+def _joined(
+    group: ClassicGroup,
+    member: Member,
+    *,
+    leader: str | None = None,
+    skip_assignment: bool = False,
+    with_members: bool = True,
+) -> JoinGroupResponse:
+    """The group as a member is told it; all members' metadata for the leader."""
+    members = [
+        JoinedMember(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            metadata=each.metadata_for(group.protocol),
+        )
+        for each in (group.members.values() if with_members and group.leader == member.member_id else ())
+    ]
+    return JoinGroupResponse(
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=(group.leader or "") if leader is None else leader,
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def _assigned(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)

@@ -1,0 +1,77 @@
+"""The life of a classic group, as a table.
+
+    Empty                 no members; offsets may be there
+    PreparingRebalance    waits for its members to join the next generation
+    AwaitingSync          they have joined; waits for the leader to say who gets what. Kafka prints it as
+                          CompletingRebalance
+    Stable                every member has its assignment
+    Dead                  deleted; who still holds it is told to look for the group again
+
+A group begins Empty, or Stable where a coordinator reads it from the log. `python -m sparklog.group.states` prints
+the table as the documentation shows it.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+
+from sparklog.base.errors import SparklogError
+
+
+class State(Enum):
+    """The value is what Kafka prints."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    AWAITING_SYNC = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Event(Enum):
+    REBALANCE_STARTED = "a member joins, leaves, fails or changes"
+    MEMBERS_JOINED = "the members that came have joined"
+    NOBODY_JOINED = "no member is left"
+    ASSIGNED = "the leader's assignment is written"
+    DELETED = "the group is deleted"
+
+
+EMPTY, PREPARING_REBALANCE, AWAITING_SYNC, STABLE, DEAD = State
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    (EMPTY, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (EMPTY, Event.DELETED): DEAD,
+    (PREPARING_REBALANCE, Event.MEMBERS_JOINED): AWAITING_SYNC,
+    (PREPARING_REBALANCE, Event.NOBODY_JOINED): EMPTY,
+    (PREPARING_REBALANCE, Event.DELETED): DEAD,
+    (AWAITING_SYNC, Event.ASSIGNED): STABLE,
+    (AWAITING_SYNC, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (AWAITING_SYNC, Event.DELETED): DEAD,
+    (STABLE, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
+    (STABLE, Event.DELETED): DEAD,
+    (DEAD, Event.DELETED): DEAD,
+}
+
+
+class IllegalTransition(SparklogError):
+    """A group was told of something that cannot happen in its state: a mistake in the coordinator."""
+
+
+def next_state(state: State, event: Event) -> State:
+    """Raises IllegalTransition."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"{event.name} in the state {state.value}") from None
+
+
+def print_table() -> str:
+    """The transitions as a Markdown table."""
+    lines = ["| State | when | becomes |", "| --- | --- | --- |"]
+    lines += [f"| {state.value} | {event.value} | {target.value} |" for (state, event), target in TRANSITIONS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(print_table())
