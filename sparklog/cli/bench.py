@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 
 from sparklog import client
-from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
+from sparklog.cli.common import admin_client, bootstrap_option, client_options, json_option, print_json, print_table
 
 TABLE_ROWS = 50_000
 
@@ -74,7 +74,7 @@ def command(records: int, size: int, partitions: int, compression: str, bootstra
 
 
 def _produce(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> Figure:
-    with client.Producer(bootstrap_servers=bootstrap, compression_type=compression) as producer:
+    with client.Producer(**client_options(bootstrap, compression_type=compression)) as producer:
         started = time.perf_counter()
         for i in range(records):
             producer.send(topic, values[i & 1023])
@@ -85,7 +85,7 @@ def _produce(bootstrap: str, topic: str, values: list[bytes], records: int, comp
 
 def _produce_tables(bootstrap: str, topic: str, values: list[bytes], records: int, compression: str) -> Figure:
     table = pa.table({"value": pa.array([values[i & 1023] for i in range(min(records, TABLE_ROWS))], pa.binary())})
-    with client.Producer(bootstrap_servers=bootstrap, compression_type=compression) as producer:
+    with client.Producer(**client_options(bootstrap, compression_type=compression)) as producer:
         started = time.perf_counter()
         for first in range(0, records, TABLE_ROWS):
             producer.send_table(topic, table.slice(0, min(TABLE_ROWS, records - first)))
@@ -95,7 +95,7 @@ def _produce_tables(bootstrap: str, topic: str, values: list[bytes], records: in
 
 
 def _consume(bootstrap: str, topic: str, records: int, size: int) -> Figure:
-    with client.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
+    with client.Consumer(**client_options(bootstrap, auto_offset_reset="earliest")) as consumer:
         consumer.assign_topic(topic)
         started = time.perf_counter()
         read = 0

@@ -10,6 +10,7 @@ import click
 
 from sparklog import client
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
+from sparklog.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
@@ -20,8 +21,20 @@ PATIENCE_MS = 2_000
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+CLIENT_CONFIG = "sparklog.client_config"
+
+
 def bootstrap_option(function: Command) -> Command:
-    """--bootstrap HOST:PORT, or the environment."""
+    """--bootstrap HOST:PORT, or the environment; and --client-config FILE, which `client_options` reads."""
+    function = click.option(
+        "--client-config",
+        envvar="SPARKLOG_CLIENT_CONFIG",
+        metavar="FILE",
+        show_envvar=True,
+        expose_value=False,
+        callback=_keep_client_config,
+        help="Lines of KEY=VALUE for the client, such as security.protocol=SSL.",
+    )(function)
     return click.option(
         "--bootstrap",
         envvar="SPARKLOG_BOOTSTRAP",
@@ -38,9 +51,14 @@ def json_option(function: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
+def client_options(bootstrap: str, **options: Any) -> dict[str, Any]:
+    """`options` of a client, over what --client-config says."""
+    return {**click.get_current_context().meta.get(CLIENT_CONFIG, {}), "bootstrap_servers": bootstrap, **options}
+
+
 def admin_client(bootstrap: str) -> Admin:
     """An admin client that gives up soon where no broker answers."""
-    return client.Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=PATIENCE_MS)
+    return client.Admin(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS))
 
 
 def print_json(value: Any) -> None:
@@ -70,6 +88,25 @@ def parse_configs(settings: Sequence[str]) -> dict[str, str]:
             raise click.UsageError(f"{setting!r} is not KEY=VALUE")
         configs[key.strip()] = value.strip()
     return configs
+
+
+def _keep_client_config(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    if path:
+        context.meta[CLIENT_CONFIG] = read_client_config(path)
+
+
+def read_client_config(path: str) -> dict[str, str]:
+    """A file of Kafka's keys, as its own tools take with --command-config; raises OSError or ConfigError."""
+    options = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            key, equals, value = line.strip().partition("=")
+            if not line.strip() or line.lstrip().startswith(("#", "!")):
+                continue
+            if not equals:
+                raise ConfigError(f"{path}:{number}: {line.strip()!r} is not KEY=VALUE")
+            options[key.strip().replace(".", "_")] = value.strip()
+    return options
 
 
 def _text(cell: object) -> str:

@@ -12,7 +12,7 @@ import click
 from sparklog import client
 from sparklog.base.errors import RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import PATIENCE_MS, bootstrap_option, json_option
+from sparklog.cli.common import PATIENCE_MS, bootstrap_option, client_options, json_option
 from sparklog.cli.json_lines import format_record
 
 if TYPE_CHECKING:
@@ -86,9 +86,12 @@ def command(
         raise click.UsageError("--json and --format exclude each other")
     render = format_record if as_json else _renderer("{value}" if template is None else template)
     with client.Consumer(
-        bootstrap_servers=bootstrap,
-        default_api_timeout_ms=PATIENCE_MS,
-        auto_offset_reset="earliest" if offset is None else "none",  # never elsewhere than where it was asked to begin
+        **client_options(
+            bootstrap,
+            default_api_timeout_ms=PATIENCE_MS,
+            # never elsewhere than where it was asked to begin
+            auto_offset_reset="earliest" if offset is None else "none",
+        )
     ) as consumer:
         assigned = _assign(consumer, topic, partitions)
         _seek(consumer, assigned, from_beginning, offset, timestamp)

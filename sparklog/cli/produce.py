@@ -15,7 +15,7 @@ import click
 
 from sparklog import client
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
-from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json
+from sparklog.cli.common import admin_client, bootstrap_option, client_options, json_option, print_json
 from sparklog.cli.json_lines import Line, parse_line
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def command(
         admin.describe_cluster()  # says at once if no broker is there
     with (
         _opened(json_lines or plain_file or "-") as (name, lines),
-        client.Producer(bootstrap_servers=bootstrap, acks=acks, compression_type=compression) as producer,
+        client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
     ):
         records = _send_all(producer, topic, partition, parse, name, lines)
     seconds = time.monotonic() - started

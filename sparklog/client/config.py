@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
-from sparklog.base.config import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, text
+from sparklog.base.config import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, pem, text
 from sparklog.base.errors import ConfigError
 from sparklog.records.batch import Codec
 
@@ -81,6 +81,17 @@ class ClientConfig:
     reconnect_backoff_ms: int = key(50, integer(1), "Pause before the first attempt to connect again.")
     reconnect_backoff_max_ms: int = key(1_000, integer(1), "The longest pause between attempts to connect.")
     metadata_max_age_ms: int = key(5 * MINUTE_MS, integer(0), "After this, ask again which broker leads a partition.")
+    security_protocol: str = key(
+        "PLAINTEXT", one_of("PLAINTEXT", "SSL"), "SSL: speak TLS; brokers must have the names they are reached by."
+    )
+    ssl_truststore_location: str = key(
+        "", text(), "A PEM file with the certificates of those who vouch for brokers; empty: public authorities."
+    )
+    ssl_truststore_type: str = key("PEM", pem(), "The form of ssl_truststore_location.")
+    ssl_keystore_location: str = key(
+        "", text(), "A PEM file with the client's own private key, not encrypted, and its chain of certificates."
+    )
+    ssl_keystore_type: str = key("PEM", pem(), "The form of ssl_keystore_location.")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:

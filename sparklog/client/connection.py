@@ -23,6 +23,7 @@ from sparklog.base.errors import (
     UnsupportedVersion,
     error_for,
 )
+from sparklog.base.pem import read_keystore_for_grpc, read_pem
 from sparklog.client.config import ClientConfig
 from sparklog.v1.admin_pb2_grpc import AdminStub
 from sparklog.v1.groups_pb2_grpc import GroupsStub
@@ -43,22 +44,24 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 class Connection:
     """The channel to one broker, and the services behind it."""
 
-    def __init__(self, address: str, config: ClientConfig) -> None:
+    def __init__(self, address: str, config: ClientConfig, credentials: Any) -> None:
+        """`credentials` are gRPC's for TLS, None without it."""
         self.address = address
         self.in_flight = 0
         self._metadata = (("client-id", config.client_id),) if config.client_id else ()
-        self._channel = grpc.aio.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
-                ("grpc.max_send_message_length", -1),
-                ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
-                ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
-                ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
-                ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
+        options = [
+            ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
+            ("grpc.max_send_message_length", -1),
+            ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
+            ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
+            ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
+            ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
         self.groups: Any = GroupsStub(self._channel)  # type: ignore[no-untyped-call]
@@ -87,20 +90,35 @@ class Connections:
     """A client's connections, by address."""
 
     def __init__(self, config: ClientConfig) -> None:
+        """Raises ConfigError where the files of keys and certificates are of no use."""
         self._config = config
+        self._credentials = credentials_of(config)
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
         """The connection to `address`, made now if it is the first time."""
         found = self._open.get(address)
         if found is None:
-            found = self._open[address] = Connection(address, self._config)
+            found = self._open[address] = Connection(address, self._config, self._credentials)
         return found
 
     async def close(self) -> None:
         for connection in self._open.values():
             await connection.close()
         self._open.clear()
+
+
+def credentials_of(config: ClientConfig) -> Any:
+    """gRPC's credentials for TLS, None without it; raises ConfigError where a file is of no use."""
+    if config.security_protocol == "PLAINTEXT":
+        return None
+    trusted, own = config.ssl_truststore_location, config.ssl_keystore_location
+    keystore = read_keystore_for_grpc("ssl_keystore_location", own) if own else None
+    return grpc.ssl_channel_credentials(
+        root_certificates=read_pem("ssl_truststore_location", trusted) if trusted else None,
+        private_key=keystore,
+        certificate_chain=keystore,
+    )
 
 
 def error_of(result: Any) -> KafkaError | None:

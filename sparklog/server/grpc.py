@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 from sparklog.broker.node import Broker
+from sparklog.server import tls
 from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
@@ -35,6 +36,7 @@ class GrpcServer:
 
     def __init__(self, broker: Broker) -> None:
         """Takes no connection yet; needs a running event loop."""
+        self._config = broker.config
         self._log = LogServicer(broker)
         self._health = _Health()
         self._server = grpc.aio.server(
@@ -57,14 +59,19 @@ class GrpcServer:
     def bind(self, listener: Address) -> Address:
         """Take the address and return it, with the port that was chosen where it is 0.
 
-        Raises ConfigError where it is taken, or not an address of this machine.
+        Raises ConfigError where it is taken, or not an address of this machine, or its keys are of no use.
         """
         try:
             _try_to_listen(listener)
-            return listener._replace(port=self._server.add_insecure_port(str(listener)))
+            return listener._replace(port=self._add_port(str(listener)))
         except (OSError, RuntimeError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(f"cannot listen on {listener}: {why}; choose another with --grpc HOST:PORT") from None
+
+    def _add_port(self, address: str) -> int:
+        if self._config.grpc_security_protocol == "SSL":
+            return int(self._server.add_secure_port(address, tls.grpc_credentials(self._config)))
+        return int(self._server.add_insecure_port(address))
 
     async def start(self) -> None:
         await self._server.start()

@@ -18,6 +18,7 @@ import grpc
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError
+from sparklog.base.pem import read_keystore_for_grpc, read_pem
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """How long a client may take to agree on keys; a connection that stays silent ends then."""
@@ -27,7 +28,9 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 def server_context(config: BrokerConfig) -> ssl.SSLContext:
     """What Kafka listeners of SSL and SASL_SSL speak; raises ConfigError, naming the key, for what cannot be used."""
-    _read_keystore(config)
+    if not config.ssl_keystore_location:
+        raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
+    read_pem("ssl.keystore.location", config.ssl_keystore_location)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in config.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -53,13 +56,8 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
 
 def grpc_credentials(config: BrokerConfig) -> Any:
     """What the gRPC listener speaks with grpc.security.protocol = SSL; raises ConfigError as `server_context` does."""
-    keystore = _read_keystore(config)
-    if any(line in keystore for line in (b"-----BEGIN ENCRYPTED PRIVATE KEY", b"\nProc-Type: 4,ENCRYPTED")):
-        raise ConfigError(
-            f"ssl.keystore.location = {config.ssl_keystore_location!r}: gRPC takes no encrypted private key; write it "
-            "without a password with: openssl pkey -in KEYSTORE -out key.pem"
-        )
-    server_context(config)  # gRPC would not say what is wrong with a file
+    server_context(config)  # gRPC itself would not say what is wrong with a file
+    keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
     return grpc.ssl_server_credentials(
         ((keystore, keystore),),
         root_certificates=_read_truststore(config),
@@ -67,31 +65,14 @@ def grpc_credentials(config: BrokerConfig) -> Any:
     )
 
 
-def _read_keystore(config: BrokerConfig) -> bytes:
-    if not config.ssl_keystore_location:
-        raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
-    return _read_pem("ssl.keystore.location", config.ssl_keystore_location)
-
-
 def _read_truststore(config: BrokerConfig) -> bytes | None:
     if config.ssl_truststore_location:
-        return _read_pem("ssl.truststore.location", config.ssl_truststore_location)
+        return read_pem("ssl.truststore.location", config.ssl_truststore_location)
     if config.ssl_client_auth != "none":
         raise ConfigError(
             f"ssl.client.auth = {config.ssl_client_auth} needs ssl.truststore.location: who may vouch for clients"
         )
     return None
-
-
-def _read_pem(key: str, path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError as error:
-        raise ConfigError(f"{key} = {path!r}: {error.strerror}") from None
-    if b"-----BEGIN " not in content:
-        raise ConfigError(f"{key} = {path!r} is not a PEM file; conf/broker.toml says how to make one of JKS or PKCS12")
-    return content
 
 
 def _reason(error: Exception) -> str:
