@@ -24,8 +24,8 @@ from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.decoders import Decoded, decode_text
 from sparklog.log.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name
 from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.producer_state import NONE, CorruptSnapshot, read_snapshot
 from sparklog.log.scan import BatchPlace, walk
+from sparklog.log.snapshots import NONE, CorruptSnapshot, read_snapshot
 from sparklog.log.time_index import TimeIndex
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
 from sparklog.records.legacy import Message, iterate_messages, messages_of

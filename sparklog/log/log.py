@@ -4,7 +4,8 @@
     recovery point      everything below is on the disk: batches, names, leader epochs
     log end offset      what the next record will get
 
-    append     check and stamp the batches (produced.py), roll if need be, one write, index entries; nothing is flushed
+    append     check and stamp the batches (produced.py), see whether they are the next of their producers or have been
+               written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
     read       segment by offset, index, a short walk: a slice of whole batches, still unread
     flush      what was written since the recovery point, the names, the leader epochs; then the recovery point moves
     truncate   the recovery point is lowered first, on the disk too; then files are cut and flushed
@@ -40,13 +41,15 @@ from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import delete_folder_name
 from sparklog.log.produced import Prepared, prepare, read_placed
-from sparklog.log.producer_state import SnapshotFiles
+from sparklog.log.producer_recovery import rebuild
+from sparklog.log.producer_state import Duplicate, ProducerState
 from sparklog.log.recovery import Loading, load
 from sparklog.log.retention import count_removable
 from sparklog.log.scan import BatchPlace
 from sparklog.log.segment import Segment
 from sparklog.log.segments import Segments
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
+from sparklog.log.snapshots import SnapshotFiles
 
 __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 logger = logging.getLogger(__name__)
@@ -83,7 +86,8 @@ class Log:
         self._have_names_changed = loaded.has_changed
         self._truncations = 0
         self._segments = Segments(loaded.segments)
-        self._snapshots = SnapshotFiles(self._fs, self.folder)
+        self._producers = loaded.producers
+        self._snapshots = loaded.snapshots
         if loaded.dropped:
             self._discard(loaded.dropped)
             self._flush_names()  # what comes next may take the same offsets
@@ -123,6 +127,7 @@ class Log:
         loading = Loading(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
             log_start_offset=log_start_offset, compacted_to=compacted_to, cache=cache or SegmentCache(),
+            snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)
         return cls(loading, clock, on_error, remember, jitter)
@@ -149,6 +154,12 @@ class Log:
         """The newest leader epoch of a record; -1 if there is none."""
         return self._epochs.latest
 
+    @property
+    def producers(self) -> dict[int, ProducerState]:
+        """What is remembered of each producer, by its id."""
+        with self._lock:
+            return self._producers.copy()
+
     def end_offset_for(self, epoch: int) -> EpochEnd:
         """Where an epoch's records end, which tells a follower what to truncate."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
@@ -164,14 +175,22 @@ class Log:
     def append(self, data: bytearray, *, leader_epoch: int) -> Appended:
         """Append produced batches as their leader; their offsets, epoch and timestamps are written into `data`.
 
-        Raises as `prepare` does, with nothing written, or KafkaStorageError.
+        Raises as `prepare` and `ProducerStates.check` do, with nothing written, or KafkaStorageError.
         """
         with self._lock, self._disk:
             first_offset, now_ms = self.log_end_offset, self._clock.time_ms()
             prepared = prepare(
                 data, next_offset=first_offset, leader_epoch=leader_epoch, config=self.config, now_ms=now_ms
             )
-            return self._write(data, prepared, first_offset, leader_epoch, now_ms)
+            if not prepared.numbered:
+                return self._write(data, prepared, first_offset, leader_epoch, now_ms)
+            checked = self._producers.check(prepared.numbered, now_ms)
+            if isinstance(checked, Duplicate):
+                append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
+                return checked.answer(append_time_ms, leader_epoch)
+            appended = self._write(data, prepared, first_offset, leader_epoch, now_ms)
+            self._producers.apply(checked)
+            return appended
 
     def append_as_follower(self, data: Buffer) -> Appended:
         """Append batches as their leader stored them: offsets and epochs are theirs, and may leave gaps.
@@ -179,13 +198,15 @@ class Log:
         Raises CorruptRecord, InvalidRecord for an offset that is taken, or KafkaStorageError; nothing is written then.
         """
         with self._lock, self._disk:
-            prepared, headers = read_placed(data)
+            prepared, headers, numbered = read_placed(data)
             first = headers[0]
             if first.base_offset < self.log_end_offset:
                 raise InvalidRecord(f"{self!r} cannot take a batch at offset {first.base_offset}")
             appended = self._write(data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms())
             for header in headers[1:]:
                 self._assign_epoch(header.leader_epoch, header.base_offset)
+            for found in numbered:
+                self._producers.replay(found, self._clock.time_ms())
             return appended
 
     def roll(self) -> None:
@@ -194,7 +215,7 @@ class Log:
             self._roll(self.log_end_offset)
 
     def _write(self, data: Buffer, prepared: Prepared, first_offset: int, leader_epoch: int, now_ms: int) -> Appended:
-        batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms = prepared
+        batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
         if self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
@@ -218,7 +239,7 @@ class Log:
         self._active.close()
         self._active = active
         self._segments.add(active.segment)
-        self._snapshots.take(base_offset)
+        self._snapshots.take(base_offset, self._producers.entries())
 
     def _begin_segment(self, base_offset: int) -> ActiveSegment:
         segment = Segment(self._fs, self.folder, base_offset, 0, self._cache)
@@ -356,7 +377,8 @@ class Log:
             self._discard(self.segments)
             self._active = self._begin_segment(offset)
             self._segments.reset(self._active.segment)
-            self._snapshots.remove_from(0)
+            self._snapshots.remove(lambda _: True)
+            self._producers.clear()
             self.log_start_offset = self.log_end_offset = self.recovery_point = offset
             self._epochs = LeaderEpochs()
             self._flush_names()
@@ -378,8 +400,10 @@ class Log:
             self._active = self._write_to(last)
         if place:
             self._active.truncate(end, place.position, self._clock.time_ms())
-        self._snapshots.remove_from(end + 1)
+        self._have_names_changed |= self._snapshots.remove(lambda taken: taken > end)
         self._flush_names()
+        if len(self._producers):
+            self._producers = rebuild(self._snapshots, self.segments, end, self._clock.time_ms())
         self._flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
 
     def _lower_recovery_point(self, offset: int) -> None:
@@ -427,7 +451,7 @@ class Log:
                 gone = [segment for segment in self.segments if segment.base_offset < start]
                 self._segments.remove(gone)
                 self._epochs = self._epochs.truncate_from_start(start)
-                self._snapshots.remove_below(start)
+                self._snapshots.remove(lambda taken: taken < start)
             self._discard(gone)
             logger.info("%r: removed %d segments", self, len(gone))
             return len(gone)
@@ -440,6 +464,11 @@ class Log:
         with self._disk:
             return self._segments.remove_expired(now_ms)
 
+    def expire_producers(self, now_ms: int, after_ms: int) -> int:
+        """Forget the producers that were silent for `after_ms`, and say how many. now_ms: of the wall clock."""
+        with self._lock:
+            return self._producers.expire(now_ms, after_ms)
+
     def _discard(self, gone: Iterable[Segment]) -> None:
         self._have_names_changed = True
         self._segments.discard(gone, self._clock.monotonic_ms() + self.config.file_delete_delay_ms)
@@ -451,7 +480,7 @@ class Log:
         with self._disk:
             with self._lock:
                 self._active.close()
-                self._snapshots.take(self.log_end_offset, flush=True)
+                self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True)
                 self._have_names_changed = True
             self.flush()
             self._disk.offline = "the log is closed"

@@ -1,20 +1,24 @@
 """What a leader does to produced batches before they are written: check them, stamp them, give them offsets.
 
 Only headers are looked at. Timestamps are therefore judged by a batch's base and greatest timestamp, as its producer
-wrote them; Kafka, which opens every batch, judges each record's.
+wrote them; Kafka, which opens every batch, judges each record's. Whether a batch is the next of its producer is for
+producer_state.py to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sparklog.base.config import TopicConfig
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.log.active import Placed
+from sparklog.log.producer_state import Marker, Numbered, read_numbered
 from sparklog.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     assign,
@@ -35,6 +39,8 @@ class Prepared(NamedTuple):
     """The last offset of the first batch that has it."""
     log_append_time_ms: int
     """-1 where timestamps are the producer's."""
+    numbered: Sequence[Numbered] = ()
+    """Those that clients have sent with a producer id."""
 
 
 def prepare(data: bytearray, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int) -> Prepared:
@@ -49,6 +55,7 @@ def prepare(data: bytearray, *, next_offset: int, leader_epoch: int, config: Top
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     batches = []
+    numbered: list[Numbered] = []
     largest, offset_of_largest = NO_TIMESTAMP, -1
     for position, header in check_produced(data):
         size = header.batch_length + LOG_OVERHEAD
@@ -67,7 +74,20 @@ def prepare(data: bytearray, *, next_offset: int, leader_epoch: int, config: Top
         batches.append(Placed(size, next_offset - 1, timestamp))
         if timestamp > largest:
             largest, offset_of_largest = timestamp, next_offset - 1
-    return Prepared(batches, largest, offset_of_largest, append_time)
+        if header.producer_id != NO_PRODUCER_ID:
+            _check_numbered(header)
+            numbered.append(Numbered.of(header, next_offset - 1, timestamp))
+    if numbered and len(numbered) < len(batches):
+        raise InvalidRecord("batches with and without a producer id in one request for a partition")
+    return Prepared(batches, largest, offset_of_largest, append_time, numbered)
+
+
+def _check_numbered(header: BatchHeader) -> None:
+    if min(header.producer_id, header.producer_epoch, header.base_sequence) < 0:
+        raise InvalidRecord(
+            f"a batch with producer id {header.producer_id}, epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}: none may be negative"
+        )
 
 
 def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: int) -> None:
@@ -84,19 +104,24 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: i
         )
 
 
-def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader]]:
-    """Batches as their leader stored them, and their headers.
+def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbered | Marker]]:
+    """Batches as their leader stored them, their headers, and what they say of their producers.
 
     Raises CorruptRecord, also where bytes are left over, and InvalidRecord where there is no batch or offsets go back.
     """
     batches: list[Placed] = []
     headers: list[BatchHeader] = []
+    numbered: list[Numbered | Marker] = []
     largest, offset_of_largest, next_offset, position = NO_TIMESTAMP, -1, 0, 0
     while position < len(data):
         header = check_batch(data, position)
         if header.base_offset < next_offset:
             raise InvalidRecord(f"batch at position {position}: offset {header.base_offset} after {next_offset - 1}")
         next_offset = header.next_offset
+        if header.producer_id >= 0:
+            control = bytes(data[position : position + header.size]) if header.is_control else b""
+            if found := read_numbered(header, control):
+                numbered.append(found)
         position += header.size
         headers.append(header)
         batches.append(Placed(header.size, header.last_offset, header.max_timestamp))
@@ -104,4 +129,4 @@ def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader]]:
             largest, offset_of_largest = header.max_timestamp, header.last_offset
     if not batches:
         raise InvalidRecord("no batch to append")
-    return Prepared(batches, largest, offset_of_largest, NO_TIMESTAMP), headers
+    return Prepared(batches, largest, offset_of_largest, NO_TIMESTAMP), headers, numbered

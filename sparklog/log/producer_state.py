@@ -1,127 +1,286 @@
-"""Snapshots of producer state: what an idempotent producer's next batch is checked against, as of an offset.
+"""What a partition remembers of its producers, so that no batch of theirs is written twice or out of order (KIP-98).
 
-`<offset>.snapshot` describes every producer with records below `offset`:
+A producer asks for an id and numbers the records it sends to a partition; a batch carries its id, an epoch and its
+first number, the sequence. Of each producer the partition remembers the epoch and the last five batches, as Apache
+Kafka does (ProducerStateManager, ProducerAppendInfo). A batch from a client is
 
-    position  size  field
-    0         2     version: 1
-    2         4     CRC-32C of everything behind it
-    6         4     number of entries; each:
-              8     producer id
-              2     producer epoch
-              4     last sequence; -1: no batch
-              8     last offset; -1: no batch
-              4     offset delta: last offset, less the first one's of that batch
-              8     timestamp of the last batch, ms
-              4     coordinator epoch of the last transaction marker; -1: none
-              8     first offset of the transaction in progress; -1: none
+    a duplicate    one of the last five, with the same epoch and sequences: answered as it was, and not written
+    fenced         of an older epoch: INVALID_PRODUCER_EPOCH
+    out of order   its sequence does not follow the last one, or a new epoch does not begin with 0:
+                   OUT_OF_ORDER_SEQUENCE_NUMBER; sequences go from 2^31 - 1 to 0
+    the next       written; of a producer of which nothing is known any batch is
 
-A snapshot is taken where a segment begins and where a log is closed, so that state can be had from the last snapshot
-and the batches behind it. Without idempotent producers it has no entries; a corrupt or missing one costs only a
-longer walk.
+Several batches of one append are checked one after the other, as if each had been written: all are taken or none.
+Either none of them is a duplicate, or all are; when some are, whoever sent them has mixed them up.
+
+What comes from a leader or from the log is not checked again. Nor is there anything to check of transactions, which
+sparklog does not have: their batches and markers, in a log that Apache Kafka wrote, only leave their traces here, as
+Kafka's own snapshots have them.
+
+A producer is forgotten when nothing has come from it for producer.id.expiration.ms by this broker's clock, unless it
+is in a transaction; and the one that was silent for longest, where there are more than `MAX_PRODUCERS`. Apache Kafka
+goes by the timestamp of the last record instead, so that there a producer of old records is soon unknown.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
+from sparklog.base.errors import (
+    CorruptRecord,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+)
+from sparklog.log.slice import Appended
+from sparklog.log.snapshots import NONE, ProducerEntry
+from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from sparklog.records.records import read_records
 
-from sparklog.base.errors import SparklogError
-from sparklog.base.fs import Fs
-from sparklog.log.files import SNAPSHOT, parse_name, segment_name
-
-VERSION = 1
-_HEAD = struct.Struct(">hIi")
-_ENTRY = struct.Struct(">qhiqiqiq")
-_ENTRIES_AT = 6
-NONE = -1
+BATCHES_KEPT = 5
+MAX_PRODUCERS = 100_000  # of one partition: some 80 MB
+_SEQUENCES = 1 << 31
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
+_ABORT, _COMMIT = 0, 1
 
 
-class CorruptSnapshot(SparklogError):
-    """A snapshot file is not what it should be."""
-
-
-class ProducerEntry(NamedTuple):
-    """What is known of one producer; -1 wherever there is nothing to know."""
+class Numbered(NamedTuple):
+    """A batch with a producer id, at its place in the log."""
 
     producer_id: int
     producer_epoch: int
+    first_sequence: int
     last_sequence: int
     last_offset: int
     offset_delta: int
     timestamp_ms: int
-    coordinator_epoch: int
-    transaction_first_offset: int
+    is_transactional: bool
+
+    @classmethod
+    def of(cls, header: BatchHeader, last_offset: int, timestamp_ms: int) -> Numbered:
+        first, delta = header.base_sequence, header.last_offset_delta
+        return cls(
+            header.producer_id, header.producer_epoch, first, NONE if first < 0 else (first + delta) % _SEQUENCES,
+            last_offset, delta, timestamp_ms, bool(header.attributes & TRANSACTIONAL_BIT),
+        )  # fmt: skip
 
     @property
-    def first_sequence(self) -> int:
-        """The first sequence number of the last batch; they wrap around at 2^31."""
-        return (self.last_sequence - self.offset_delta) % (1 << 31)
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
 
 
-def write_snapshot(entries: Iterable[ProducerEntry] = ()) -> bytes:
-    """A snapshot file's content."""
-    rows = list(entries)
-    body = struct.pack(">i", len(rows)) + b"".join(_ENTRY.pack(*row) for row in rows)
-    return struct.pack(">hI", VERSION, crc32c(body)) + body
+class Marker(NamedTuple):
+    """The end of a transaction, as a control batch in the log says it."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    timestamp_ms: int
 
 
-def read_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a snapshot file. Raises CorruptSnapshot, in DumpLogSegments' words where it has some."""
-    if len(data) < _HEAD.size:
-        raise CorruptSnapshot(f"Snapshot failed schema validation: {len(data)} bytes")
-    version, crc, count = _HEAD.unpack_from(data)
-    if version != VERSION:
-        raise CorruptSnapshot(f"Snapshot contained an unknown file version {version}")
-    if not 0 <= count <= (len(data) - _HEAD.size) // _ENTRY.size:
-        raise CorruptSnapshot(f"Snapshot failed schema validation: {count} entries in {len(data)} bytes")
-    computed = crc32c(memoryview(data)[_ENTRIES_AT:])
-    if crc != computed:
-        raise CorruptSnapshot(
-            f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {crc}. Computed crc: {computed}"
+class ProducerState(NamedTuple):
+    """What is remembered of one producer; -1 wherever there is nothing."""
+
+    epoch: int = NONE
+    coordinator_epoch: int = NONE
+    timestamp_ms: int = NONE
+    """Of the last batch or transaction marker."""
+    transaction_first_offset: int = NONE
+    batches: tuple[Numbered, ...] = ()
+    """The last of this epoch, oldest first."""
+    seen_ms: int = 0
+    """When something came from it last, or when it was found in a log."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NONE
+
+    def find_duplicate(self, batch: Numbered) -> Numbered | None:
+        """The batch that was written with the same sequences."""
+        if batch.producer_epoch == self.epoch:
+            for known in self.batches:
+                if known.last_sequence == batch.last_sequence and known.first_sequence == batch.first_sequence:
+                    return known
+        return None
+
+    def check(self, batch: Numbered) -> None:
+        """Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState where it is not the next one."""
+        if batch.producer_epoch == self.epoch:
+            is_next = batch.first_sequence == (self.last_sequence + 1) % _SEQUENCES
+        elif batch.producer_epoch < self.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {batch.producer_id} has epoch {self.epoch}, its batch {batch.producer_epoch}"
+            )
+        else:
+            is_next = batch.first_sequence == 0 or self.epoch == NONE
+        if not is_next:
+            raise OutOfOrderSequenceNumber(
+                f"producer {batch.producer_id} sends sequence {batch.first_sequence} of epoch {batch.producer_epoch}; "
+                f"the last was {self.last_sequence} of epoch {self.epoch}"
+            )
+        if self.transaction_first_offset != NONE and not batch.is_transactional:
+            raise InvalidTxnState(f"producer {batch.producer_id} is in a transaction, and its batch is not")
+
+    def after(self, batch: Numbered, now_ms: int) -> ProducerState:
+        """The state once `batch` is written."""
+        batches = self.batches[1 - BATCHES_KEPT :] if batch.producer_epoch == self.epoch else ()
+        begun = self.transaction_first_offset
+        if begun == NONE and batch.is_transactional:
+            begun = batch.first_offset
+        return ProducerState(
+            batch.producer_epoch, self.coordinator_epoch, batch.timestamp_ms, begun, (*batches, batch), now_ms
         )
-    end = _HEAD.size + count * _ENTRY.size
-    return [ProducerEntry._make(row) for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size : end])]
+
+    def after_marker(self, marker: Marker, now_ms: int) -> ProducerState:
+        """The state once `marker` is written: the transaction has ended."""
+        batches = self.batches if marker.producer_epoch == self.epoch else ()
+        return ProducerState(
+            marker.producer_epoch, marker.coordinator_epoch, marker.timestamp_ms, NONE, batches, now_ms
+        )
 
 
-class SnapshotFiles:
-    """The snapshots in a partition's folder. They are flushed with the segments that begin where they were taken."""
+def read_numbered(header: BatchHeader, data: bytes) -> Numbered | Marker | None:
+    """What a batch with a producer id, as it stands in a log, says of its producer; None: nothing.
 
-    def __init__(self, fs: Fs, folder: str) -> None:
-        """Raises OSError."""
-        self.folder = folder
-        self._fs = fs
-        names = [file for file in map(parse_name, fs.list(folder)) if file]
-        self._offsets = {file.base_offset for file in names if file.suffix == SNAPSHOT and not file.mark}
+    `data` is the whole batch if it is a control batch.
+    """
+    if not header.is_control:
+        return Numbered.of(header, header.last_offset, header.max_timestamp)
+    try:
+        records = read_records(data)
+    except (CorruptRecord, InvalidRecord):
+        records = []
+    if not records:
+        return None  # the cleaner has removed the whole transaction
+    key, value = records[0].key or b"", records[0].value or b""
+    if len(key) < _CONTROL_KEY.size or len(value) < _END_TRANSACTION.size:
+        return None
+    if _CONTROL_KEY.unpack_from(key)[1] not in (_ABORT, _COMMIT):
+        return None
+    coordinator_epoch = _END_TRANSACTION.unpack_from(value)[1]
+    return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, records[0].timestamp_ms)
 
-    def take(self, offset: int, *, flush: bool = False) -> None:
-        """Producer state as of `offset`, unless there is a snapshot of that or a later offset. Raises OSError."""
-        if offset <= max(self._offsets, default=0):
-            return
-        file = self._fs.open(self._path(offset), create=True)
-        try:
-            file.truncate(0)
-            file.append(write_snapshot())
-            if flush:
-                file.flush()
-        finally:
-            file.close()
-        self._offsets.add(offset)
 
-    def remove_from(self, offset: int) -> None:
-        """Remove the snapshots taken at or above `offset`. Raises OSError."""
-        self._remove([each for each in self._offsets if each >= offset])
+UNKNOWN = ProducerState()
 
-    def remove_below(self, offset: int) -> None:
-        """Remove the snapshots taken below `offset`. Raises OSError."""
-        self._remove([each for each in self._offsets if each < offset])
 
-    def _remove(self, offsets: list[int]) -> None:
-        for offset in offsets:
-            self._fs.remove(self._path(offset))
-            self._offsets.discard(offset)
+class Duplicate(NamedTuple):
+    """Batches that are in the log already."""
 
-    def _path(self, offset: int) -> str:
-        return f"{self.folder}/{segment_name(offset, SNAPSHOT)}"
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+    """The last one's."""
+
+    def answer(self, append_time_ms: int, leader_epoch: int) -> Appended:
+        """What an append of them comes to."""
+        return Appended(
+            self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
+            size_bytes=0, is_duplicate=True,
+        )  # fmt: skip
+
+
+Changes = Mapping[int, ProducerState]
+"""The states of some producers, once what was checked is written."""
+
+
+class ProducerStates:
+    """The producers of one partition."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self, entries: Iterable[ProducerEntry] = (), *, now_ms: int = 0) -> None:
+        self._states = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, producer_id: int) -> ProducerState:
+        return self._states.get(producer_id, UNKNOWN)
+
+    def copy(self) -> dict[int, ProducerState]:
+        """All states by producer id."""
+        return dict(self._states)
+
+    def clear(self) -> None:
+        self._states.clear()
+
+    @property
+    def greatest_id(self) -> int:
+        """-1 where there is none."""
+        return max(self._states, default=NONE)
+
+    def entries(self) -> list[ProducerEntry]:
+        """What a snapshot holds, by producer id in their order; Kafka has them in that of a hash table."""
+        return [_to_entry(producer_id, state) for producer_id, state in sorted(self._states.items())]
+
+    def check(self, batches: Sequence[Numbered], now_ms: int) -> Changes | Duplicate:
+        """What the batches of one append are: duplicates, or the next. Raises as `ProducerState.check` does."""
+        if known := self.get(batches[0].producer_id).find_duplicate(batches[0]):
+            return self._duplicate(known, batches)
+        changes: dict[int, ProducerState] = {}
+        for batch in batches:
+            state = changes.get(batch.producer_id) or self.get(batch.producer_id)
+            state.check(batch)
+            changes[batch.producer_id] = state.after(batch, now_ms)
+        return changes
+
+    def _duplicate(self, first: Numbered, batches: Sequence[Numbered]) -> Duplicate:
+        last = first
+        for batch in batches[1:]:
+            known = self.get(batch.producer_id).find_duplicate(batch)
+            if known is None:
+                raise OutOfOrderSequenceNumber(
+                    f"producer {batch.producer_id} sends sequence {batch.first_sequence} in one request with others "
+                    "that have been written before"
+                )
+            last = known
+        return Duplicate(first.first_offset, last.last_offset, last.timestamp_ms)
+
+    def apply(self, changes: Changes) -> None:
+        """What `check` found has been written."""
+        for producer_id, state in changes.items():
+            self._states.pop(producer_id, None)  # the dict is in the order in which producers were seen
+            self._states[producer_id] = state
+        while len(self._states) > MAX_PRODUCERS:
+            del self._states[next(iter(self._states))]
+
+    def replay(self, found: Numbered | Marker, now_ms: int) -> None:
+        """A batch or marker that stands in the log: whoever wrote it has checked it."""
+        state = self.get(found.producer_id)
+        after = state.after(found, now_ms) if isinstance(found, Numbered) else state.after_marker(found, now_ms)
+        self.apply({found.producer_id: after})
+
+    def expire(self, now_ms: int, after_ms: int) -> int:
+        """Forget the producers that were silent for `after_ms`, and say how many."""
+        silent = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if now_ms - state.seen_ms >= after_ms and state.transaction_first_offset == NONE
+        ]
+        for producer_id in silent:
+            del self._states[producer_id]
+        return len(silent)
+
+
+def _from_entry(entry: ProducerEntry, now_ms: int) -> ProducerState:
+    last = Numbered(
+        entry.producer_id, entry.producer_epoch, NONE if entry.last_sequence < 0 else entry.first_sequence,
+        entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms, False,
+    )  # fmt: skip
+    return ProducerState(
+        entry.producer_epoch, entry.coordinator_epoch, entry.timestamp_ms, entry.transaction_first_offset,
+        (last,) if entry.last_offset >= 0 else (), now_ms,
+    )  # fmt: skip
+
+
+def _to_entry(producer_id: int, state: ProducerState) -> ProducerEntry:
+    last = state.batches[-1] if state.batches else None
+    return ProducerEntry(
+        producer_id, state.epoch, state.last_sequence, last.last_offset if last else NONE,
+        last.offset_delta if last else 0, state.timestamp_ms, state.coordinator_epoch, state.transaction_first_offset,
+    )  # fmt: skip

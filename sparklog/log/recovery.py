@@ -10,8 +10,10 @@
                    offsets that increase and fit the segment), the file is cut at the first bad byte and the segments
                    behind it go, indexes are built again. Batches below the recovery point are trusted: they were
                    flushed, nothing of them is rewritten.
+                   What producers have numbered is taken up on the way, from the last snapshot before it on.
     4  the rest    all segments go if the log start offset lies behind the log's end; leader epochs are cut to the log;
-                   snapshots of producer state that belong to no segment go, unreadable ones are emptied.
+                   snapshots of producer state go if they belong to no segment, and after an unclean stop those that
+                   lie behind the end or cannot be read.
 
 Each step can be repeated: a crash in the middle of opening leaves a folder that opens.
 
@@ -33,7 +35,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, read_file, replace_file
+from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint
 from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
@@ -48,16 +50,18 @@ from sparklog.log.files import (
     parse_name,
     segment_name,
 )
-from sparklog.log.producer_state import CorruptSnapshot, read_snapshot, write_snapshot
+from sparklog.log.producer_recovery import rebuild, replay
+from sparklog.log.producer_state import ProducerStates
 from sparklog.log.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment import Segment
+from sparklog.log.snapshots import CorruptSnapshot, SnapshotFiles
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Loading:
-    """A folder while it is being opened; `segments`, `end_offset` and `epochs` are the result."""
+    """A folder while it is being opened; `segments`, `end_offset`, `epochs` and `producers` are the result."""
 
     fs: Fs
     folder: str
@@ -75,6 +79,8 @@ class Loading:
     end_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_on_disk: LeaderEpochs | None = None
+    snapshots: SnapshotFiles
+    producers: ProducerStates = field(default_factory=ProducerStates)
     has_changed: bool = False
     """Files were made or removed: names need to be flushed."""
 
@@ -90,7 +96,9 @@ def load(state: Loading) -> None:
         state.clean, state.recovery_point = False, 0
     if state.clean:
         _find_end(state)
-    if not state.clean:
+    if state.clean:
+        _find_producers(state, state.end_offset)
+    else:
         _recover(state)
     _trim(state)
     _tidy_snapshots(state)
@@ -179,6 +187,11 @@ def _find_end(state: Loading) -> None:
         state.clean, state.recovery_point = False, last.base_offset
 
 
+def _find_producers(state: Loading, offset: int) -> None:
+    """The state of producers at `offset`. After a clean stop there is a snapshot of it, so where none is, none was."""
+    state.producers = rebuild(state.snapshots, state.segments, offset, state.now_ms, walk_all=not state.clean)
+
+
 def _recover(state: Loading) -> None:
     """Step 3 after an unclean stop."""
     state.end_offset = state.segments[-1].base_offset if state.segments else state.log_start_offset
@@ -189,6 +202,8 @@ def _recover(state: Loading) -> None:
         for number, segment in enumerate(state.segments)
         if number + 1 == len(state.segments) or state.segments[number + 1].base_offset >= state.recovery_point
     ]  # a segment that ends at the recovery point may have been closed after that: its indexes were not flushed
+    if unflushed:
+        _find_producers(state, state.segments[unflushed[0]].base_offset)
     for number in unflushed:
         segment = state.segments[number]
         is_torn = number > unflushed[0] and (
@@ -212,12 +227,14 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
+        replay(state.producers, segment.file, place, state.now_ms)
         end, position = place.last_offset + 1, place.end
     for place in check_batches(segment.file, position, segment.size_bytes, end):
         is_too_far = place.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
         if is_too_far or (position > 0 and _is_hole(state, end, place.base_offset)):
             break
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
+        replay(state.producers, segment.file, place, state.now_ms)
         if place.leader_epoch > state.epochs.latest:
             state.epochs = state.epochs.assign(place.leader_epoch, place.base_offset)
         end, position = place.last_offset + 1, place.end
@@ -265,6 +282,7 @@ def _trim(state: Loading) -> None:
         state.dropped += state.segments
         state.segments = []
         state.epochs = LeaderEpochs()
+        state.producers = ProducerStates()
         state.has_changed = True
     while len(state.segments) > 1 and _ends_below(state.segments[0], state.log_start_offset):
         state.dropped.append(state.segments.pop(0))
@@ -283,19 +301,23 @@ def _ends_below(segment: Segment, offset: int) -> bool:
 
 
 def _tidy_snapshots(state: Loading) -> None:
-    kept = {segment.base_offset for segment in state.segments} | {state.end_offset}
-    for file in filter(None, map(parse_name, state.fs.list(state.folder))):
-        if file.suffix != SNAPSHOT or file.mark:
-            continue
-        path = _path(state.folder, file)
-        if file.base_offset not in kept:
-            state.fs.remove(path)
-        elif not state.clean:
-            try:
-                read_snapshot(read_file(state.fs, path))
-            except CorruptSnapshot as error:
-                logger.warning("%s: %s; emptied", path, error)
-                replace_file(state.fs, path, write_snapshot())
+    """Keep the snapshots where segments begin, and the latest behind the last one's beginning."""
+    kept = {segment.base_offset for segment in state.segments}
+    if kept:
+        kept.add(max(offset for offset in (*kept, *state.snapshots.offsets) if offset <= state.end_offset))
+    if not state.clean:
+        kept -= {offset for offset in state.snapshots.offsets if not _is_readable(state, offset)}
+    if state.snapshots.remove(lambda offset: offset not in kept) and not state.clean:
+        state.fs.flush_dir(state.folder)  # other records may get their offsets
+
+
+def _is_readable(state: Loading, offset: int) -> bool:
+    try:
+        state.snapshots.read(offset)
+    except CorruptSnapshot as error:
+        logger.warning("%s: snapshot %d: %s; removed", state.folder, offset, error)
+        return False
+    return True
 
 
 def _end_of(fs: Fs, folder: str, file: SegmentFile) -> int:

@@ -9,7 +9,7 @@ Batches of message format v2 and messages of v0 and v1 (`records/legacy.py`) beg
     16        1     magic: 2              magic: 0 or 1
     17              CRC-32C (4)           attributes (1), in v1 then the timestamp (8)
     21, 23          attributes, last offset delta
-    27, 35          base timestamp, max timestamp
+    27, 35, 43      base timestamp, max timestamp, producer id
 
 A walk ends where the file does, or where the next batch is not whole. A length or magic that cannot be raises
 CorruptRecord: that is not a batch, and nothing behind it can be found.
@@ -26,13 +26,13 @@ from crc32c import crc32c
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer, ReadFile
-from sparklog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_TIMESTAMP
+from sparklog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER_ID, NO_TIMESTAMP
 
 CHUNK_BYTES = 4096
 """Read at a time on a short walk: about what lies between two index entries."""
 
 _COMMON = struct.Struct(">qiib")  # offset, length, leader epoch or CRC, magic
-_V2 = struct.Struct(">ihiqq")  # from 17: CRC, attributes, last offset delta, base timestamp, max timestamp
+_V2 = struct.Struct(">ihiqqq")  # from 17: CRC, attributes, last offset delta, base and max timestamp, producer id
 _V1_TIMESTAMP = struct.Struct(">q")
 _V1_TIMESTAMP_AT = 18
 _MIN_SIZE = {0: LOG_OVERHEAD + 14, 1: LOG_OVERHEAD + 22, MAGIC: HEADER_SIZE}
@@ -56,6 +56,8 @@ class BatchPlace(NamedTuple):
     leader_epoch: int
     """-1 for v0 and v1, and where it is not known."""
     magic: int
+    producer_id: int
+    """-1: none."""
 
     @property
     def end(self) -> int:
@@ -78,12 +80,12 @@ def place_at(data: Buffer, at: int, position: int) -> BatchPlace | None:
     if left < min(least, HEADER_SIZE):
         return None
     if magic == MAGIC:
-        _, _, delta, _, timestamp = _V2.unpack_from(data, at + _PREFIX)
+        _, _, delta, _, timestamp, producer_id = _V2.unpack_from(data, at + _PREFIX)
         if delta < 0:
             raise CorruptRecord(f"no batch at position {position}: last offset delta {delta}")
-        return BatchPlace(position, size, offset, offset + delta, timestamp, epoch, magic)
+        return BatchPlace(position, size, offset, offset + delta, timestamp, epoch, magic, producer_id)
     timestamp = _V1_TIMESTAMP.unpack_from(data, at + _V1_TIMESTAMP_AT)[0] if magic == 1 else NO_TIMESTAMP
-    return BatchPlace(position, size, offset, offset, timestamp, -1, magic)
+    return BatchPlace(position, size, offset, offset, timestamp, -1, magic, NO_PRODUCER_ID)
 
 
 def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[BatchPlace]:

@@ -18,7 +18,7 @@ from sparklog.log.checkpoints import (
     replace_file,
 )
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.log.producer_state import CorruptSnapshot, ProducerEntry, read_snapshot, write_snapshot
+from sparklog.log.snapshots import CorruptSnapshot, ProducerEntry, read_snapshot, write_snapshot
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 
 OFFSETS = {TopicPartition("orders", 1): 0, TopicPartition("a.b_c-d", 0): 1500}

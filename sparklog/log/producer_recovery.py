@@ -1,0 +1,73 @@
+"""Producer state as of an offset of a log: the latest snapshot that can be read, and the batches behind it.
+
+Only headers are read; of control batches, which are small, the marker too. A log in which nobody numbers batches costs
+no more than the walk, and after a clean stop, where there is a snapshot of its end, not even that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.base.fs import ReadFile
+from sparklog.log.producer_state import ProducerStates, read_numbered
+from sparklog.log.scan import BatchPlace
+from sparklog.log.segment import Segment
+from sparklog.log.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.records.batch import HEADER_SIZE, read_header
+
+MAX_MARKER_BYTES = 4096  # a control batch takes 78
+logger = logging.getLogger(__name__)
+
+
+def rebuild(
+    snapshots: SnapshotFiles, segments: Sequence[Segment], end_offset: int, now_ms: int, *, walk_all: bool = True
+) -> ProducerStates:
+    """The state at `end_offset`, where a batch of `segments` begins or the last one ends.
+
+    walk_all: where there is no snapshot, walk the log from its first segment; else nothing is known. Snapshots that
+    cannot be read are removed. Raises OSError.
+    """
+    start, states = _load(snapshots, end_offset, now_ms)
+    if start < 0 and not walk_all:
+        return states
+    following = [*(segment.base_offset for segment in segments[1:]), end_offset]
+    for segment, next_base in zip(segments, following, strict=False):
+        if segment.base_offset < end_offset and next_base > start:
+            _replay(states, segment, start, end_offset, now_ms)
+    return states
+
+
+def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> None:
+    """Take up a batch that stands in `file`; one that cannot be read says nothing. Raises OSError."""
+    if place.producer_id < 0:
+        return
+    header = read_header(file.read_at(place.position, HEADER_SIZE))
+    data = file.read_at(place.position, min(place.size, MAX_MARKER_BYTES)) if header.is_control else b""
+    if found := read_numbered(header, data):
+        states.replay(found, now_ms)
+
+
+def _load(snapshots: SnapshotFiles, end_offset: int, now_ms: int) -> tuple[int, ProducerStates]:
+    """The latest snapshot that is not behind `end_offset`, and its offset; -1 where there is none."""
+    for offset in reversed(snapshots.offsets):
+        if offset <= end_offset:
+            try:
+                return offset, ProducerStates(snapshots.read(offset), now_ms=now_ms)
+            except CorruptSnapshot as error:
+                logger.warning("%s: snapshot %d: %s; removed", snapshots.folder, offset, error)
+                snapshots.remove(offset.__eq__)
+    return -1, ProducerStates()
+
+
+def _replay(states: ProducerStates, segment: Segment, start: int, end_offset: int, now_ms: int) -> None:
+    first = segment.find(start, segment.size_bytes) if start > segment.base_offset else None
+    try:
+        for place in segment.walk(first.position if first else 0, segment.size_bytes):
+            if place.base_offset >= end_offset:
+                return
+            if place.last_offset >= start:
+                replay(states, segment.file, place, now_ms)
+    except CorruptRecord as error:
+        logger.warning("%s: %s", segment, error)
