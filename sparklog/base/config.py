@@ -377,6 +377,9 @@ class BrokerConfig:
     fetch_max_bytes: int = key(
         55 << 20, integer(1024, MAX_INT), "Largest fetch response, whatever the client asks for."
     )
+    max_incremental_fetch_session_cache_slots: int = key(
+        1000, integer(0, MAX_INT), "Fetch sessions that are kept; consumers beyond fetch without one."
+    )
     socket_request_max_bytes: int = key(100 << 20, integer(1024, MAX_INT), "Largest request that is accepted.")
     max_outstanding_produces: int = key(
         64, integer(1, 10_000), "Produce requests of one stream in flight before its reading pauses."
@@ -384,6 +387,37 @@ class BrokerConfig:
     controlled_shutdown_timeout_ms: int = key(
         10_000, integer(0), "How long a stopping broker waits for requests in flight."
     )
+    offsets_topic_num_partitions: int = key(
+        50, integer(1, 10_000), "Partitions of __consumer_offsets, when it is created; it cannot change after that."
+    )
+    offsets_topic_replication_factor: int = key(
+        1, integer(1, 32767), "Replicas of __consumer_offsets, when it is created."
+    )
+    offsets_topic_segment_bytes: int = key(
+        100 << 20, integer(1 << 20, MAX_INT), "segment.bytes of __consumer_offsets, when it is created."
+    )
+    offset_metadata_max_bytes: int = key(
+        4096, integer(0, MAX_INT), "Longest text that may be committed with an offset."
+    )
+    offsets_commit_timeout_ms: int = key(
+        5_000, integer(1, MAX_INT), "How long the coordinator waits for replicas before it refuses a commit."
+    )
+    offsets_retention_minutes: int = key(
+        7 * 24 * 60, integer(1, MAX_INT), "How long offsets are kept that no consumer uses any more."
+    )
+    offsets_retention_check_interval_ms: int = key(
+        10 * MINUTE_MS, integer(1), "How often the coordinator looks for offsets that have expired."
+    )
+    group_initial_rebalance_delay_ms: int = key(
+        3_000, integer(0, MAX_INT), "How long the first rebalance of an empty group waits for more members to join."
+    )
+    group_min_session_timeout_ms: int = key(
+        6_000, integer(0, MAX_INT), "Shortest session timeout that a member of a classic group may ask for."
+    )
+    group_max_session_timeout_ms: int = key(
+        30 * MINUTE_MS, integer(0, MAX_INT), "Longest session timeout that a member of a classic group may ask for."
+    )
+    group_max_size: int = key(MAX_INT, integer(1, MAX_INT), "Most members that a classic group may have.")
     metrics_listener: str = key(
         "", text(), "HOST:PORT where Prometheus may read the broker's figures, under /metrics; empty: nowhere."
     )
