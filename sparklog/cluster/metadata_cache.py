@@ -20,6 +20,8 @@ class MetadataCache:
     def __init__(self) -> None:
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
+        self.version = 0
+        """Rises with every change: who has seen a version need not look again."""
 
     def __iter__(self) -> Iterator[Topic]:
         """All topics, by name in their order."""
@@ -38,18 +40,26 @@ class MetadataCache:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return topic
 
+    def find_name(self, topic_id: UUID) -> str | None:
+        return self._names.get(topic_id)
+
+    def find_by_id(self, topic_id: UUID | None) -> Topic | None:
+        return self._topics.get(self._names.get(topic_id, "")) if topic_id else None
+
     def get_by_id(self, topic_id: UUID) -> Topic:
         """Raises UnknownTopicId."""
-        name = self._names.get(topic_id)
-        if name is None:
+        topic = self.find_by_id(topic_id)
+        if topic is None:
             raise UnknownTopicId(f"there is no topic with the id {encode_id(topic_id)}")
-        return self._topics[name]
+        return topic
 
     def put(self, topic: Topic) -> None:
         self.remove(topic.name)
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+        self.version += 1
 
     def remove(self, name: str) -> None:
         if topic := self._topics.pop(name, None):
             del self._names[topic.topic_id]
+            self.version += 1

@@ -1,65 +1,73 @@
-"""Fetch: read committed batches from partitions, and wait for them.
+"""Fetch: read committed batches from partitions, and wait for them (key 1, versions 4 to 18).
 
 - Answered at once if `min_bytes` are there, a partition has an error, or `max_wait_ms` is 0; else as soon as one of
   these comes true, at the latest after `max_wait_ms` with what there is. The wait costs nothing: appends wake it.
-- Whole batches only. The first may begin before the offset that was asked for: readers skip those records.
-- Partitions are read in the order of the request, each up to its own limit, all together up to `max_bytes` and the
-  broker's fetch.max.bytes. The first batch found is answered even if it is larger than the limits, so a reader
-  always gets on.
+- Whole batches only, of one segment in each partition. The first may begin before the offset that was asked for:
+  readers skip those records. Batches of old formats are sent as they lie in the file.
+- Partitions are read in the order of the request or of its session, each up to its own limit, all together up to
+  `max_bytes` and the broker's fetch.max.bytes. The first batch found is answered even if it is larger than the
+  limits, so a reader always gets on.
 - Below the log start or above the log end: OFFSET_OUT_OF_RANGE. At the high watermark: nothing, no error.
-- No fetch sessions (KIP-227), no reading from followers (KIP-392).
+- A topic that is named by its id and is not there: UNKNOWN_TOPIC_ID; one whose id is another by now, as it has been
+  deleted and created again: INCONSISTENT_TOPIC_ID.
+- `current_leader_epoch` is compared (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). With `last_fetched_epoch` the answer
+  may be where the reader's log departs from this one instead of records.
+- Fetch sessions (KIP-227) as in broker/fetch_sessions.py; a request of session 0 and epoch -1 has none.
+- There are no transactions: the last stable offset is the high watermark, and nothing is ever aborted.
+- No reading from followers (KIP-392). Replica ids are ignored: no broker replicates over this API, and whoever says it
+  does is served as a consumer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.errors import (
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidRequest,
+    KafkaError,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    NO_SESSION,
+    Cached,
+    DivergingEpoch,
+    FetchContext,
+    Key,
+    PartitionFetch,
+    PartitionFetched,
+)
 from sparklog.broker.services import Services
-from sparklog.log.log import LogSlice
+from sparklog.replica.manager import Replica
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetch:
-    topic: str
-    partition: int
-    fetch_offset: int
-    max_bytes: int
-    current_leader_epoch: int | None = None
+__all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched", "handle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
+    """`partitions` and `forgotten` change what the session reads, or say it all where there is none."""
+
     max_wait_ms: int = 0
     min_bytes: int = 1
     max_bytes: int
     partitions: Sequence[PartitionFetch]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetched:
-    """`slice` names the bytes, still unread; None where there are none. Offsets are -1 where there is an error.
-
-    `next_offset` is where to read on: past the last batch, or `fetch_offset` where there is none.
-    """
-
-    topic: str
-    partition: int
-    fetch_offset: int
-    error: KafkaError | None = None
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    next_offset: int
-    slice: LogSlice | None = None
+    session_id: int = NO_SESSION
+    session_epoch: int = FINAL_EPOCH
+    forgotten: Sequence[Key] = ()
+    uses_topic_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
     partitions: Sequence[PartitionFetched]
+    session_id: int = NO_SESSION
 
     @property
     def size_bytes(self) -> int:
@@ -71,77 +79,164 @@ class FetchResponse:
 
 
 async def handle(services: Services, request: FetchRequest) -> FetchResponse:
-    """Raises InvalidRequest for a negative limit, or a partition that is asked for twice."""
+    """Raises InvalidRequest for a negative limit, or a partition that is asked for twice, and what its session does."""
     _check(request)
+    sessions = services.fetch_sessions
+    context = sessions.begin(
+        session_id=request.session_id,
+        epoch=request.session_epoch,
+        asked=request.partitions,
+        forgotten=request.forgotten,
+        uses_topic_ids=request.uses_topic_ids,
+        now_ms=services.clock.monotonic_ms(),
+    )
 
-    def attempt() -> FetchResponse | None:
-        response = _read(services, request)
-        return response if _is_enough(request, response) else None
+    def attempt() -> list[PartitionFetched] | None:
+        found = _read(services, request, context)
+        return found if _is_enough(request, context, found) else None
 
-    names = (TopicPartition(part.topic, part.partition) for part in request.partitions)
-    response = await services.waiting.wait(names, attempt, request.max_wait_ms) or _read(services, request)
-    for part in response.partitions:
+    found = await services.waiting.wait(_names(context), attempt, request.max_wait_ms)
+    if found is None:
+        found = _read(services, request, context)
+    session_id, told = sessions.end(context, found, services.clock.monotonic_ms())
+    for part in told:
         if part.slice:
-            services.metrics.fetched(part.topic, part.slice.size)
-    return response
+            services.metrics.fetched(part.topic or "", part.slice.size)
+    return FetchResponse(partitions=told, session_id=session_id)
 
 
 def _check(request: FetchRequest) -> None:
-    for name, value in (
-        ("max_wait_ms", request.max_wait_ms),
-        ("min_bytes", request.min_bytes),
-        ("max_bytes", request.max_bytes),
-    ):
-        if value < 0:
-            raise InvalidRequest(f"{name} = {value}: it cannot be negative")
-    if len({(part.topic, part.partition) for part in request.partitions}) < len(request.partitions):
+    if request.max_wait_ms < 0 or request.min_bytes < 0 or request.max_bytes < 0:
+        raise InvalidRequest(
+            f"max_wait_ms = {request.max_wait_ms}, min_bytes = {request.min_bytes}, "
+            f"max_bytes = {request.max_bytes}: none can be negative"
+        )
+    if len(request.partitions) > 1 and len({part.key for part in request.partitions}) < len(request.partitions):
         raise InvalidRequest("the request names a partition twice")
 
 
-def _is_enough(request: FetchRequest, response: FetchResponse) -> bool:
-    if request.max_wait_ms == 0 or response.has_error:
+def _names(context: FetchContext) -> Iterable[TopicPartition]:
+    for part, _ in context.pairs():
+        yield TopicPartition(part.topic or "", part.partition)
+
+
+def _is_enough(request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]) -> bool:
+    if request.max_wait_ms == 0 or not (context.session or context.asked):
         return True
-    return response.size_bytes >= max(1, request.min_bytes)
+    size = 0
+    for part in found:
+        if part.error or part.diverging:
+            return True
+        if part.slice:
+            size += part.slice.size
+    return size >= max(1, request.min_bytes)
 
 
-def _read(services: Services, request: FetchRequest) -> FetchResponse:
+def _read(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
     left = min(request.max_bytes, services.config.fetch_max_bytes)
     results = []
-    found = False
-    for part in request.partitions:
-        result = _read_partition(services, part, left, min_one_batch=not found)
+    is_first = True
+    for part, cached in context.pairs():
+        if cached and _is_quiet(services, part, cached):
+            continue
+        result = _read_partition(services, part, left, min_one_batch=is_first)
         if result.slice:
-            found = True
+            is_first = False
             left = max(0, left - result.slice.size)
         results.append(result)
-    return FetchResponse(partitions=results)
+    return results
+
+
+def _is_quiet(services: Services, part: PartitionFetch, cached: Cached) -> bool:
+    """Whether the reader is at the end, and was told of the offsets that the partition has.
+
+    Asked for every partition of a session at every fetch, so it makes nothing.
+    """
+    if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
+        return False
+    replica = services.replicas.find(TopicPartition(part.topic, part.partition))
+    if replica is None or (part.topic_id and not _is_same_topic(services, part)):
+        return False
+    partition = replica.partition
+    return (
+        partition.high_watermark == cached.high_watermark
+        and replica.log.log_start_offset == cached.log_start_offset
+        and part.current_leader_epoch in (None, partition.leader_epoch)
+    )
+
+
+def _is_same_topic(services: Services, part: PartitionFetch) -> bool:
+    topic = services.metadata.find(part.topic) if part.topic else None
+    return topic is not None and topic.topic_id == part.topic_id
 
 
 def _read_partition(services: Services, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetched:
     try:
         if part.max_bytes < 0:
             raise InvalidRequest(f"{part.topic}-{part.partition}: partition_max_bytes = {part.max_bytes} is negative")
-        replica = services.replicas.get(TopicPartition(part.topic, part.partition))
+        replica = _find(services, part)
         replica.partition.check_leader_epoch(part.current_leader_epoch)
-        limit = min(part.max_bytes, left)
-        found = services.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
+        diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
+        found = None
+        if diverging is None:
+            limit = min(part.max_bytes, left)
+            found = services.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
     except KafkaError as error:
-        return PartitionFetched(
-            topic=part.topic,
-            partition=part.partition,
-            fetch_offset=part.fetch_offset,
-            next_offset=part.fetch_offset,
-            error=error,
-        )
+        return _failed(services, part, error)
     return PartitionFetched(
-        topic=part.topic,
+        topic=replica.partition.name.topic,
+        topic_id=part.topic_id,
         partition=part.partition,
         fetch_offset=part.fetch_offset,
-        next_offset=max(part.fetch_offset, found.next_offset),
+        next_offset=max(part.fetch_offset, found.next_offset) if found else part.fetch_offset,
         high_watermark=replica.partition.high_watermark,
         last_stable_offset=replica.partition.last_stable_offset,
         log_start_offset=replica.log.log_start_offset,
-        slice=found if found.size else None,
+        slice=found if found and found.size else None,
+        diverging=diverging,
+    )
+
+
+def _find(services: Services, part: PartitionFetch) -> Replica:
+    """Raises UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition or KafkaStorageError."""
+    name = part.topic
+    if name is None:
+        if part.topic_id is None:
+            raise UnknownTopicId("neither a topic's name nor its id is given")
+        name = services.metadata.get_by_id(part.topic_id).name
+    elif part.topic_id and not _is_same_topic(services, part):
+        services.metadata.get(name)
+        raise InconsistentTopicId(f"topic {name!r} has another id by now")
+    return services.replicas.get(TopicPartition(name, part.partition))
+
+
+def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
+    """Where a reader whose last record is of `last_fetched_epoch` departs from this log; None where it does not.
+
+    Raises OffsetOutOfRange where this log does not reach back to that epoch.
+    """
+    last_epoch = part.last_fetched_epoch or 0
+    end = replica.log.end_offset_for(last_epoch)
+    if end.end_offset < 0 or part.fetch_offset < replica.log.log_start_offset:
+        raise OffsetOutOfRange(f"{replica.log!r} does not know where epoch {last_epoch} ended")
+    if end.epoch < last_epoch or end.end_offset < part.fetch_offset:
+        return DivergingEpoch(epoch=end.epoch, end_offset=end.end_offset)
+    return None
+
+
+def _failed(services: Services, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
+    leader_epoch = -1
+    if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch) and part.topic:
+        leader_epoch = services.replicas.get(TopicPartition(part.topic, part.partition)).partition.leader_epoch
+    return PartitionFetched(
+        topic=part.topic,
+        topic_id=part.topic_id,
+        partition=part.partition,
+        fetch_offset=part.fetch_offset,
+        next_offset=part.fetch_offset,
+        error=error,
+        leader_epoch=leader_epoch,
     )
 
 

@@ -7,6 +7,7 @@ lengths are unsigned varints, one more than the length so that 0 says null.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 
 from sparklog.base.errors import InvalidRequest
 
@@ -58,6 +59,8 @@ def array(count: int, *, flexible: bool) -> bytes:
     return varint(count + 1) if flexible else _INT32.pack(count)
 
 
-def tag(number: int, data: bytes) -> bytes:
-    """One tagged field: its number, its length, and `data`."""
-    return varint(number) + varint(len(data)) + data
+def tags(fields: Mapping[int, bytes]) -> bytes:
+    """Tagged fields by their numbers, in that order."""
+    return varint(len(fields)) + b"".join(
+        varint(number) + varint(len(data)) + data for number, data in sorted(fields.items())
+    )

@@ -1,108 +1,182 @@
-"""Fetch on Kafka's wire."""
+"""Fetch on Kafka's wire. The response is packed by hand: records go from the file to the socket, between its pieces.
+
+    FetchResponse   throttle time i32 │ v7: error i16, session id i32 │ array of topics │ flexible: tags
+    topic           name, v13: id │ array of partitions │ tags
+    partition       index i32, error i16, high watermark i64, last stable offset i64 │ v5: log start offset i64
+                    │ aborted transactions, a null array or for read_committed an empty one
+                    │ v11: preferred read replica i32 │ records: length, bytes │ v12: tags, as 0 the diverging epoch,
+                    1 the current leader
+
+Flexible from version 12 on. A request that is refused as a whole says so at the top, before version 7 in each
+partition.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
+from datetime import timedelta
 from itertools import groupby
+from typing import Any
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from sparklog.broker.apis import fetch
-from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch, PartitionFetched
+from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
+from sparklog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, Key
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka import packing
+from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Pieces, Translation
 
-FIRST_FLEXIBLE = 12
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_PREFERRED_REPLICA = 11
+FIRST_FLEXIBLE = 12
 FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_LEADERS = 16
+READ_COMMITTED = 1
+MILLISECOND = timedelta(milliseconds=1)
+NO_ID = bytes(16)
+DIVERGING_EPOCH_TAG, CURRENT_LEADER_TAG = 0, 1
 _INT32 = struct.Struct(">i")
-_SESSION = struct.Struct(">hi")
-_RESULT = struct.Struct(">ihqq")
+_ERROR_AND_SESSION = struct.Struct(">hi")
+_PARTITION = struct.Struct(">ihqq")
 _LOG_START = struct.Struct(">q")
+_DIVERGING_EPOCH = struct.Struct(">iq")
+_NO_PREFERRED_REPLICA = _INT32.pack(-1)
 
 
 async def serve(call: Call, request: Message) -> Pieces:
-    version = call.version
-    asked: list[PartitionFetch] = []
-    keys: dict[str, bytes] = {}
-    refused: list[tuple[bytes, list[PartitionFetched]]] = []
-    for topic in request.topics:
-        try:
-            if version >= FIRST_WITH_TOPIC_IDS:
-                key = topic.topic_id.bytes
-                name = call.broker.services.metadata.get_by_id(topic.topic_id).name
-            else:
-                name = topic.topic
-                key = packing.string(name, flexible=version >= FIRST_FLEXIBLE)
-        except KafkaError as error:
-            refused.append(
-                (
-                    key,
-                    [
-                        PartitionFetched(
-                            topic="", partition=p.partition, fetch_offset=p.fetch_offset, next_offset=-1, error=error
-                        )
-                        for p in topic.partitions
-                    ],
-                )
-            )
-            continue
-        keys[name] = key
-        for part in topic.partitions:
-            epoch = getattr(part, "current_leader_epoch", -1)
-            asked.append(
-                PartitionFetch(
-                    topic=name,
-                    partition=part.partition,
-                    fetch_offset=part.fetch_offset,
-                    max_bytes=part.partition_max_bytes,
-                    current_leader_epoch=epoch if epoch >= 0 else None,
-                )
-            )
-    wait = 0 if refused else int(request.max_wait.total_seconds() * 1000)
-    response = await call.serve(
-        fetch.API,
-        FetchRequest(max_wait_ms=wait, min_bytes=request.min_bytes, max_bytes=request.max_bytes, partitions=asked),
+    wanted = FetchRequest(
+        max_wait_ms=request.max_wait // MILLISECOND,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        partitions=_asked(call, request),
+        session_id=getattr(request, "session_id", NO_SESSION),
+        session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
+        forgotten=_forgotten(call.version, request),
+        uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
     )
-    topics = [(keys[name], list(parts)) for name, parts in groupby(response.partitions, lambda part: part.topic)]
-    return _pack(version, topics + refused)
+    response = await call.serve(fetch.API, wanted)
+    return _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
 
 
-def _pack(version: int, topics: Sequence[tuple[bytes, Sequence[PartitionFetched]]]) -> Pieces:
+def refuse(call: Call, request: Message, error: KafkaError) -> Pieces:
+    """The answer to a request that was refused as a whole."""
+    if call.version >= FIRST_WITH_SESSIONS:
+        return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
+    failed = [
+        PartitionFetched(topic=part.topic, partition=part.partition, fetch_offset=-1, next_offset=-1, error=error)
+        for part in _asked(call, request)
+    ]
+    return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
+
+
+def _asked(call: Call, request: Message) -> list[PartitionFetch]:
+    if call.version < FIRST_WITH_TOPIC_IDS:
+        return [_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions]
+    names = call.broker.services.metadata
+    return [
+        _partition(part, names.find_name(topic.topic_id), topic.topic_id)
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+
+
+def _partition(part: Message, name: str | None, topic_id: Any) -> PartitionFetch:
+    epoch = getattr(part, "current_leader_epoch", -1)
+    last_epoch = getattr(part, "last_fetched_epoch", -1)
+    return PartitionFetch(
+        topic=name,
+        topic_id=topic_id,
+        partition=part.partition,
+        fetch_offset=part.fetch_offset,
+        max_bytes=part.partition_max_bytes,
+        current_leader_epoch=epoch if epoch >= 0 else None,
+        last_fetched_epoch=last_epoch if last_epoch >= 0 else None,
+    )
+
+
+def _forgotten(version: int, request: Message) -> list[Key]:
+    if version < FIRST_WITH_SESSIONS:
+        return []
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    return [
+        (topic.topic_id if by_id else topic.topic, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+
+
+def _pack(call: Call, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None) -> Pieces:
+    version = call.version
     flexible = version >= FIRST_FLEXIBLE
-    tags = packing.NO_TAGS if flexible else b""
-    pieces: list[bytes | LogSlice] = []
+    end = packing.NO_TAGS if flexible else b""
+    topics = [(key, list(parts)) for key, parts in groupby(response.partitions, _topic_of)]
     head = [_INT32.pack(0)]
     if version >= FIRST_WITH_SESSIONS:
-        head.append(_SESSION.pack(0, 0))
+        head.append(_ERROR_AND_SESSION.pack(error.code if error else 0, response.session_id))
     head.append(packing.array(len(topics), flexible=flexible))
-    for key, results in topics:
-        head += (key, packing.array(len(results), flexible=flexible))
-        for part in results:
-            head.append(
-                _RESULT.pack(
-                    part.partition, part.error.code if part.error else 0, part.high_watermark, part.last_stable_offset
-                )
-            )
-            if version >= FIRST_WITH_LOG_START:
-                head.append(_LOG_START.pack(part.log_start_offset))
-            head.append(packing.NULL_COMPACT if flexible else packing.NULL_ARRAY)
-            if version >= FIRST_WITH_PREFERRED_REPLICA:
-                head.append(_INT32.pack(-1))
-            size = part.slice.size if part.slice else 0
-            head.append(packing.varint(size + 1) if flexible else _INT32.pack(size))
+    pieces: list[bytes | LogSlice] = []
+    for _, parts in topics:
+        head += (_topic_key(version, parts[0]), packing.array(len(parts), flexible=flexible))
+        for part in parts:
+            head.append(_pack_partition(version, part, is_read_committed=is_read_committed))
             if part.slice:
                 pieces += (b"".join(head), part.slice)
                 head = []
-            head.append(tags)
-        head.append(tags)
-    head.append(tags)
+            head.append(_partition_tags(call, part) if flexible else b"")
+        head.append(end)
+    head.append(_response_tags(call, response.partitions) if flexible else b"")
     pieces.append(b"".join(head))
     return pieces
 
 
-TRANSLATION = Translation(api=fetch.API, serve=serve)
+def _topic_of(part: PartitionFetched) -> Any:
+    return part.topic_id or part.topic
+
+
+def _topic_key(version: int, part: PartitionFetched) -> bytes:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return part.topic_id.bytes if part.topic_id else NO_ID
+    return packing.string(part.topic or "", flexible=version >= FIRST_FLEXIBLE)
+
+
+def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: bool) -> bytes:
+    """A partition up to where its records begin."""
+    flexible = version >= FIRST_FLEXIBLE
+    size = part.slice.size if part.slice else 0
+    packed = _PARTITION.pack(
+        part.partition, part.error.code if part.error else 0, part.high_watermark, part.last_stable_offset
+    )
+    if version >= FIRST_WITH_LOG_START:
+        packed += _LOG_START.pack(part.log_start_offset)
+    if is_read_committed and part.error is None:
+        packed += packing.array(0, flexible=flexible)
+    else:
+        packed += packing.NULL_COMPACT if flexible else packing.NULL_ARRAY
+    if version >= FIRST_WITH_PREFERRED_REPLICA:
+        packed += _NO_PREFERRED_REPLICA
+    return packed + (packing.varint(size + 1) if flexible else _INT32.pack(size))
+
+
+def _partition_tags(call: Call, part: PartitionFetched) -> bytes:
+    if part.diverging:
+        data = _DIVERGING_EPOCH.pack(part.diverging.epoch, part.diverging.end_offset) + packing.NO_TAGS
+        return packing.tags({DIVERGING_EPOCH_TAG: data})
+    if _is_told_leader(call, part):
+        return packing.tags({CURRENT_LEADER_TAG: current_leader(call, part.leader_epoch)})
+    return packing.NO_TAGS
+
+
+def _response_tags(call: Call, parts: Iterable[PartitionFetched]) -> bytes:
+    return node_endpoints(call) if any(_is_told_leader(call, part) for part in parts) else packing.NO_TAGS
+
+
+def _is_told_leader(call: Call, part: PartitionFetched) -> bool:
+    """Whether the client is told who leads, to save it a Metadata request (KIP-951)."""
+    return call.version >= FIRST_WITH_LEADERS and isinstance(part.error, NotLeaderOrFollower | FencedLeaderEpoch)
+
+
+TRANSLATION = Translation(api=fetch.API, serve=serve, refuse=refuse, ends_with_connection=True)

@@ -1,0 +1,268 @@
+"""Fetch sessions (KIP-227): a consumer says once what it reads, and then only what has changed.
+
+    full fetch          epoch 0: names every partition; the answer has all of them and the id of a new session, or 0
+                        where there is no room for one. epoch -1: the same without a session. Either closes the session
+                        that the request names.
+    incremental fetch   epoch 1, 2, …: names the partitions that are new or are read from elsewhere, and those to
+                        forget; all others are read as before. The answer has those that the client must hear of: with
+                        records, with an error, or whose high watermark or log start is not what it was last told.
+    order               a partition that gave records goes behind the others, so that none starves where
+                        `max_bytes` is too small for all.
+
+An unknown session gets FETCH_SESSION_ID_NOT_FOUND, a request out of turn INVALID_FETCH_SESSION_EPOCH, and one that
+names topics by id in a session of names, or the other way round, FETCH_SESSION_TOPIC_ID_ERROR. A session whose last
+partition is forgotten ends.
+
+When all slots are taken, a new session takes that of the one that was used longest ago, if that was more than
+`EVICTION_MS` ago; else that of the smallest among those older than `EVICTION_MS`, if the new one is larger. Else the
+client gets none and goes on with full fetches.
+
+Pure: ids come from the function that is given, the time with each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sparklog.base.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+)
+from sparklog.log.slice import LogSlice
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+_LAST_EPOCH = 2**31 - 1
+Key = tuple[UUID | str | None, int]
+"""A partition in a session: the topic's id where the session goes by ids, else its name, and the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFetch:
+    """What is asked of a partition. `topic` is None where the topic is named by its id alone."""
+
+    topic: str | None
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int | None = None
+    last_fetched_epoch: int | None = None
+    topic_id: UUID | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id or self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergingEpoch:
+    """Where the reader's log ends to be this one: it has records of an epoch that this log has not, or not so many."""
+
+    epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFetched:
+    """`slice` names the bytes, still unread; None where there are none. Offsets are -1 where there is an error.
+
+    `next_offset` is where to read on: past the last batch, or `fetch_offset` where there is none.
+    `leader_epoch` is the partition's, told where the reader's was wrong.
+    """
+
+    topic: str | None
+    partition: int
+    fetch_offset: int
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    next_offset: int
+    slice: LogSlice | None = None
+    topic_id: UUID | None = None
+    diverging: DivergingEpoch | None = None
+    leader_epoch: int = -1
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id or self.topic, self.partition
+
+
+@dataclass(slots=True)
+class Cached:
+    """One partition of a session: what is asked of it, and what the client was told last."""
+
+    asked: PartitionFetch
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+    def tell(self, found: PartitionFetched) -> bool:
+        """Whether the client must hear of `found`; it is then taken for told."""
+        is_news = (
+            found.slice is not None
+            or found.error is not None
+            or found.diverging is not None
+            or found.high_watermark != self.high_watermark
+            or found.log_start_offset != self.log_start_offset
+        )
+        self.high_watermark = -1 if found.error else found.high_watermark
+        self.log_start_offset = found.log_start_offset
+        return is_news
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchSession:
+    """One client's."""
+
+    session_id: int
+    uses_topic_ids: bool
+    created_ms: int
+    last_used_ms: int
+    epoch: int
+    """That of the next request."""
+    partitions: dict[Key, Cached] = field(default_factory=dict)
+    """In the order in which they are read."""
+
+    def update(self, asked: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
+        for part in asked:
+            cached = self.partitions.get(part.key)
+            if cached is None:
+                self.partitions[part.key] = Cached(part)
+            else:
+                cached.asked = part
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+    def select(self, found: Iterable[PartitionFetched]) -> list[PartitionFetched]:
+        """Those that the client must hear of; what gave records goes behind the rest."""
+        told = []
+        for part in found:
+            cached = self.partitions.get(part.key)
+            if cached and cached.tell(part):
+                told.append(part)
+                if part.slice:
+                    del self.partitions[part.key]
+                    self.partitions[part.key] = cached
+        return told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchContext:
+    """One request in its session: `session` for an incremental fetch, `opens_session` for a full one that wants one."""
+
+    asked: Sequence[PartitionFetch] = ()
+    session: FetchSession | None = None
+    epoch_after: int = FINAL_EPOCH
+    opens_session: bool = False
+    uses_topic_ids: bool = False
+
+    def pairs(self) -> Iterator[tuple[PartitionFetch, Cached | None]]:
+        """What is to be read, in its order, and what the client was told of it."""
+        if self.session:
+            return ((cached.asked, cached) for cached in self.session.partitions.values())
+        return ((part, None) for part in self.asked)
+
+
+class FetchSessions:
+    """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        """`new_id` gives a random number from 1 to 2^31 - 1; one that is taken is asked for again."""
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: dict[int, FetchSession] = {}  # by their last use, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        *,
+        session_id: int,
+        epoch: int,
+        asked: Sequence[PartitionFetch],
+        forgotten: Iterable[Key],
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchContext:
+        """What is to be read for a request; `end` says what is to be answered.
+
+        Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
+        """
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            return FetchContext(asked=asked, opens_session=epoch == INITIAL_EPOCH, uses_topic_ids=uses_topic_ids)
+        session = self._find(session_id, epoch, uses_topic_ids)
+        session.update(asked, forgotten)
+        del self._sessions[session_id]
+        if not session.partitions:
+            return FetchContext(asked=asked)
+        self._sessions[session_id] = session
+        session.last_used_ms = now_ms
+        session.epoch = _next_epoch(epoch)
+        return FetchContext(session=session, epoch_after=session.epoch)
+
+    def end(
+        self, context: FetchContext, found: Sequence[PartitionFetched], now_ms: int
+    ) -> tuple[int, Sequence[PartitionFetched]]:
+        """The session's id for the answer, and what to answer.
+
+        Raises InvalidFetchSessionEpoch where the session has been used by another request meanwhile.
+        """
+        if context.session:
+            if context.session.epoch != context.epoch_after:
+                raise InvalidFetchSessionEpoch(f"fetch session {context.session.session_id} went on meanwhile")
+            return context.session.session_id, context.session.select(found)
+        if context.opens_session and (len(self._sessions) < self._slots or self._evict(len(found), now_ms)):
+            return self._open(context, found, now_ms), found
+        return NO_SESSION, found
+
+    def _find(self, session_id: int, epoch: int, uses_topic_ids: bool) -> FetchSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"there is no fetch session {session_id}")
+        if session.epoch != epoch:
+            raise InvalidFetchSessionEpoch(f"fetch session {session_id} is at epoch {session.epoch}, not {epoch}")
+        if session.uses_topic_ids != uses_topic_ids:
+            raise FetchSessionTopicIdError(f"fetch session {session_id} names its topics by id, or did not until now")
+        return session
+
+    def _open(self, context: FetchContext, found: Sequence[PartitionFetched], now_ms: int) -> int:
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        asked = {part.key: part for part in context.asked}
+        self._sessions[session_id] = FetchSession(
+            session_id=session_id,
+            uses_topic_ids=context.uses_topic_ids,
+            created_ms=now_ms,
+            last_used_ms=now_ms,
+            epoch=_next_epoch(INITIAL_EPOCH),
+            partitions={
+                part.key: Cached(asked[part.key], part.high_watermark, part.log_start_offset) for part in found
+            },
+        )
+        return session_id
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Whether a session of `size` partitions has been made room for."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
+            old = [each for each in self._sessions.values() if now_ms - each.created_ms > EVICTION_MS]
+            oldest = min(old, key=lambda each: len(each.partitions), default=None)
+            if oldest is None or len(oldest.partitions) >= size:
+                return False
+        del self._sessions[oldest.session_id]
+        return True
+
+
+def _next_epoch(epoch: int) -> int:
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
