@@ -1,0 +1,215 @@
+"""The groups whose coordinator is the leader of one partition of `__consumer_offsets`: a machine (runtime/machine.py).
+
+It holds groups of both protocols and their offsets, sends each request to those who decide it, and each record to
+those who keep it. A group whose members only commit comes into being with its first offset.
+
+Requests are refused by raising a KafkaError, before anything has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+from uuid import UUID
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
+from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
+from sparklog.group.group import Group, TopicsView
+from sparklog.group.machine import ClassicGroups, ClassicTimer, GroupAssigned, GroupCreated, StaticReplaced
+from sparklog.group.offsets import Offsets
+from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
+from sparklog.group.requests import (
+    DeleteGroups,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroups,
+    DescribeGroupsResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from sparklog.group.states import EMPTY, STABLE
+from sparklog.runtime.machine import Decision, Draft
+
+Work = Draft[CoordinatorRecord]
+
+
+class Shard:
+    """The groups and the offsets of one partition."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicsView, new_id: Callable[[], UUID]) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets(config, topics)
+        self.classic = ClassicGroups(self.groups, config, new_id)
+
+    # Requests
+
+    def join(self, request: JoinGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, JoinGroupResponse]:
+        work = Work()
+        return work.decide(self.classic.join(request, ticket, now_ms, work))
+
+    def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
+        work = Work()
+        return work.decide(self.classic.sync(request, ticket, work))
+
+    def heartbeat(self, request: Heartbeat, now_ms: int) -> Decision[CoordinatorRecord, HeartbeatResponse]:
+        work = Work()
+        return work.decide(self.classic.heartbeat(request, work))
+
+    def leave(self, request: LeaveGroup, now_ms: int) -> Decision[CoordinatorRecord, LeaveGroupResponse]:
+        work = Work()
+        return work.decide(self.classic.leave(request, now_ms, work))
+
+    def commit(self, request: OffsetCommit, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+        work = Work()
+        group = self.groups.get(request.group_id)
+        response = self.offsets.commit(request, group, now_ms, work)
+        if isinstance(group, ClassicGroup):
+            self.classic.committed_by(group, request.member_id, work)
+        return work.decide(response)
+
+    def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        """Nothing is committed in a group that is not there."""
+        if group := self.groups.get(request.group_id):
+            group.check_fetch(request)
+        return self.offsets.fetch(request)
+
+    def delete_offsets(self, request: OffsetDelete) -> Decision[CoordinatorRecord, OffsetDeleteResponse]:
+        work = Work()
+        group = self._get(request.group_id)
+        if isinstance(group, ClassicGroup) and group.state is not EMPTY and group.protocol_type != CONSUMER_PROTOCOL:
+            raise NonEmptyGroup(f"group {group.group_id!r} has members, and their subscriptions cannot be read")
+        return work.decide(self.offsets.delete(request, group, work))
+
+    def delete(self, request: DeleteGroups) -> Decision[CoordinatorRecord, DeleteGroupsResponse]:
+        work = Work()
+        errors: dict[str, KafkaError | None] = {}
+        for group_id in request.group_ids:
+            errors[group_id] = None
+            try:
+                group = self._get(group_id)
+                group.check_delete()
+            except KafkaError as error:
+                errors[group_id] = error
+            else:
+                self._delete(group, work)
+        return work.decide(DeleteGroupsResponse(errors=errors))
+
+    def list(self, request: ListGroups) -> ListGroupsResponse:
+        states = {name.lower() for name in request.states}
+        types = {name.lower() for name in request.types}
+        listed = [
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                state=group.state_name,
+                group_type=group.group_type,
+            )
+            for group in self.groups.values()
+            if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)
+        ]
+        return ListGroupsResponse(groups=listed)
+
+    def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+
+    def _describe(self, group_id: str) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return _described(group)
+        text = "is not a classic group" if group else "not found"
+        return DescribedGroup(group_id=group_id, error=GroupIdNotFound(f"Group {group_id} {text}."))
+
+    # The cluster, the clock, the log
+
+    def delete_topics(self, names: Iterable[str]) -> Decision[CoordinatorRecord, None]:
+        """Topics are no more, nor is what was committed for them."""
+        work = Work()
+        self.offsets.delete_topics(frozenset(names), work)
+        return work.decide()
+
+    def expire(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        """Offsets that have expired go, and empty groups that have none left."""
+        work = Work()
+        for group in self.groups.values():
+            if self.offsets.expire(group, now_ms, work) and group.is_empty and group.state_name == EMPTY.value:
+                work.records += group.tombstones()
+        return work.decide()
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        key: Any = record.key
+        value: Any = record.value
+        if isinstance(key, OffsetKey):
+            self.offsets.replay(key, value)
+            if value is not None and key.group_id not in self.groups:
+                self.groups[key.group_id] = ClassicGroup(group_id=key.group_id)
+        elif isinstance(key, GroupKey):
+            self.classic.replay(key, value)
+
+    def loaded(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        """The whole log has been replayed: the shard is about to serve."""
+        work = Work()
+        self.classic.loaded(now_ms, work)
+        return work.decide()
+
+    def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        work = Work()
+        if isinstance(key, ClassicTimer):
+            self.classic.timer_fired(key, now_ms, work)
+        return work.decide()
+
+    def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:
+        work = Work()
+        if isinstance(event, GroupCreated | GroupAssigned | StaticReplaced):
+            self.classic.written(event, error, now_ms, work)
+        return work.decide()
+
+    def _delete(self, group: Group, work: Work) -> None:
+        self.offsets.delete_all(group.group_id, work)
+        work.records += group.tombstones()
+
+    def _get(self, group_id: str) -> Group:
+        if group_id is None:
+            raise InvalidGroupId("there is no group id")
+        group = self.groups.get(group_id)
+        if group is None:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        return group
+
+
+def _described(group: ClassicGroup) -> DescribedGroup:
+    """Metadata and assignments only where they are those of one generation."""
+    is_stable = group.state is STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        state=group.state_name,
+        protocol_type=group.protocol_type or "",
+        protocol=(group.protocol or "") if is_stable else "",
+        members=[
+            DescribedMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata_for(group.protocol) if is_stable else b"",
+                assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
