@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from sparklog.base.errors import UnknownTopicId, UnknownTopicOrPartition
-from sparklog.base.ids import encode_id
+from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.cluster.model import Topic
 
 
@@ -32,6 +32,10 @@ class MetadataCache:
 
     def find(self, name: str) -> Topic | None:
         return self._topics.get(name)
+
+    def has(self, partition: TopicPartition) -> bool:
+        topic = self._topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
     def get(self, name: str) -> Topic:
         """Raises UnknownTopicOrPartition."""

@@ -1,4 +1,7 @@
-"""DeleteGroups: delete groups without members, with all that they have committed."""
+"""DeleteGroups: delete groups without members, with all that they have committed.
+
+Key 42, versions 0 to 2, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

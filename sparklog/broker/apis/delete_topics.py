@@ -60,7 +60,8 @@ def _name(services: Services, topic: TopicToDelete) -> str | None:
     """What the topic is called; None where there is none of that id."""
     if topic.topic_id is None:
         return topic.name
-    return next((known.name for known in services.metadata if known.topic_id == topic.topic_id), None)
+    found = services.metadata.find_by_id(topic.topic_id)
+    return found.name if found else None
 
 
 async def _delete(services: Services, topic: TopicToDelete, *, is_alone: bool) -> TopicDeleted:

@@ -1,4 +1,7 @@
-"""DescribeGroups: groups of the classic protocol, with their members."""
+"""DescribeGroups: groups of the classic protocol, with their members.
+
+Key 15, versions 0 to 6, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

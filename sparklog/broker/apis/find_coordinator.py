@@ -1,7 +1,9 @@
-"""FindCoordinator: which broker coordinates groups.
+"""FindCoordinator: which broker coordinates groups (key 10).
 
-The cluster is this one broker, so it is the one. There are no coordinators of other things: transactions and share
-groups are refused with INVALID_REQUEST.
+- The cluster is this one broker, so it is the one.
+- There are no coordinators of other things. Transactions and share groups are refused with INVALID_REQUEST and not, as
+  Kafka does for what will be there soon, with COORDINATOR_NOT_AVAILABLE: clients would ask again until they time out.
+- Versions 0 to 6, as in Kafka 4.
 """
 
 from __future__ import annotations

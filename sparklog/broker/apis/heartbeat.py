@@ -1,4 +1,7 @@
-"""Heartbeat: a member of a group is alive, and learns whether it has to join again."""
+"""Heartbeat: a member of a group is alive, and learns whether it has to join again.
+
+Key 12, versions 0 to 4, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

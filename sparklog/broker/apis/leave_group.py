@@ -1,4 +1,7 @@
-"""LeaveGroup: members leave at once, instead of when their sessions end."""
+"""LeaveGroup: members leave at once, instead of when their sessions end.
+
+Key 13, versions 0 to 5, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

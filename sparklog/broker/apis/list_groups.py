@@ -1,4 +1,7 @@
-"""ListGroups: the groups that this broker coordinates."""
+"""ListGroups: the groups that this broker coordinates.
+
+Key 16, versions 0 to 5, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

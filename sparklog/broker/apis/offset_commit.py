@@ -1,14 +1,30 @@
-"""OffsetCommit: keep how far a group has come."""
+"""OffsetCommit: keep how far a group has come (key 8).
+
+- A partition that does not exist is refused (UNKNOWN_TOPIC_OR_PARTITION), and never reaches the coordinator.
+- Versions 2 to 10, as in Kafka 4.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+
+from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.group.requests import OffsetCommit, OffsetCommitResponse
 
 
 async def handle(services: Services, request: OffsetCommit) -> OffsetCommitResponse:
-    return await services.groups.commit(request)
+    known = [each for each in request.offsets if services.metadata.has(each.partition)]
+    errors: dict[TopicPartition, KafkaError | None] = {
+        each.partition: UnknownTopicOrPartition(f"partition {each.partition} does not exist")
+        for each in request.offsets
+        if not services.metadata.has(each.partition)
+    }
+    if known or not request.offsets:
+        errors |= (await services.groups.commit(dataclasses.replace(request, offsets=known))).errors
+    return OffsetCommitResponse(errors=errors)
 
 
 API = Api(name="OffsetCommit", handle=handle, key=8, versions=(2, 10))

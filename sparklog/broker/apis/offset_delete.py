@@ -1,14 +1,30 @@
-"""OffsetDelete: forget offsets that a group has committed."""
+"""OffsetDelete: forget offsets that a group has committed (key 47).
+
+- A topic that does not exist is refused (UNKNOWN_TOPIC_OR_PARTITION): its offsets have gone with it.
+- Version 0, as in Kafka 4.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+
+from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.group.requests import OffsetDelete, OffsetDeleteResponse
 
 
 async def handle(services: Services, request: OffsetDelete) -> OffsetDeleteResponse:
-    return await services.groups.delete_offsets(request)
+    known = [partition for partition in request.partitions if partition.topic in services.metadata]
+    response = await services.groups.delete_offsets(dataclasses.replace(request, partitions=known))
+    if response.error:
+        return response
+    missing = {
+        partition: UnknownTopicOrPartition(f"topic {partition.topic!r} does not exist")
+        for partition in request.partitions
+        if partition.topic not in services.metadata
+    }
+    return OffsetDeleteResponse(errors={**response.errors, **missing})
 
 
 API = Api(name="OffsetDelete", handle=handle, key=47, versions=(0, 0))

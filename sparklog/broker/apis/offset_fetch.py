@@ -1,4 +1,7 @@
-"""OffsetFetch: how far a group has come."""
+"""OffsetFetch: how far a group has come.
+
+Key 9, versions 1 to 10, as in Kafka 4.
+"""
 
 from __future__ import annotations
 

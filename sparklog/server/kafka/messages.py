@@ -34,6 +34,7 @@ MessageClass = Any
 """The class of a structure, in one version of its message."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 NO_TIME = datetime.timedelta()
+_MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def versions_of(key: int) -> tuple[int, int]:
@@ -42,13 +43,13 @@ def versions_of(key: int) -> tuple[int, int]:
     return min(known), max(known)
 
 
-def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
-    """Raises InvalidRequest where `data` is not one whole request of this version."""
+def read_request(key: int, version: int, data: bytes | memoryview, *, ignore_rest: bool = False) -> Message:
+    """Raises InvalidRequest where `data` is not one whole request of this version, and no more unless that is ignored."""
     try:
         request, size = _reader(load_request_schema(key, version))(data, 0)
     except Exception as error:  # kio's reader raises whatever its parts raise
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
-    if size != len(data):
+    if size != len(data) and not ignore_rest:
         raise InvalidRequest(f"{len(data) - size} bytes after a request of API {key} version {version}")
     return request
 
@@ -63,6 +64,11 @@ def write(message: Message) -> bytes:
     cls: MessageClass = type(message)
     _writer(cls)(buffer, message)
     return buffer.getvalue()
+
+
+def whole_ms(time: datetime.timedelta) -> int:
+    """A time of a request."""
+    return time // _MILLISECOND
 
 
 def make(cls: MessageClass, /, **values: Any) -> Message:

@@ -55,6 +55,11 @@ class Call:
     correlation_id: int
     client_id: str | None
 
+    @property
+    def client_host(self) -> str:
+        """As Kafka writes it: a name that it never looks up, and the address."""
+        return f"/{self.session.host}"
+
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
         """Raises KafkaError where the request as a whole is refused."""
         return await self.broker.serve(api, request)

@@ -1,0 +1,17 @@
+"""ConsumerGroupHeartbeat: a member of a group of the newer protocol is alive, and is told its part (key 68, KIP-848).
+
+Versions 0 and 1, as in Kafka 4.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+
+
+async def handle(services: Services, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+    return await services.groups.consumer_heartbeat(request)
+
+
+API = Api(name="ConsumerGroupHeartbeat", handle=handle, key=68, versions=(0, 1))

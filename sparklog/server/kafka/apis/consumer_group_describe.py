@@ -1,0 +1,61 @@
+"""ConsumerGroupDescribe on Kafka's wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import consumer_group_describe
+from sparklog.group.requests import ConsumerGroupDescribe, DescribedConsumer, DescribedConsumerGroup
+from sparklog.server.kafka import operations
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.topic_ids import TopicIds
+from sparklog.server.kafka.translation import Call, Translation
+
+CLASSIC, CONSUMER = 0, 1
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(consumer_group_describe.API, ConsumerGroupDescribe(group_ids=request.group_ids))
+    ask = request.include_authorized_operations
+    return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    groups = [DescribedConsumerGroup(group_id=group_id, error=error, state="") for group_id in request.group_ids]
+    return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
+
+
+def _group(call: Call, group: DescribedConsumerGroup, *, ask_operations: bool) -> dict[str, Any]:
+    ids = TopicIds(call.broker.services.metadata)
+    return {
+        "error_code": group.error,
+        "error_message": message_of(group.error),
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(member, ids) for member in group.members],
+        "authorized_operations": operations.ON_GROUP if ask_operations and not group.error else operations.NOT_ASKED,
+    }
+
+
+def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.group_instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": member.subscribed_topic_names,
+        "subscribed_topic_regex": member.subscribed_topic_regex,
+        "assignment": {"topic_partitions": ids.fields(member.assignment)},
+        "target_assignment": {"topic_partitions": ids.fields(member.target_assignment)},
+        "member_type": CLASSIC if member.is_classic else CONSUMER,
+    }
+
+
+TRANSLATION = Translation(api=consumer_group_describe.API, serve=serve, refuse=refuse)

@@ -1,0 +1,27 @@
+"""DeleteGroups on Kafka's wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import delete_groups
+from sparklog.group.requests import DeleteGroups
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(delete_groups.API, DeleteGroups(group_ids=request.groups_names))
+    return _answer(call, response.errors)
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return _answer(call, dict.fromkeys(request.groups_names, error))
+
+
+def _answer(call: Call, errors: Mapping[str, KafkaError | None]) -> Message:
+    return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
+
+
+TRANSLATION = Translation(api=delete_groups.API, serve=serve, refuse=refuse)

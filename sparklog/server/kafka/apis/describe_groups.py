@@ -1,0 +1,55 @@
+"""DescribeGroups on Kafka's wire. A group that is not there is an error from version 6 (KIP-1043), before only Dead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import GroupIdNotFound, KafkaError
+from sparklog.broker.apis import describe_groups
+from sparklog.group.requests import DescribedGroup, DescribeGroups
+from sparklog.server.kafka import operations
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_NOT_FOUND = 6
+
+
+async def serve(call: Call, request: Message) -> Message:
+    response = await call.serve(describe_groups.API, DescribeGroups(group_ids=request.groups))
+    ask = getattr(request, "include_authorized_operations", False)
+    return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    groups = [DescribedGroup(group_id=group_id, error=error, state="") for group_id in request.groups]
+    return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
+
+
+def _group(call: Call, group: DescribedGroup, *, ask_operations: bool) -> dict[str, Any]:
+    error = group.error
+    if call.version < FIRST_WITH_NOT_FOUND and isinstance(error, GroupIdNotFound):
+        error = None
+    return {
+        "error_code": error,
+        "error_message": message_of(error),
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+        "authorized_operations": operations.ON_GROUP if ask_operations and not error else operations.NOT_ASKED,
+    }
+
+
+TRANSLATION = Translation(api=describe_groups.API, serve=serve, refuse=refuse)

@@ -1,0 +1,56 @@
+"""FindCoordinator on Kafka's wire: one key up to version 3, from 4 on several.
+
+The coordinator is told with the address of the listener that the request came in on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import find_coordinator
+from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest, FoundCoordinator
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_SEVERAL = 4
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = FindCoordinatorRequest(keys=_keys(call, request), key_type=getattr(request, "key_type", GROUP))
+    response = await call.serve(find_coordinator.API, wanted)
+    return _answer(call, response.coordinators)
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return _answer(call, [FoundCoordinator(key=key, error=error) for key in _keys(call, request)])
+
+
+def _keys(call: Call, request: Message) -> Sequence[str]:
+    keys: Sequence[str] = request.coordinator_keys if call.version >= FIRST_WITH_SEVERAL else (request.key,)
+    return keys
+
+
+def _answer(call: Call, coordinators: Sequence[FoundCoordinator]) -> Message:
+    fields = [_coordinator(found, call.session.listener) for found in coordinators]
+    if call.version >= FIRST_WITH_SEVERAL:
+        return call.answer(coordinators=fields)
+    return call.answer(**fields[0])
+
+
+def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
+    broker = found.broker
+    host, port = broker.listeners[listener] if broker else ("", -1)
+    return {
+        "key": found.key,
+        "node_id": broker.broker_id if broker else -1,
+        "host": host,
+        "port": port,
+        "error_code": found.error,
+        "error_message": message_of(found.error),
+    }
+
+
+TRANSLATION = Translation(api=find_coordinator.API, serve=serve, refuse=refuse)

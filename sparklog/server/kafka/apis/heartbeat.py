@@ -1,0 +1,22 @@
+"""Heartbeat on Kafka's wire."""
+
+from __future__ import annotations
+
+from sparklog.broker.apis import heartbeat
+from sparklog.group.requests import Heartbeat
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = Heartbeat(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+    )
+    response = await call.serve(heartbeat.API, wanted)
+    return call.answer(error_code=response.error)
+
+
+TRANSLATION = Translation(api=heartbeat.API, serve=serve)

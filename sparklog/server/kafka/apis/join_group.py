@@ -1,0 +1,65 @@
+"""JoinGroup on Kafka's wire.
+
+- Version 0 has no rebalance time-out: the session's counts for both.
+- A new member is told its id before it joins from version 4 on (KIP-394).
+- A static leader that comes back may be told to leave the assignment alone from version 9 on (KIP-814).
+"""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import join_group
+from sparklog.group.requests import JoinGroup, JoinGroupResponse
+from sparklog.server.kafka.messages import Message, whole_ms
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_REBALANCE_TIMEOUT = 1
+FIRST_WITH_KNOWN_MEMBER_ID = 4
+FIRST_WITH_NULL_PROTOCOL = 7
+FIRST_WITH_SKIP_ASSIGNMENT = 9
+
+
+async def serve(call: Call, request: Message) -> Message:
+    has_both = call.version >= FIRST_WITH_REBALANCE_TIMEOUT
+    wanted = JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        client_id=call.client_id or "",
+        client_host=call.client_host,
+        protocol_type=request.protocol_type,
+        protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+        session_timeout_ms=whole_ms(request.session_timeout),
+        rebalance_timeout_ms=whole_ms(request.rebalance_timeout if has_both else request.session_timeout),
+        requires_known_member_id=call.version >= FIRST_WITH_KNOWN_MEMBER_ID,
+        supports_skipping_assignment=call.version >= FIRST_WITH_SKIP_ASSIGNMENT,
+        reason=getattr(request, "reason", None) or "",
+    )
+    return _answer(call, await call.serve(join_group.API, wanted))
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return _answer(call, JoinGroupResponse(error=error, member_id=request.member_id))
+
+
+def _answer(call: Call, response: JoinGroupResponse) -> Message:
+    return call.answer(
+        error_code=response.error,
+        generation_id=response.generation,
+        protocol_type=response.protocol_type,
+        protocol_name=response.protocol if call.version >= FIRST_WITH_NULL_PROTOCOL else response.protocol or "",
+        leader=response.leader,
+        skip_assignment=response.skip_assignment,
+        member_id=response.member_id,
+        members=[
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "metadata": member.metadata,
+            }
+            for member in response.members
+        ],
+    )
+
+
+TRANSLATION = Translation(api=join_group.API, serve=serve, refuse=refuse)

@@ -1,0 +1,53 @@
+"""LeaveGroup on Kafka's wire: one member up to version 2, whose error is the response's; from 3 several (KIP-345)."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import leave_group
+from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_SEVERAL = 3
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = LeaveGroup(group_id=request.group_id, members=_members(call, request))
+    return _answer(call, await call.serve(leave_group.API, wanted))
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return _answer(call, LeaveGroupResponse(error=error))
+
+
+def _members(call: Call, request: Message) -> list[LeavingMember]:
+    if call.version < FIRST_WITH_SEVERAL:
+        return [LeavingMember(member_id=request.member_id)]
+    return [
+        LeavingMember(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            reason=getattr(member, "reason", None) or "",
+        )
+        for member in request.members
+    ]
+
+
+def _answer(call: Call, response: LeaveGroupResponse) -> Message:
+    error = response.error
+    if call.version < FIRST_WITH_SEVERAL and not error and response.members:
+        error = response.members[0].error
+    return call.answer(
+        error_code=error,
+        members=[
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "error_code": member.error,
+            }
+            for member in response.members
+        ],
+    )
+
+
+TRANSLATION = Translation(api=leave_group.API, serve=serve, refuse=refuse)

@@ -1,0 +1,33 @@
+"""ListGroups on Kafka's wire: filtered by state from version 4 on, by type from 5 on."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import list_groups
+from sparklog.group.requests import ListGroups
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
+    response = await call.serve(list_groups.API, wanted)
+    return call.answer(
+        error_code=response.error,
+        groups=[
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": group.group_type,
+            }
+            for group in response.groups
+        ],
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, groups=[])
+
+
+TRANSLATION = Translation(api=list_groups.API, serve=serve, refuse=refuse)

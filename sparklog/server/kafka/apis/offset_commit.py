@@ -1,0 +1,69 @@
+"""OffsetCommit on Kafka's wire: topics by name up to version 9, by id from 10. A null text becomes an empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparklog.base.errors import KafkaError, UnknownTopicId
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import offset_commit
+from sparklog.group.requests import OffsetCommit, OffsetToCommit
+from sparklog.server.kafka.messages import Message, whole_ms
+from sparklog.server.kafka.topic_ids import TopicIds
+from sparklog.server.kafka.translation import Call, Translation
+
+NO_RETENTION = -1
+
+
+async def serve(call: Call, request: Message) -> Message:
+    ids = TopicIds(call.broker.services.metadata)
+    retention_ms = whole_ms(request.retention_time) if hasattr(request, "retention_time") else NO_RETENTION
+    wanted = OffsetCommit(
+        group_id=request.group_id,
+        generation_or_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        retention_ms=None if retention_ms == NO_RETENTION else retention_ms,
+        offsets=_offsets(request, ids),
+    )
+    response = await call.serve(offset_commit.API, wanted)
+    return _answer(call, request, ids, response.errors)
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    ids = TopicIds(call.broker.services.metadata)
+    return _answer(call, request, ids, {each.partition: error for each in _offsets(request, ids)})
+
+
+def _offsets(request: Message, ids: TopicIds) -> list[OffsetToCommit]:
+    return [
+        OffsetToCommit(
+            partition=TopicPartition(name, part.partition_index),
+            offset=part.committed_offset,
+            leader_epoch=getattr(part, "committed_leader_epoch", -1),
+            metadata=part.committed_metadata or "",
+        )
+        for topic in request.topics
+        if (name := ids.name_of(topic)) is not None
+        for part in topic.partitions
+    ]
+
+
+def _answer(call: Call, request: Message, ids: TopicIds, errors: Mapping[TopicPartition, KafkaError | None]) -> Message:
+    """Topics and partitions as they were asked for; those whose id no topic has were not passed on."""
+    unknown = UnknownTopicId("there is no topic with this id")
+    topics = []
+    for topic in request.topics:
+        name = ids.name_of(topic)
+        partitions = [
+            {
+                "partition_index": part.partition_index,
+                "error_code": errors.get(TopicPartition(name or "", part.partition_index), unknown),
+            }
+            for part in topic.partitions
+        ]
+        topics.append({"name": name, "topic_id": getattr(topic, "topic_id", None), "partitions": partitions})
+    return call.answer(topics=topics)
+
+
+TRANSLATION = Translation(api=offset_commit.API, serve=serve, refuse=refuse)

@@ -1,0 +1,35 @@
+"""OffsetDelete on Kafka's wire. Where the group is refused, no partitions are named."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import offset_delete
+from sparklog.group.requests import OffsetDelete
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = OffsetDelete(
+        group_id=request.group_id,
+        partitions=[
+            TopicPartition(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+        ],
+    )
+    response = await call.serve(offset_delete.API, wanted)
+    if response.error:
+        raise response.error
+    topics = by_topic(
+        (partition.topic, {"partition_index": partition.partition, "error_code": error})
+        for partition, error in response.errors.items()
+    )
+    return call.answer(topics=[{"name": name, "partitions": parts} for name, parts in topics.items()])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, topics=[])
+
+
+TRANSLATION = Translation(api=offset_delete.API, serve=serve, refuse=refuse)

@@ -1,0 +1,115 @@
+"""OffsetFetch on Kafka's wire.
+
+- One group up to version 7, from 8 on several (KIP-709).
+- No list of topics asks for all of them, from version 2 on.
+- Topics by name up to version 9, by id from 10 on; an id that no topic has is answered with UNKNOWN_TOPIC_ID.
+- The error of a group as a whole stands in the group's place; version 1 has none, so every partition has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.base.errors import KafkaError, UnknownTopicId
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import offset_fetch
+from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchResponse
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.topic_ids import TopicIds
+from sparklog.server.kafka.translation import Call, Translation
+
+FIRST_WITH_GROUP_ERROR = 2
+FIRST_WITH_SEVERAL = 8
+FIRST_WITH_IDS = 10
+NOTHING = CommittedOffset(partition=TopicPartition("", -1))
+
+
+async def serve(call: Call, request: Message) -> Message:
+    ids = TopicIds(call.broker.services.metadata)
+    groups = [
+        _group(call, asked, ids, await call.serve(offset_fetch.API, _wanted(request, asked, ids)))
+        for asked in _asked(call, request)
+    ]
+    return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    ids = TopicIds(call.broker.services.metadata)
+    groups = [_group(call, asked, ids, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
+    return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
+
+
+def _asked(call: Call, request: Message) -> Sequence[Message]:
+    """The groups; in old versions the request itself has the fields of one."""
+    groups: Sequence[Message] = request.groups if call.version >= FIRST_WITH_SEVERAL else (request,)
+    return groups
+
+
+def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
+    partitions = None
+    if asked.topics is not None:
+        partitions = [
+            TopicPartition(name, number)
+            for topic in asked.topics
+            if (name := ids.name_of(topic)) is not None
+            for number in topic.partition_indexes
+        ]
+    return OffsetFetch(
+        group_id=asked.group_id,
+        partitions=partitions,
+        member_id=getattr(asked, "member_id", None),
+        member_epoch=getattr(asked, "member_epoch", -1),
+        require_stable=getattr(request, "require_stable", False),
+    )
+
+
+def _group(call: Call, asked: Message, ids: TopicIds, response: OffsetFetchResponse) -> dict[str, Any]:
+    topics: list[dict[str, Any]] = []
+    if response.error is None:
+        topics = _found(call, ids, response.offsets) + _unknown(asked, ids)
+    elif call.version < FIRST_WITH_GROUP_ERROR:
+        topics = [
+            {"name": topic.name, "partitions": [_part(number, NOTHING, response.error) for number in numbers]}
+            for topic in asked.topics
+            for numbers in (topic.partition_indexes,)
+        ]
+    fields = {"topics": topics, "error_code": response.error}
+    return fields | {"group_id": asked.group_id} if call.version >= FIRST_WITH_SEVERAL else fields
+
+
+def _found(call: Call, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
+    """What is committed; a topic that has been deleted has no id, so only versions with names can tell of it."""
+    topics = by_topic((each.partition.topic, _part(each.partition.partition, each, each.error)) for each in offsets)
+    return [
+        {"name": name, "topic_id": ids.id_of(name), "partitions": partitions}
+        for name, partitions in topics.items()
+        if call.version < FIRST_WITH_IDS or ids.id_of(name)
+    ]
+
+
+def _unknown(asked: Message, ids: TopicIds) -> list[dict[str, Any]]:
+    error = UnknownTopicId("there is no topic with this id")
+    return [
+        {
+            "name": "",
+            "topic_id": topic.topic_id,
+            "partitions": [_part(number, NOTHING, error) for number in topic.partition_indexes],
+        }
+        for topic in asked.topics or ()
+        if ids.name_of(topic) is None
+    ]
+
+
+def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "committed_offset": found.offset,
+        "committed_leader_epoch": found.leader_epoch,
+        "metadata": found.metadata,
+        "error_code": error,
+    }
+
+
+TRANSLATION = Translation(api=offset_fetch.API, serve=serve, refuse=refuse)

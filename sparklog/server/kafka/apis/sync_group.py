@@ -1,0 +1,35 @@
+"""SyncGroup on Kafka's wire."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.apis import sync_group
+from sparklog.group.requests import SyncGroup
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    wanted = SyncGroup(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments={each.member_id: each.assignment for each in request.assignments},
+    )
+    response = await call.serve(sync_group.API, wanted)
+    return call.answer(
+        error_code=response.error,
+        protocol_type=response.protocol_type,
+        protocol_name=response.protocol,
+        assignment=response.assignment,
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, assignment=b"")
+
+
+TRANSLATION = Translation(api=sync_group.API, serve=serve, refuse=refuse)

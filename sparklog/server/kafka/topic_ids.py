@@ -1,0 +1,50 @@
+"""Topics on Kafka's wire in group requests: by name in older versions, by id in newer ones (KIP-848).
+
+Inside, partitions are named. An id that no topic has is kept apart: its partitions are answered with UNKNOWN_TOPIC_ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+
+
+class TopicIds:
+    """The names of ids and the other way round, as they are now."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    def name_of(self, topic: Message) -> str | None:
+        """The name of a structure that has `name` or `topic_id`; None where no topic has the id."""
+        if hasattr(topic, "name"):
+            return str(topic.name)
+        found = self._metadata.find_by_id(topic.topic_id)
+        return found.name if found else None
+
+    def id_of(self, name: str) -> UUID | None:
+        found = self._metadata.find(name)
+        return found.topic_id if found else None
+
+    def partitions(self, topics: Iterable[Message]) -> list[TopicPartition]:
+        """From structures with `topic_id` and `partitions`; those of topics that are gone are left out."""
+        return [
+            TopicPartition(name, number)
+            for topic in topics
+            if (name := self.name_of(topic)) is not None
+            for number in topic.partitions
+        ]
+
+    def fields(self, partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+        """Structures with `topic_id`, `topic_name` and `partitions`; topics that are gone are left out."""
+        return [
+            {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
+            for name, numbers in by_topic(partitions).items()
+            if (topic_id := self.id_of(name)) is not None
+        ]
