@@ -43,14 +43,16 @@ def versions_of(key: int) -> tuple[int, int]:
     return min(known), max(known)
 
 
-def read_request(key: int, version: int, data: bytes | memoryview, *, ignore_rest: bool = False) -> Message:
-    """Raises InvalidRequest where `data` is not one whole request of this version, and no more unless that is ignored."""
+def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
+    """Raises InvalidRequest where `data` does not begin with a whole request of this version.
+
+    What follows it is ignored, as in Apache Kafka: librdkafka sends a few bytes too many in Metadata and in
+    AlterUserScramCredentials.
+    """
     try:
-        request, size = _reader(load_request_schema(key, version))(data, 0)
+        request, _ = _reader(load_request_schema(key, version))(data, 0)
     except Exception as error:  # kio's reader raises whatever its parts raise
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
-    if size != len(data) and not ignore_rest:
-        raise InvalidRequest(f"{len(data) - size} bytes after a request of API {key} version {version}")
     return request
 
 
