@@ -370,6 +370,14 @@ class BrokerConfig:
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         MINUTE_MS, integer(0), "How often log start offsets are written."
     )
+    producer_id_expiration_ms: int = key(
+        DAY_MS,
+        integer(1, MAX_INT),
+        "A producer id is forgotten by a partition when nothing has come from it for so long.",
+    )
+    producer_id_expiration_check_interval_ms: int = key(
+        10 * MINUTE_MS, integer(1, MAX_INT), "How often producer ids to be forgotten are looked for."
+    )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         5_000, integer(0), "How often high watermarks are written."
     )

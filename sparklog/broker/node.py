@@ -113,7 +113,7 @@ class Broker:
             topics=Topics(self.config, topic_store, metadata, self._logs, replicas),
             logs=self._logs,
             replicas=replicas,
-            producer_ids=ProducerIds(store, self.config.broker_id),
+            producer_ids=ProducerIds(store, self.config.broker_id, above=self._logs.greatest_producer_id),
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
                 self.config.max_incremental_fetch_session_cache_slots, partial(random.randint, 1, MAX_INT)
@@ -204,6 +204,11 @@ class Broker:
                 config.log_retention_check_interval_ms,
                 "retention",
                 lambda: logs.apply_retention(clock.time_ms(), high_watermark),
+            ),
+            (
+                config.producer_id_expiration_check_interval_ms,
+                "forgetting producers",
+                lambda: logs.expire_producers(clock.time_ms()),
             ),
             (DELETE_INTERVAL_MS, "deleting removed files", lambda: logs.delete_expired(clock.monotonic_ms())),
         ):

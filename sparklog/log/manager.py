@@ -271,6 +271,16 @@ class LogManager:
                 count += log.delete_old_segments(now_ms, high_watermark=limit)
         return count
 
+    @property
+    def greatest_producer_id(self) -> int:
+        """Of those that a log remembers; -1 where there is none."""
+        return max((log.greatest_producer_id for log in self), default=-1)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget the producers that were silent for producer.id.expiration.ms, and say how many. now_ms: wall clock."""
+        after_ms = self._config.producer_id_expiration_ms
+        return sum(log.expire_producers(now_ms, after_ms) for log in self)
+
     def delete_expired(self, now_ms: int) -> int:
         """Remove the files of segments and partitions whose delay has passed, and say of how many.
 

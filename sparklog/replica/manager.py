@@ -110,7 +110,7 @@ class ReplicaManager:
         partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
-        if partition.log_appended(appended.last_offset + 1):
+        if not appended.is_duplicate and partition.log_appended(appended.last_offset + 1):
             self._on_high_watermark(name)
         return appended
 

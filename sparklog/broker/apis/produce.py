@@ -6,7 +6,9 @@
 - A topic that does not exist is created with the broker's defaults if auto.create.topics.enable is set. Apache Kafka
   does that when a client asks for metadata, not here.
 - Where flush.messages asks for it, the answer waits until the records are on the disk; the event loop does not.
-- The producer id, epoch and sequence of a batch are stored, not checked.
+- A batch with a producer id must be the next of its producer (log/producer_state.py); one that has been written before
+  is answered as it was then, and not written again. Its log append time is given only where timestamps are the
+  broker's; Apache Kafka gives the batch's timestamp as that in any case.
 - Requests append in the order in which their handlers are started, as long as their topics exist.
 """
 
@@ -95,7 +97,8 @@ def _append(services: Services, acks: int, part: PartitionProduce) -> PartitionP
         appended = services.replicas.append(name, part.data, acks=acks, leader_epoch=part.current_leader_epoch)
     except KafkaError as error:
         return PartitionProduced(topic=part.topic, partition=part.partition, error=error)
-    services.metrics.appended(part.topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
+    if not appended.is_duplicate:
+        services.metrics.appended(part.topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
     return PartitionProduced(
         topic=part.topic,
         partition=part.partition,

@@ -1,0 +1,76 @@
+"""DescribeProducers: what partitions remember of their producers (key 61, version 0; KIP-664).
+
+A producer is listed until it is forgotten (log/producer_state.py), whether it still runs or not. What is wrong with one
+partition stands in its own part of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.log.producer_state import ProducerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeProducersRequest:
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveProducer:
+    """-1 wherever there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_first_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProducers:
+    topic: str
+    partition: int
+    error: KafkaError | None = None
+    producers: Sequence[ActiveProducer] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeProducersResponse:
+    partitions: Sequence[PartitionProducers]
+
+
+async def handle(services: Services, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(partitions=[_describe(services, name) for name in request.partitions])
+
+
+def _describe(services: Services, name: TopicPartition) -> PartitionProducers:
+    try:
+        producers = services.replicas.get(name).log.producers
+    except KafkaError as error:
+        return PartitionProducers(topic=name.topic, partition=name.partition, error=error)
+    return PartitionProducers(
+        topic=name.topic,
+        partition=name.partition,
+        producers=[_active(producer_id, state) for producer_id, state in sorted(producers.items())],
+    )
+
+
+def _active(producer_id: int, state: ProducerState) -> ActiveProducer:
+    return ActiveProducer(
+        producer_id=producer_id,
+        producer_epoch=state.epoch,
+        last_sequence=state.last_sequence,
+        last_timestamp_ms=state.timestamp_ms,
+        coordinator_epoch=state.coordinator_epoch,
+        transaction_first_offset=state.transaction_first_offset,
+    )
+
+
+API = Api(name="DescribeProducers", handle=handle, key=61, versions=(0, 0))

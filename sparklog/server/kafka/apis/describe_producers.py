@@ -1,0 +1,44 @@
+"""DescribeProducers on Kafka's wire."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import describe_producers
+from sparklog.broker.apis.describe_producers import DescribeProducersRequest, PartitionProducers
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
+    return call.answer(
+        topics=[
+            {"name": topic, "partitions": [_partition(part) for part in parts]}
+            for topic, parts in groupby(response.partitions, lambda part: part.topic)
+        ]
+    )
+
+
+def _partition(part: PartitionProducers) -> dict[str, object]:
+    return {
+        "partition_index": part.partition,
+        "error_code": part.error,
+        "error_message": str(part.error) if part.error else None,
+        "active_producers": [
+            {
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "last_sequence": each.last_sequence,
+                "last_timestamp": each.last_timestamp_ms,
+                "coordinator_epoch": each.coordinator_epoch,
+                "current_txn_start_offset": each.transaction_first_offset,
+            }
+            for each in part.producers
+        ],
+    }
+
+
+TRANSLATION = Translation(api=describe_producers.API, serve=serve)
