@@ -32,7 +32,7 @@ class BrokerNode:
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None
-        self._kafka: list[Any] = []
+        self._kafka: Any = None
         self.kafka_addresses: dict[str, Address] = {}
         """Where clients that speak Kafka's protocol reach this broker, by the name of the listener."""
         self._metrics: Any = None
@@ -52,8 +52,8 @@ class BrokerNode:
             self._metrics = self._serve_metrics()
             await self.broker.start(advertised or self.grpc_address, self.kafka_addresses)
             await self._grpc.start()
-            for door in self._kafka:
-                await door.start()
+            if self._kafka:
+                self._kafka.start()
         except BaseException:
             await self.stop()
             raise
@@ -66,25 +66,21 @@ class BrokerNode:
     async def stop(self) -> None:
         """Refuse what is new, answer what is in flight, flush and close."""
         self.broker.prepare_stop()
-        if self._grpc:
-            await self._grpc.stop(self._config.controlled_shutdown_timeout_ms // 2)
-        for door in self._kafka:
-            await door.stop()
+        grace_ms = self._config.controlled_shutdown_timeout_ms // 2
+        await asyncio.gather(*(door.stop(grace_ms) for door in (self._grpc, self._kafka) if door))
         if self._metrics:
             await asyncio.to_thread(self._metrics.stop)
         await self.broker.stop()
 
     async def _bind_kafka(self) -> None:
         """Take the addresses of `listeners`."""
-        if not self._config.listeners:
+        if not (self._config.listeners or self._config.advertised_listeners):
             return
         # Imported only where it is wanted: Kafka's messages take longer to import than a broker to start.
-        module = importlib.import_module("sparklog.server.kafka.listener")
-        for given in self._config.listeners:
-            name, _, address = given.partition("://")
-            door = module.KafkaListener(self.broker, name)
-            self._kafka.append(door)
-            self.kafka_addresses[name] = await door.bind(Address.parse(address, "listeners"))
+        module = importlib.import_module("sparklog.server.kafka.server")
+        self._kafka = module.KafkaServer(self.broker)
+        await self._kafka.bind()
+        self.kafka_addresses = self._kafka.addresses
 
     def _serve_metrics(self) -> Any:
         if not self._config.metrics_listener:

@@ -8,97 +8,126 @@ trusted. The one exception is ApiVersions in a version that is not known: it is 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
-
-from kio.schema.errors import ErrorCode
 
 from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sparklog.broker.node import Broker
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
-from sparklog.server.kafka.messages import make, read_request, response_type, write
-from sparklog.server.kafka.translation import Answer, Call, Session
+from sparklog.server.kafka.channels import Frame
+from sparklog.server.kafka.messages import Message, read_request, response_type, write
+from sparklog.server.kafka.translation import Answer, Call, Session, Translation
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-API_VERSIONS = 18
-Frame = Sequence[bytes | LogSlice]
+API_VERSIONS, SASL_AUTHENTICATE = 18, 36
+NO_RESPONSE: Frame = ()
 
 
-class Header(NamedTuple):
-    """A request's header (RequestHeader.json), and where its body begins."""
+class Request(NamedTuple):
+    """One request, read."""
 
-    key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    body_at: int
+    translation: Translation
+    call: Call
+    message: Message
+    """None where it is an ApiVersions of a version that is not known; bytes where the frame holds no request."""
 
 
-async def answer(broker: Broker, session: Session, frame: bytes | memoryview) -> Frame:
-    """The response to one request, its size in front; nothing where none is to be sent.
+class _Form(NamedTuple):
+    """What is the same for all requests of one API and version."""
 
-    Raises KafkaError where the connection is to be closed.
-    """
+    translation: Translation
+    is_known: bool
+    has_tags: bool
+    """Whether the request's header has tagged fields."""
+    read: Callable[[memoryview], Message]
+    response_tags: bytes
+
+
+def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
+    """The request in a frame. Raises KafkaError where the connection is to be closed."""
     if session.opaque:
-        token = await session.opaque(broker, session, bytes(frame))
-        return (_SIZE.pack(len(token)) + token,)
-    header = read_header(frame)
-    if session.admit:
-        session.admit(session, header.key)
-    translation = _BY_KEY[header.key]
-    first, last = translation.api.versions
-    call = Call(
-        broker=broker,
-        session=session,
-        key=header.key,
-        version=header.version,
-        correlation_id=header.correlation_id,
-        client_id=header.client_id,
-    )
-    if not first <= header.version <= last:
-        return _join(
-            header, make(response_type(API_VERSIONS, 0), error_code=ErrorCode.unsupported_version, api_keys=())
-        )
-    body = memoryview(frame)[header.body_at :]
-    if translation.read:
-        request = translation.read(header.version, body)
-    else:
-        request = read_request(header.key, header.version, body.toreadonly())
-    try:
-        found = await translation.serve(call, request)
-    except KafkaError as error:
-        found = translation.refuse(call, request, error) if translation.refuse else _refused(call, error)
-    return _join(header, found)
-
-
-def read_header(frame: bytes | memoryview) -> Header:
-    """Raises InvalidRequest, or UnsupportedVersion for an API or a version that is not served."""
+        return _opaque(broker, session, bytes(frame))
     try:
         key, version, correlation_id, length = _HEADER.unpack_from(frame)
         end = _HEADER.size + max(0, length)
-        client_id = None if length < 0 else bytes(frame[_HEADER.size : end]).decode()
+        client_id = None if length < 0 else str(frame[_HEADER.size : end], "utf-8")
     except (struct.error, UnicodeDecodeError) as error:
         raise InvalidRequest(f"a request without a whole header: {error}") from None
     if end > len(frame):
         raise InvalidRequest("a request without a whole header")
+    form = _form(key, version)
+    if session.admit:
+        session.admit(session, key)
+    if form.has_tags:
+        end = end + 1 if frame[end : end + 1] == b"\0" else _skip_tags(frame, end)
+    call = Call(
+        broker=broker,
+        session=session,
+        key=key,
+        version=version if form.is_known else 0,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return Request(form.translation, call, form.read(frame[end:]))
+
+
+async def answer(request: Request) -> Frame:
+    """The response, its size in front; empty where none is to be sent.
+
+    Raises KafkaError where the connection is to be closed.
+    """
+    translation, call, message = request
+    if message is None:
+        return _join(call, _unknown_version(call, translation))
+    if type(message) is bytes and call.session.opaque:
+        token = await call.session.opaque(call.broker, call.session, message)
+        return (_SIZE.pack(len(token)) + token,)
+    try:
+        found = await translation.serve(call, message)
+    except KafkaError as error:
+        found = translation.refuse(call, message, error) if translation.refuse else _refused(call, error)
+    return _join(call, found)
+
+
+def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
+    """A token of SASL without a request around it: one of SaslAuthenticate in all but its form."""
+    call = Call(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
+    return Request(_BY_KEY[SASL_AUTHENTICATE], call, frame)
+
+
+@cache
+def _form(key: int, version: int) -> _Form:
+    """Raises UnsupportedVersion for an API or a version that is not served."""
     translation = _BY_KEY.get(key)
     if translation is None:
         raise UnsupportedVersion(f"API {key} is not served")
     first, last = translation.api.versions
-    if not first <= version <= last and key != API_VERSIONS:
+    is_known = first <= version <= last
+    if not (is_known or key == API_VERSIONS):
         raise UnsupportedVersion(f"{translation.api.name} is served in versions {first} to {last}, not {version}")
-    if _is_flexible(key, version):
-        end = _skip_tags(frame, end)
-    return Header(key, version, correlation_id, client_id, end)
+    is_flexible = is_known and bool(response_type(key, version).__flexible__)
+    return _Form(
+        translation=translation,
+        is_known=is_known,
+        has_tags=is_flexible,
+        read=_reader(translation, key, version) if is_known else _nothing,
+        response_tags=b"\0" if is_flexible and key != API_VERSIONS else b"",
+    )
 
 
-def _is_flexible(key: int, version: int) -> bool:
-    first, last = _BY_KEY[key].api.versions
-    return bool(response_type(key, min(max(first, version), last)).__flexible__)
+def _reader(translation: Translation, key: int, version: int) -> Callable[[memoryview], Message]:
+    if own := translation.read:
+        return lambda body: own(version, body)
+    return lambda body: read_request(key, version, body.toreadonly())
+
+
+def _nothing(_: memoryview) -> None:
+    """Of a version that is not known, nothing can be read."""
 
 
 def _skip_tags(frame: bytes | memoryview, at: int) -> int:
@@ -133,11 +162,26 @@ def _refused(call: Call, error: KafkaError) -> Answer:
     return call.answer(error_code=error)
 
 
-def _join(header: Header, found: Answer) -> Frame:
+def _unknown_version(call: Call, translation: Translation) -> Answer:
+    """As in Apache Kafka since 2.4 (KIP-511): with the versions of ApiVersions alone, for the client to ask again."""
+    first, last = translation.api.versions
+    return call.answer(
+        error_code=UnsupportedVersion("ApiVersions in a version that is not known"),
+        api_keys=[{"api_key": API_VERSIONS, "min_version": first, "max_version": last}],
+    )
+
+
+def _join(call: Call, found: Answer) -> Frame:
     """The frame: size, correlation id, tagged fields where the version has them, body."""
     if found is None:
-        return ()
-    body: Frame = found if isinstance(found, tuple | list) else (write(found),)
-    tags = b"\0" if _is_flexible(header.key, header.version) and header.key != API_VERSIONS else b""
-    size = 4 + len(tags) + sum(part.size if isinstance(part, LogSlice) else len(part) for part in body)
-    return (_SIZE_AND_CORRELATION.pack(size, header.correlation_id) + tags, *body)
+        return NO_RESPONSE
+    tags = _form(call.key, call.version).response_tags
+    if not isinstance(found, tuple | list):
+        found = (write(found),)
+    size = 4 + len(tags)
+    for part in found:
+        size += part.size if isinstance(part, LogSlice) else len(part)
+    head = _SIZE_AND_CORRELATION.pack(size, call.correlation_id) + tags
+    if isinstance(found[0], bytes):
+        return (head + found[0], *found[1:])
+    return (head, *found)

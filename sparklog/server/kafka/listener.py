@@ -1,65 +1,166 @@
-"""One listener for clients that speak Kafka's protocol: it accepts, and serves each connection's requests in order."""
+"""One listener for clients that speak Kafka's protocol: it accepts connections, with TLS or without.
+
+The address is taken by `bind`, so that a port that is taken is found before the broker starts; connections are accepted
+from `start` on, in the order of their arrival. One that a quota refuses is closed before anything is read from it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
+import socket
+import ssl
+from time import monotonic
 
 from sparklog.base.addresses import Address
-from sparklog.base.errors import ConfigError, KafkaError
-from sparklog.broker.node import Broker
-from sparklog.log.slice import LogSlice
-from sparklog.server.kafka.dispatch import answer
+from sparklog.base.errors import ConfigError
+from sparklog.base.listeners import Listener
+from sparklog.server.certificate_names import principal_of
+from sparklog.server.kafka import sasl
+from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
+from sparklog.server.kafka.connection import Connection, Host
+from sparklog.server.kafka.quotas import CreationRate
 from sparklog.server.kafka.translation import Session
+from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 
+BACKLOG = 512
+ACCEPTED_PER_TURN = 64
+NO_DESCRIPTORS_PAUSE_S = 1.0
+"""How long nothing is accepted once the process has no descriptors left (EMFILE): trying at once would be a busy loop."""
+MAPPED = "::ffff:"
+"""How an IPv4 peer looks on an IPv6 socket."""
 logger = logging.getLogger(__name__)
 
 
 class KafkaListener:
-    """One address, until `stop`."""
+    """One address, until `close`."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
-        self.name = name
-        self._broker = broker
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+    def __init__(self, host: Host, listener: Listener, context: ssl.SSLContext | None) -> None:
+        """`context` is what a listener with TLS speaks."""
+        self._host = host
+        self._listener = listener
+        self._context = context
+        self._figures = host.broker.metrics.listeners[listener.name]
+        self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
+        self._socket: socket.socket | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
 
-    async def bind(self, listener: Address) -> Address:
+    async def bind(self) -> Address:
         """Take the address and return it, with the port that was chosen where it is 0; raises ConfigError."""
+        wanted = self._listener.address
         try:
-            self._server = await asyncio.start_server(self._accepted, *listener, start_serving=False)
+            self._socket = await _listen(wanted)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {listener}: {error.strerror}") from None
-        return listener._replace(port=self._server.sockets[0].getsockname()[1])
+            raise ConfigError(
+                f"cannot listen on {wanted}: {error.strerror}; choose another with --kafka HOST:PORT or `listeners`, "
+                "or none with --kafka none"
+            ) from None
+        self._socket.setblocking(False)
+        return wanted._replace(port=self._socket.getsockname()[1])
 
-    async def start(self) -> None:
-        if self._server:
-            await self._server.start_serving()
+    def start(self) -> None:
+        if self._socket:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
-    async def stop(self) -> None:
-        if self._server:
-            self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+    def close(self) -> None:
+        """Accept nothing more."""
+        if self._again:
+            self._again.cancel()
+        for handshake in self._handshakes:
+            handshake.cancel()
+        if self._socket:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
+    def _accept(self) -> None:
+        assert self._socket
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                accepted, peer = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                logger.error("%s accepts nothing for a while: %s", self._listener.name, error)
+                self._pause(NO_DESCRIPTORS_PAUSE_S)
+                return
+            self._accepted(accepted, peer[0].removeprefix(MAPPED))
+            if wait := self._rate.wait_seconds(monotonic()):
+                self._pause(wait)
+                return
+
+    def _pause(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket)
+        self._again = loop.call_later(seconds, self.start)
+
+    def _accepted(self, accepted: socket.socket, peer: str) -> None:
+        if why := self._host.quotas.take(peer):
+            self._figures.refused += 1
+            self._host.refused(why)
+            accepted.close()
             return
-        self._connections.add(task)
-        session = Session(listener=self.name, host=writer.get_extra_info("peername")[0])
+        self._figures.accepted += 1
+        self._figures.open += 1
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._context:
+            handshake = asyncio.get_running_loop().create_task(self._shake_hands(accepted, peer, self._context))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+            return
+        connection = self._new_connection(peer)
+        connection.channel = PlainChannel(asyncio.get_running_loop(), accepted, connection)
+
+    async def _shake_hands(self, accepted: socket.socket, peer: str, context: ssl.SSLContext) -> None:
+        is_open = False
+
+        def opened(channel: Channel, tls: ssl.SSLObject) -> Connection:
+            nonlocal is_open
+            is_open = True
+            connection = self._new_connection(peer, principal_of(tls))
+            connection.channel = channel
+            return connection
+
         try:
-            while True:
-                (size,) = struct.unpack(">i", await reader.readexactly(4))
-                for part in await answer(self._broker, session, bytearray(await reader.readexactly(size))):
-                    writer.write(part.read() if isinstance(part, LogSlice) else part)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        except KafkaError as error:
-            logger.info("closing the connection from %s: %s", session.host, error)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: TlsChannel(opened),
+                accepted,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+                ssl_shutdown_timeout=HANDSHAKE_TIMEOUT_S,
+            )
+        except OSError as error:  # ssl.SSLError and TimeoutError are such
+            logger.info("no TLS with %s on %s: %s", peer, self._listener.name, error)
         finally:
-            self._connections.discard(task)
-            writer.close()
+            if not is_open:
+                accepted.close()
+                self._host.quotas.give_back(peer)
+                self._figures.open -= 1
+
+    def _new_connection(self, peer: str, principal: str = "User:ANONYMOUS") -> Connection:
+        broker = self._host.broker
+        session = Session(
+            listener=self._listener.name,
+            host=peer,
+            principal=principal,
+            max_request_bytes=broker.config.socket_request_max_bytes,
+        )
+        if self._listener.has_sasl:
+            sasl.begin(broker, session)
+        connection = Connection(self._host, session, self._figures)
+        self._host.connections.add(connection)
+        return connection
+
+
+async def _listen(address: Address) -> socket.socket:
+    """A socket that listens; as in Apache Kafka on one address of a name that has several, an IPv4 one first."""
+    if not address.host:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+        return socket.create_server(address, backlog=BACKLOG)
+    found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
+    family, _, _, _, bound = min(found, key=lambda each: each[0] != socket.AF_INET)
+    return socket.create_server(bound[:2], family=family, backlog=BACKLOG)

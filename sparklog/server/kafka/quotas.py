@@ -11,6 +11,7 @@ that wait for records, however many, keep nobody out.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
@@ -81,6 +82,7 @@ class RequestQueue:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._waiting: deque[Callable[[], None]] = deque()
+        self._is_waking = False
         self.requests = 0
         self.bytes = 0
 
@@ -104,9 +106,19 @@ class RequestQueue:
         """A request of `size` bytes is not in work any more; whoever waits longest goes on."""
         self.requests -= requests
         self.bytes -= size
-        while self._waiting and not self.is_full:
-            self._waiting.popleft()()
+        self._wake()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` once there is room."""
+        """Call `go_on` on a later turn of the event loop, once there is room."""
         self._waiting.append(go_on)
+
+    def _wake(self) -> None:
+        # One at a time: only when it has gone on is it known whether there is room for another.
+        if self._waiting and not (self._is_waking or self.is_full):
+            self._is_waking = True
+            asyncio.get_running_loop().call_soon(self._let_go_on, self._waiting.popleft())
+
+    def _let_go_on(self, go_on: Callable[[], None]) -> None:
+        self._is_waking = False
+        go_on()
+        self._wake()

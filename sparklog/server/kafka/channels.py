@@ -1,0 +1,317 @@
+"""How bytes come and go: a plain socket, or TLS. `connection.py` decides what they mean.
+
+A channel reads into the buffer that its connection gives it, and sends one response at a time. What of a response is
+a slice of the log goes from the page cache to a plain socket by sendfile(2), without passing through this process;
+over TLS it is read a piece at a time, as the peer takes it. A slice whose file ends too early (it was truncated
+meanwhile) ends the connection: its length has been announced.
+
+A response that the peer does not take stays where it is: slices unread, and what the socket does not take of the rest.
+As each connection has one response at most, so much is held for it and no more.
+
+Plain sockets are read and written here and not by an asyncio transport, which has no sendfile that could be mixed with
+other writes at once, and would cost as much for each request as the whole of a connection's own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sparklog.base.errors import KafkaError
+from sparklog.log.slice import LogSlice
+
+Frame = Sequence[bytes | LogSlice]
+"""A response, its size in front."""
+PIECE_BYTES = 256 << 10
+"""What is read of a slice at once where it cannot be sent by the system."""
+TURN_BYTES = 4 << 20
+"""Sent to one peer before others have their turn."""
+logger = logging.getLogger(__name__)
+
+
+class ChannelOwner(Protocol):
+    """What a channel tells."""
+
+    def buffer(self) -> memoryview: ...
+
+    def received(self, size: int) -> None:
+        """`size` bytes are in the buffer that was given last."""
+        ...
+
+    def end_of_input(self) -> None:
+        """The peer sends nothing more."""
+        ...
+
+    def progressed(self) -> None:
+        """The peer has taken a part of a response that did not leave at once."""
+        ...
+
+    def sent(self) -> None:
+        """The response that did not leave at once has left."""
+        ...
+
+    def lost(self) -> None:
+        """The channel is closed, by whomever; told once."""
+        ...
+
+
+class Channel(Protocol):
+    """What a connection asks."""
+
+    def pause(self) -> None:
+        """Read nothing until `resume`."""
+        ...
+
+    def resume(self) -> None: ...
+
+    def send(self, frame: Frame) -> bool:
+        """Send a response; False: the rest follows, and `sent` will be told. Not to be called before that."""
+        ...
+
+    def close(self) -> None:
+        """Close at once; what was not sent is lost."""
+        ...
+
+
+class _SliceLeft:
+    """What is still to be sent of a slice."""
+
+    __slots__ = ("left", "position", "slice")
+
+    def __init__(self, found: LogSlice) -> None:
+        self.slice = found
+        self.position = found.position
+        self.left = found.size
+
+    def read(self) -> bytes:
+        """The next piece; raises KafkaError where there is none."""
+        part = self.slice
+        try:
+            data = part.file.read_at(self.position, min(self.left, PIECE_BYTES))
+        except OSError as error:
+            raise part.disk.failed(error) from error
+        if not data:
+            raise EOFError("a file that was being sent has become shorter")
+        self.position += len(data)
+        self.left -= len(data)
+        return data
+
+
+class PlainChannel:
+    """A socket without TLS."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: ChannelOwner) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._owner = owner
+        self._left: deque[memoryview | _SliceLeft] = deque()
+        self._is_reading = False
+        self._is_closed = False
+        self.resume()
+
+    def resume(self) -> None:
+        if not (self._is_reading or self._is_closed):
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def pause(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def send(self, frame: Frame) -> bool:
+        if len(frame) == 1 and isinstance(frame[0], bytes):
+            data = frame[0]
+            try:
+                sent = self._socket.send(data)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.close()
+                return False
+            if sent == len(data):
+                return True
+            self._left.append(memoryview(data)[sent:])
+        else:
+            self._left.extend(_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
+            if self._send_left():
+                return True
+        if not self._is_closed:
+            self._loop.add_writer(self._fd, self._writable)
+        return False
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self.pause()
+        self._is_closed = True
+        self._loop.remove_writer(self._fd)
+        self._left.clear()
+        self._socket.close()
+        self._owner.lost()
+
+    def _readable(self) -> None:
+        try:
+            size = self._socket.recv_into(self._owner.buffer())
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if size:
+            self._owner.received(size)
+        else:
+            self.pause()
+            self._owner.end_of_input()
+
+    def _writable(self) -> None:
+        if self._send_left():
+            self._loop.remove_writer(self._fd)
+            self._owner.sent()
+        elif not self._is_closed:
+            self._owner.progressed()
+
+    def _send_left(self) -> bool:
+        """Send what the socket takes; whether that was all. Closes where the peer is gone or the file too short."""
+        left, turn = self._left, TURN_BYTES
+        try:
+            while left and turn > 0:
+                turn -= self._send_some(left)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except (OSError, EOFError, KafkaError) as error:
+            logger.debug("a response was cut off: %s", error)
+            self.close()
+            return False
+        return not left
+
+    def _send_some(self, left: deque[memoryview | _SliceLeft]) -> int:
+        """Send from the first part; as much as was sent."""
+        part = left[0]
+        if isinstance(part, _SliceLeft):
+            return self._send_slice(left, part)
+        # MSG_MORE: what follows belongs to the same response, and may share its packets.
+        sent = self._socket.send(part, socket.MSG_MORE if len(left) > 1 else 0)
+        if sent == len(part):
+            left.popleft()
+        else:
+            left[0] = part[sent:]
+        return sent
+
+    def _send_slice(self, left: deque[memoryview | _SliceLeft], part: _SliceLeft) -> int:
+        if not part.left:
+            left.popleft()
+            return 0
+        try:
+            fd = part.slice.file.fileno()
+        except OSError:  # it is in memory
+            left.popleft()
+            whole = part.slice.file.read_at(part.position, part.left)
+            if len(whole) < part.left:
+                raise EOFError("a file that was being sent has become shorter") from None
+            left.appendleft(memoryview(whole))
+            return 0
+        sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))
+        if not sent:
+            raise EOFError("a file that was being sent has become shorter")
+        part.position += sent
+        part.left -= sent
+        if not part.left:
+            left.popleft()
+        return sent
+
+
+class TlsChannel(asyncio.BufferedProtocol):
+    """A TLS connection of asyncio's. `open` is told once the handshake is done and returns the owner."""
+
+    def __init__(self, open_connection: Any) -> None:
+        self._open = open_connection
+        self._owner: ChannelOwner | None = None
+        self._transport: asyncio.Transport | None = None
+        self._left: deque[bytes | _SliceLeft] = deque()
+        self._is_full = False
+        self._is_sending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._owner = self._open(self, transport.get_extra_info("ssl_object"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._owner.buffer() if self._owner else memoryview(bytearray(1024))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._owner:
+            self._owner.received(nbytes)
+
+    def eof_received(self) -> bool:
+        if self._owner:
+            self._owner.end_of_input()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left.clear()
+        owner, self._owner = self._owner, None
+        if owner:
+            owner.lost()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if not (self._is_sending and self._owner):
+            return
+        if self._send_left():
+            self._is_sending = False
+            self._owner.sent()
+        else:
+            self._owner.progressed()
+
+    def pause(self) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def send(self, frame: Frame) -> bool:
+        self._left.extend(_SliceLeft(part) if isinstance(part, LogSlice) else part for part in frame)
+        self._is_sending = not self._send_left()
+        return not self._is_sending
+
+    def close(self) -> None:
+        if self._transport is None or self._owner is None:
+            return
+        if self._is_sending:
+            self._transport.abort()
+        else:
+            self._transport.close()  # what was given to it still leaves
+        self.connection_lost(None)
+
+    def _send_left(self) -> bool:
+        """Give the transport what it takes; whether that was all, and it has room for more."""
+        left = self._left
+        assert self._transport
+        while left and not self._is_full:
+            part = left[0]
+            if isinstance(part, bytes):
+                self._transport.write(part)
+                left.popleft()
+                continue
+            try:
+                if part.left:
+                    self._transport.write(part.read())
+            except (EOFError, KafkaError) as error:
+                logger.debug("a response was cut off: %s", error)
+                self.close()
+                return False
+            if not part.left:
+                left.popleft()
+        return not left and not self._is_full

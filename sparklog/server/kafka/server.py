@@ -1,0 +1,141 @@
+"""The Kafka door of one broker: all its listeners, and what their connections share (kafka.network.SocketServer).
+
+Stop: nothing more is accepted, idle connections are closed, requests in work are answered and then their connections
+closed; what is not answered within the grace is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic
+
+from sparklog.base.addresses import Address
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import ConfigError
+from sparklog.base.listeners import parse_listeners
+from sparklog.broker.node import Broker
+from sparklog.server.kafka.connection import SHARED_BYTES, Connection
+from sparklog.server.kafka.listener import KafkaListener
+from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, parse_overrides
+from sparklog.server.tls import server_context
+
+MIN_SWEEP_S, MAX_SWEEP_S = 0.01, 5.0
+CUT_OFF_S = 1.0
+"""For requests that were cut off to end."""
+REFUSALS_LOGGED_EVERY_S = 1.0
+logger = logging.getLogger(__name__)
+
+
+class KafkaServer:
+    """Made, bound, started and stopped on one event loop, once each."""
+
+    def __init__(self, broker: Broker) -> None:
+        """Raises ConfigError for listeners that are not as they should be."""
+        config = broker.config
+        self.broker = broker
+        self.idle_s = config.connections_max_idle_ms / 1000
+        self.is_stopping = False
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self.queue = RequestQueue(config.queued_max_requests, config.queued_max_request_bytes)
+        self.quotas: ConnectionQuotas
+        self.connections: set[Connection] = set()
+        self.addresses: dict[str, Address] = {}
+        """What clients are told, by the name of the listener."""
+        self._listeners = parse_listeners(
+            config.listeners, config.advertised_listeners, config.listener_security_protocol_map, socket.gethostname()
+        )
+        context = server_context(config) if any(listener.has_tls for listener in self._listeners) else None
+        self._doors = [
+            KafkaListener(self, listener, context if listener.has_tls else None) for listener in self._listeners
+        ]
+        self._all_ended = asyncio.Event()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_s = min(MAX_SWEEP_S, max(MIN_SWEEP_S, self.idle_s / 4))
+        self._refused_since = 0
+        self._logged_at = 0.0
+
+    async def bind(self) -> None:
+        """Take all addresses; raises ConfigError where one is taken, or a host of a quota is not known."""
+        config = self.broker.config
+        self.quotas = ConnectionQuotas(config.max_connections, config.max_connections_per_ip, await _overrides(config))
+        for listener, door in zip(self._listeners, self._doors, strict=True):
+            bound = await door.bind()
+            told = listener.advertised
+            self.addresses[listener.name] = told if told.port else told._replace(port=bound.port)
+
+    def start(self) -> None:
+        """Accept connections; the broker has started."""
+        for door in self._doors:
+            door.start()
+        self._sweep_later()
+
+    async def stop(self, grace_ms: int) -> None:
+        self.is_stopping = True
+        for door in self._doors:
+            door.close()
+        for connection in tuple(self.connections):
+            connection.stop()
+        await self._wait_for_all(grace_ms / 1000)
+        for connection in tuple(self.connections):
+            connection.cut_off()
+        await self._wait_for_all(CUT_OFF_S)
+        if self._sweep:
+            self._sweep.cancel()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed; a request of it may still be in work."""
+        self.quotas.give_back(connection.session.host)
+        connection.figures.open -= 1
+
+    def ended(self, connection: Connection) -> None:
+        """Nothing of a connection is left."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_ended.set()
+
+    def refused(self, why: str) -> None:
+        """A connection was refused; it is logged once a second, with the number of them."""
+        self._refused_since += 1
+        if monotonic() - self._logged_at >= REFUSALS_LOGGED_EVERY_S:
+            logger.warning("refused %d connections, the last one because %s", self._refused_since, why)
+            self._refused_since, self._logged_at = 0, monotonic()
+
+    async def _wait_for_all(self, seconds: float) -> None:
+        if self.connections:
+            self._all_ended.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_ended.wait(), seconds)
+
+    def _sweep_later(self) -> None:
+        self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._expire)
+
+    def _expire(self) -> None:
+        now = monotonic()
+        for connection in tuple(self.connections):
+            if connection.deadline <= now:
+                connection.expire()
+        self._sweep_later()
+
+
+async def _overrides(config: BrokerConfig) -> Mapping[str, int]:
+    """max.connections.per.ip.overrides by address; raises ConfigError for a name that has none."""
+    found = {}
+    for host, count in parse_overrides(config.max_connections_per_ip_overrides).items():
+        for address in await _addresses_of(host):
+            found[address] = count
+    return found
+
+
+async def _addresses_of(host: str) -> set[str]:
+    with suppress(ValueError):
+        return {str(ipaddress.ip_address(host))}
+    try:
+        known = await asyncio.get_running_loop().getaddrinfo(host, None)
+    except OSError as error:
+        raise ConfigError(f"max.connections.per.ip.overrides: {host!r}: {error.strerror}") from None
+    return {str(each[4][0]) for each in known}
