@@ -25,7 +25,7 @@ from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import MAX_INT, BrokerConfig
-from sparklog.base.errors import KafkaError, UnknownServerError
+from sparklog.base.errors import KafkaError, TopicAlreadyExists, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
@@ -43,6 +43,7 @@ from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.cluster.users import UserStore
+from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.log.manager import LogManager
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -102,6 +103,7 @@ class Broker:
         store, topic_store, cluster_id = await asyncio.to_thread(self._open)
         metadata = MetadataCache()
         replicas = ReplicaManager(self._fs, self._logs, self._waiting.check)
+        topics = Topics(self.config, topic_store, metadata, self._logs, replicas)
         self.services = Services(
             api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
             config=self.config,
@@ -110,7 +112,16 @@ class Broker:
             info=info,
             metadata=metadata,
             users=UserStore(store),
-            topics=Topics(self.config, topic_store, metadata, self._logs, replicas),
+            topics=topics,
+            groups=GroupCoordinator(
+                config=self.config,
+                clock=self._clock,
+                topics=metadata,
+                replicas=replicas,
+                waiting=self._waiting,
+                create_offsets_topic=partial(_create_offsets_topic, topics, self.config),
+                new_id=uuid.uuid4,
+            ),
             logs=self._logs,
             replicas=replicas,
             producer_ids=ProducerIds(store, self.config.broker_id, above=self._logs.greatest_producer_id),
@@ -121,6 +132,7 @@ class Broker:
             waiting=self._waiting,
         )
         await self.services.topics.load()
+        self.services.groups.start()
         await asyncio.to_thread(register_broker, store, info)
         self._start_schedule()
 
@@ -162,6 +174,8 @@ class Broker:
     def prepare_stop(self) -> None:
         """Answer the requests that wait, and let none wait any more."""
         self.is_stopping = True
+        if hasattr(self, "services"):
+            self.services.groups.stop()
         self._waiting.release_all()
 
     async def stop(self) -> None:
@@ -219,9 +233,27 @@ class Broker:
             self._checkpoint_high_watermarks,
         )
 
+        every(config.offsets_retention_check_interval_ms, "expiring offsets", self.services.groups.expire)
+
     async def _checkpoint_high_watermarks(self) -> None:
         replicas = self.services.replicas
         await asyncio.to_thread(replicas.write_high_watermarks, replicas.high_watermarks())
+
+
+async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
+    try:
+        await topics.create(
+            OFFSETS_TOPIC,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            overrides={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    except TopicAlreadyExists:
+        return  # a request that came at the same moment was first
 
 
 def _log_progress(done: int, total: int, _: TopicPartition) -> None:

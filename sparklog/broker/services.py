@@ -15,6 +15,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.users import UserStore
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.manager import LogManager
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
@@ -36,6 +37,7 @@ class Services:
     logs: LogManager
     replicas: ReplicaManager
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     metrics: Metrics
     fetch_sessions: FetchSessions
     waiting: Purgatory[TopicPartition]

@@ -1,0 +1,363 @@
+"""The group coordinator of one broker: which group is whose, and the way to its shard.
+
+A group belongs to the partition of `__consumer_offsets` that its id's hash says (as in Apache Kafka), and its
+coordinator is the leader of that partition. The topic is created when the first group is asked for.
+
+    load      this broker has become the leader: the partition's log is replayed in a thread; until that is done its
+              groups are refused with COORDINATOR_LOAD_IN_PROGRESS
+    unload    it is no longer the leader: whoever waits is answered NOT_COORDINATOR, all memory of the groups goes. A
+              load that is still running is for nothing: its result is dropped
+
+Each method is one API; what is wrong with a group is in its response, no KafkaError is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+from uuid import UUID
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    RequestTimedOut,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.group.group import TopicsView
+from sparklog.group.host import CallLater, Host
+from sparklog.group.loader import load
+from sparklog.group.records import CoordinatorRecord, encode
+from sparklog.group.requests import (
+    DeleteGroups,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroups,
+    DescribeGroupsResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetDelete,
+    OffsetDeleteResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from sparklog.group.shard import Shard
+from sparklog.records.records import Record, write_records
+from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.runtime.machine import Decision
+from sparklog.runtime.purgatory import Purgatory
+
+OFFSETS_TOPIC = "__consumer_offsets"
+ACKS_ALL = -1
+Response = TypeVar("Response")
+Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A partition that this broker leads; `host` is None while it is being loaded."""
+
+    leader_epoch: int
+    host: Host | None = None
+
+
+class GroupCoordinator:
+    """Everything happens on one event loop, but for reading logs back."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        topics: TopicsView,
+        replicas: ReplicaManager,
+        waiting: Purgatory[TopicPartition],
+        create_offsets_topic: Callable[[], Awaitable[None]],
+        new_id: Callable[[], UUID],
+        call_later: CallLater | None = None,
+    ) -> None:
+        """`create_offsets_topic` returns once the topic is there, created by it or not; raises KafkaError."""
+        self._config = config
+        self._clock = clock
+        self._topics = topics
+        self._replicas = replicas
+        self._waiting = waiting
+        self._create_offsets_topic = create_offsets_topic
+        self._new_id = new_id
+        self._call_later = call_later
+        self._places: dict[int, _Place] = {}
+        self._loading: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    # Partitions
+
+    def start(self) -> None:
+        """Load every partition of the offsets topic that is here."""
+        for replica in self._replicas:
+            if replica.partition.name.topic == OFFSETS_TOPIC:
+                self.load(replica.partition.name.partition, replica.partition.leader_epoch)
+
+    def load(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads a partition of the offsets topic, in this epoch."""
+        place = self._places.get(partition)
+        if place is not None and place.leader_epoch >= leader_epoch:
+            return
+        self.unload(partition)
+        replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
+        if replica is None:
+            return
+        place = _Place(leader_epoch)
+        self._places[partition] = place
+        shard = Shard(self._config, self._topics, self._new_id)
+        if replica.log.log_start_offset == replica.partition.high_watermark:
+            self._serve(place, shard, replica)
+            return
+        task = asyncio.get_running_loop().create_task(self._load(partition, place, shard, replica))
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+
+    def unload(self, partition: int) -> None:
+        """This broker does not lead the partition any more."""
+        place = self._places.pop(partition, None)
+        if place is not None and place.host is not None:
+            place.host.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
+
+    def stop(self) -> None:
+        """Answer all that wait, stop all timers, and serve no more: the broker stops."""
+        self._is_stopped = True
+        for partition in tuple(self._places):
+            self.unload(partition)
+
+    async def _load(self, partition: int, place: _Place, shard: Shard, replica: Replica) -> None:
+        def is_wanted() -> bool:
+            return self._places.get(partition) is place
+
+        started_ms = self._clock.monotonic_ms()
+        try:
+            records = await asyncio.to_thread(
+                load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
+            )
+        except KafkaError as error:
+            logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error)
+            if is_wanted():
+                del self._places[partition]
+            return
+        if is_wanted():
+            took_ms = self._clock.monotonic_ms() - started_ms
+            logger.info("read %d records of %s-%d in %d ms", records, OFFSETS_TOPIC, partition, took_ms)
+            self._serve(place, shard, replica)
+
+    def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:
+        log = _PartitionLog(replica.partition.name, self._replicas, self._waiting, self._config)
+        call_later = self._call_later or asyncio.get_running_loop().call_later
+        place.host = Host(shard, log, self._clock, call_later)
+        place.host.begin()
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic that a group belongs to."""
+        topic = self._topics.find(OFFSETS_TOPIC)
+        count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
+        return _positive(java_hash(group_id)) % count
+
+    async def find_coordinator(self, group_id: str) -> int:
+        """The id of the broker whose group it is; raises CoordinatorNotAvailable."""
+        await self._ensure_topic()
+        if self._replicas.find(TopicPartition(OFFSETS_TOPIC, self.partition_for(group_id))) is None:
+            raise CoordinatorNotAvailable(f"nobody leads the partition of group {group_id!r}")
+        return self._config.broker_id
+
+    async def _ensure_topic(self) -> None:
+        if OFFSETS_TOPIC not in self._topics:
+            try:
+                await self._create_offsets_topic()
+            except KafkaError as error:
+                raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
+
+    async def _host(self, group_id: str) -> Host:
+        """Raises CoordinatorLoadInProgress, NotCoordinator or CoordinatorNotAvailable."""
+        if self._is_stopped:
+            raise NotCoordinator("this broker is stopping")
+        await self._ensure_topic()
+        return self._host_of(self.partition_for(group_id))
+
+    def _host_of(self, partition: int) -> Host:
+        replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
+        if replica is None:
+            self.unload(partition)
+            raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not here")
+        if partition not in self._places:
+            self.load(partition, replica.partition.leader_epoch)
+        host = self._places[partition].host
+        if host is None:
+            raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{partition} is being read")
+        return host
+
+    async def _ask(self, group_id: str, decide: Decide[Response]) -> Response:
+        host = await self._host(group_id)
+        return await host.ask(lambda ticket, now_ms: decide(host.shard, ticket, now_ms))
+
+    # Members
+
+    async def join(self, request: JoinGroup) -> JoinGroupResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, ticket, now: shard.join(request, ticket, now))
+        except KafkaError as error:
+            return JoinGroupResponse(error=error, member_id=request.member_id)
+
+    async def sync(self, request: SyncGroup) -> SyncGroupResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, ticket, now: shard.sync(request, ticket, now))
+        except KafkaError as error:
+            return SyncGroupResponse(error=error)
+
+    async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, _, now: shard.heartbeat(request, now))
+        except KafkaError as error:
+            return HeartbeatResponse(error=error)
+
+    async def leave(self, request: LeaveGroup) -> LeaveGroupResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, _, now: shard.leave(request, now))
+        except KafkaError as error:
+            return LeaveGroupResponse(error=error)
+
+    # Offsets
+
+    async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, _, now: shard.commit(request, now))
+        except KafkaError as error:
+            return OffsetCommitResponse(errors={asked.partition: error for asked in request.offsets})
+
+    async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        try:
+            host = await self._host(request.group_id)
+            return host.shard.fetch_offsets(request)
+        except KafkaError as error:
+            return OffsetFetchResponse(error=error)
+
+    async def delete_offsets(self, request: OffsetDelete) -> OffsetDeleteResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, *_: shard.delete_offsets(request))
+        except KafkaError as error:
+            return OffsetDeleteResponse(error=error)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Topics are no more: forget what was committed for them."""
+        gone = frozenset(names)
+        await self._everywhere(lambda shard: shard.delete_topics(gone))
+
+    async def expire(self) -> None:
+        """Look for offsets that have expired."""
+        await self._everywhere(lambda shard: shard.expire(self._clock.time_ms()))
+
+    async def _everywhere(self, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]) -> None:
+        for host in self._hosts():
+            try:
+                await host.do(decide(host.shard))
+            except KafkaError as error:
+                logger.error("offsets could not be removed, and will be next time: %s", error)
+
+    def _hosts(self) -> Sequence[Host]:
+        return [place.host for place in self._places.values() if place.host is not None]
+
+    # Groups
+
+    async def list(self, request: ListGroups) -> ListGroupsResponse:
+        groups: list[ListedGroup] = []
+        for host in self._hosts():
+            groups += host.shard.list(request).groups
+        is_loading = any(place.host is None for place in self._places.values())
+        error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
+        return ListGroupsResponse(error=error, groups=groups)
+
+    async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
+        groups: list[DescribedGroup] = []
+        for group_id in request.group_ids:
+            try:
+                host = await self._host(group_id)
+                groups += host.shard.describe(DescribeGroups(group_ids=[group_id])).groups
+            except KafkaError as error:
+                groups.append(DescribedGroup(group_id=group_id, error=error, state=""))
+        return DescribeGroupsResponse(groups=groups)
+
+    async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
+        errors: dict[str, KafkaError | None] = {}
+        for group_id in request.group_ids:
+            alone = DeleteGroups(group_ids=[group_id])
+            try:
+                done = await self._ask(group_id, lambda shard, *_, alone=alone: shard.delete(alone))
+                errors |= done.errors
+            except KafkaError as error:
+                errors[group_id] = error
+        return DeleteGroupsResponse(errors=errors)
+
+
+class _PartitionLog:
+    """A ShardLog over the replica of a partition: written as any producer's records are, with acks=all."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        replicas: ReplicaManager,
+        waiting: Purgatory[TopicPartition],
+        config: BrokerConfig,
+    ) -> None:
+        self._name = name
+        self._replicas = replicas
+        self._waiting = waiting
+        self._timeout_ms = config.offsets_commit_timeout_ms
+
+    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
+        written: list[Record] = []
+        for offset, record in enumerate(records):
+            key, value = encode(record)
+            # A sequence without a producer id: that is how Kafka's coordinator writes.
+            written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
+        return self._replicas.append(self._name, write_records(written), acks=ACKS_ALL).last_offset
+
+    def is_committed(self, offset: int) -> bool:
+        replica = self._replicas.find(self._name)
+        return replica is not None and replica.partition.is_committed(offset)
+
+    async def wait_committed(self, offset: int) -> None:
+        def attempt() -> bool | None:
+            return self._replicas.get(self._name).partition.is_committed(offset) or None
+
+        if await self._waiting.wait([self._name], attempt, self._timeout_ms) is None:
+            raise RequestTimedOut(f"{self._name}: the in-sync replicas took longer than {self._timeout_ms} ms")
+
+
+@lru_cache(maxsize=10_000)
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 code units, as a signed number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _positive(number: int) -> int:
+    """org.apache.kafka.common.utils.Utils.abs: the one number that has no positive counterpart becomes 0."""
+    return 0 if number == -(1 << 31) else abs(number)

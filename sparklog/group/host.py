@@ -1,0 +1,189 @@
+"""The shell around one shard: it does what the shard decides (runtime/machine.py), on the event loop.
+
+Records go to the log as one batch; who asked is answered once they are committed. Requests that wait (joins, syncs)
+are futures by ticket: a client that goes away takes its future with it, and a reply to it then goes nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from sparklog.group.records import CoordinatorRecord
+from sparklog.group.shard import Shard
+from sparklog.runtime.machine import Decision, SetTimer, Timer
+
+Response = TypeVar("Response")
+logger = logging.getLogger(__name__)
+_ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
+    (
+        (UnknownTopicOrPartition, NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut),
+        CoordinatorNotAvailable,
+    ),
+    ((NotLeaderOrFollower, KafkaStorageError), NotCoordinator),
+    ((MessageTooLarge, RecordListTooLarge), UnknownServerError),
+)
+"""What a client of the coordinator is told of an append that failed; as in Apache Kafka."""
+
+
+class ShardLog(Protocol):
+    """The partition of the offsets topic that a shard is kept in."""
+
+    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
+        """The last offset; raises KafkaError, with nothing written."""
+        ...
+
+    def is_committed(self, offset: int) -> bool: ...
+
+    async def wait_committed(self, offset: int) -> None:
+        """Raises KafkaError where it is not within the time that commits may take."""
+        ...
+
+
+class Handle(Protocol):
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[..., Handle]
+"""`call_later(seconds, function, *arguments)`, of an event loop or of a simulation."""
+
+
+class Host:
+    """One shard that serves, until `close`."""
+
+    def __init__(self, shard: Shard, log: ShardLog, clock: Clock, call_later: CallLater) -> None:
+        self.shard = shard
+        self._log = log
+        self._clock = clock
+        self._call_later = call_later
+        self._tickets = count(1)
+        self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
+        self._timers: dict[Hashable, Handle] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+        self._closed: KafkaError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for other members."""
+        return len(self._waiting)
+
+    def begin(self) -> None:
+        """The shard has been loaded: its timers run from now on."""
+        self._decide_more(self.shard.loaded(self._clock.time_ms()))
+
+    async def ask(self, decide: Callable[[Hashable, int], Decision[CoordinatorRecord, Response]]) -> Response:
+        """The answer to a request that is decided by `decide(ticket, now)`; raises KafkaError where it is refused."""
+        ticket = next(self._tickets)
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = answer
+        try:
+            decision = decide(ticket, self._clock.time_ms())
+            finishing = self._carry_out(decision)
+            if decision.response is None:
+                return await answer
+            if finishing is not None:
+                await asyncio.shield(finishing)
+            return decision.response
+        finally:
+            del self._waiting[ticket]
+
+    async def do(self, decision: Decision[CoordinatorRecord, None]) -> None:
+        """Carry out what nobody asked for; raises KafkaError where the records cannot be written."""
+        finishing = self._carry_out(decision)
+        if finishing is not None:
+            await asyncio.shield(finishing)
+
+    def close(self, error: KafkaError) -> None:
+        """Answer whoever waits with `error`, and do nothing any more."""
+        self._closed = error
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> asyncio.Task[None] | None:
+        """None: all is done. Raises KafkaError where the records cannot be written."""
+        offset = -1
+        error: KafkaError | None = None
+        if decision.records:
+            try:
+                offset = self._log.append(decision.records, self._clock.time_ms())
+            except KafkaError as refused:
+                error = _answer_for(refused)
+            else:
+                for record in decision.records:
+                    self.shard.replay(record)
+        for timer in decision.timers:
+            self._set(timer)
+        if error is None and decision.records and not self._log.is_committed(offset):
+            task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, offset))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+            return task
+        self._finish(decision, error)
+        if error is not None:
+            raise error
+        return None
+
+    async def _finish_when_committed(self, decision: Decision[CoordinatorRecord, Any], offset: int) -> None:
+        error: KafkaError | None = None
+        try:
+            await self._log.wait_committed(offset)
+        except KafkaError as refused:
+            error = _answer_for(refused)
+        error = self._closed or error
+        self._finish(decision, error)
+        if error is not None:
+            raise error
+
+    def _finish(self, decision: Decision[CoordinatorRecord, Any], error: KafkaError | None) -> None:
+        for reply in decision.replies:
+            answer = self._waiting.get(reply.ticket)
+            if answer is not None and not answer.done():
+                answer.set_result(reply.response)
+        if decision.then is not None and self._closed is None:
+            self._decide_more(self.shard.written(decision.then, error, self._clock.time_ms()))
+
+    def _set(self, timer: Timer) -> None:
+        if running := self._timers.pop(timer.key, None):
+            running.cancel()
+        if isinstance(timer, SetTimer) and self._closed is None:
+            self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire, timer.key)
+
+    def _fire(self, key: Hashable) -> None:
+        del self._timers[key]
+        self._decide_more(self.shard.timer_fired(key, self._clock.time_ms()))
+
+    def _decide_more(self, decision: Decision[CoordinatorRecord, None]) -> None:
+        """Carry out what follows from an event that nobody waits for."""
+        try:
+            self._carry_out(decision)
+        except KafkaError as error:
+            logger.error("groups could not be written: %s", error)
+
+
+def _answer_for(error: KafkaError) -> KafkaError:
+    for kinds, answer in _ANSWERS:
+        if isinstance(error, kinds):
+            return answer(str(error))
+    return error
