@@ -420,6 +420,14 @@ class StaleMemberEpoch(KafkaError):
     code, name = 113, "STALE_MEMBER_EPOCH"
 
 
+class MismatchedEndpointType(KafkaError):
+    code, name = 114, "MISMATCHED_ENDPOINT_TYPE"
+
+
+class UnsupportedEndpointType(KafkaError):
+    code, name = 115, "UNSUPPORTED_ENDPOINT_TYPE"
+
+
 class InvalidRegularExpression(KafkaError):
     code, name = 128, "INVALID_REGULAR_EXPRESSION"
 

@@ -19,6 +19,7 @@ from sparklog.base.errors import KafkaStorageError, UnknownTopicOrPartition
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.checkpoints import HIGH_WATERMARKS, OffsetCheckpoint
+from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.manager import LogManager
 from sparklog.replica.partition import Partition
@@ -33,6 +34,11 @@ class Replica:
     partition: Partition
     log: Log
     config: TopicConfig
+
+    def end_offset_for(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch ends; the leader's own begins at the log's end where it has written nothing yet."""
+        end_offset = self.log.log_end_offset
+        return self.log.epochs.assign(self.partition.leader_epoch, end_offset).end_offset_for(epoch, end_offset)
 
 
 class ReplicaManager:

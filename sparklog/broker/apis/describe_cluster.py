@@ -1,4 +1,4 @@
-"""DescribeCluster: the cluster's id, its brokers, and which of them is the controller.
+"""DescribeCluster: the cluster's id, its brokers, and which of them is the controller (key 60, versions 0 to 2).
 
 The cluster is this one broker, so it is the controller too.
 """
@@ -31,4 +31,4 @@ async def handle(services: Services, request: DescribeClusterRequest) -> Describ
     )
 
 
-API = Api(name="DescribeCluster", handle=handle)
+API = Api(name="DescribeCluster", handle=handle, key=60, versions=(0, 2))

@@ -1,15 +1,18 @@
-"""ListOffsets: which offset a partition has at a position or a time.
+"""ListOffsets: which offset a partition has at a position or a time (key 2, versions 1 to 11).
 
 - EARLIEST: the log start offset. LATEST: the high watermark, the offset of the next record to be committed. Both
-  without a timestamp.
+  without a timestamp. There are no transactions, so the isolation level makes no difference.
 - A time of 0 or later: the first committed record whose timestamp is that or later; MAX_TIMESTAMP (KIP-734): the
   record with the highest timestamp, the first of them if several have it. Offset and timestamp are -1 where there is
-  no such record.
+  no such record. Both look into files, in a thread.
+- Segments are on this broker's disks only (KIP-405): EARLIEST_LOCAL is EARLIEST; there is no LATEST_TIERED and no
+  EARLIEST_PENDING_UPLOAD, so both are -1.
 - Offsets above the high watermark are never told.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,15 +24,18 @@ from sparklog.log.log import TimestampOffset
 from sparklog.replica.manager import Replica
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # in the place of a time, numbered as in Kafka's protocol
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
+NOTHING = TimestampOffset(-1, -1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsetQuery:
-    """`position` is a time in ms, or LATEST, EARLIEST or MAX_TIMESTAMP."""
+    """`position` is a time in ms, or one of the names above."""
 
     topic: str
     partition: int
     position: int
+    current_leader_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +59,14 @@ class ListOffsetsResponse:
 
 
 async def handle(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    return ListOffsetsResponse(partitions=[_answer(services, query) for query in request.partitions])
+    return ListOffsetsResponse(partitions=[await _answer(services, query) for query in request.partitions])
 
 
-def _answer(services: Services, query: PartitionOffsetQuery) -> PartitionOffset:
+async def _answer(services: Services, query: PartitionOffsetQuery) -> PartitionOffset:
     try:
         replica = services.replicas.get(TopicPartition(query.topic, query.partition))
-        found = _find(replica, query.position)
+        replica.partition.check_leader_epoch(query.current_leader_epoch)
+        found = await _find(replica, query.position)
     except KafkaError as error:
         return PartitionOffset(topic=query.topic, partition=query.partition, error=error)
     return PartitionOffset(
@@ -71,17 +78,21 @@ def _answer(services: Services, query: PartitionOffsetQuery) -> PartitionOffset:
     )
 
 
-def _find(replica: Replica, position: int) -> TimestampOffset:
+async def _find(replica: Replica, position: int) -> TimestampOffset:
     partition, log = replica.partition, replica.log
-    nothing = TimestampOffset(-1, -1, -1)
     if position == LATEST:
         return TimestampOffset(-1, partition.high_watermark, partition.leader_epoch)
-    if position == EARLIEST:
+    if position in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, log.log_start_offset, partition.leader_epoch)
+    if position in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
     if position < MAX_TIMESTAMP:
         raise InvalidRequest(f"{partition.name}: {position} is neither a time nor a position")
-    found = log.max_timestamp() if position == MAX_TIMESTAMP else log.offset_for_timestamp(position)
-    return found if found and partition.is_committed(found.offset) else nothing
+    if position == MAX_TIMESTAMP:
+        found = await asyncio.to_thread(log.max_timestamp)
+    else:
+        found = await asyncio.to_thread(log.offset_for_timestamp, position)
+    return found if found and partition.is_committed(found.offset) else NOTHING
 
 
 API = Api(name="ListOffsets", handle=handle, key=2, versions=(1, 11))

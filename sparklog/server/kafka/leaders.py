@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from sparklog.server.kafka import packing
+from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.translation import Call
 
 NODE_ENDPOINTS_TAG = 0
@@ -24,11 +25,11 @@ def current_leader(call: Call, leader_epoch: int) -> bytes:
 def node_endpoints(call: Call) -> bytes:
     """The tagged fields of a response that has NodeEndpoints: this broker, as the request's listener has it."""
     info = call.broker.services.info
-    host, port = info.listeners[call.session.listener]
+    address = broker_address(info, call.session.listener)
     endpoint = (
         _INT32.pack(info.broker_id)
-        + packing.string(host, flexible=True)
-        + _INT32.pack(port)
+        + packing.string(address["host"], flexible=True)
+        + _INT32.pack(address["port"])
         + packing.string(info.rack or None, flexible=True)
         + packing.NO_TAGS
     )

@@ -1,22 +1,76 @@
-"""ListOffsets on Kafka's wire."""
+"""ListOffsets on Kafka's wire.
+
+A position that the request's version does not have yet gets UNSUPPORTED_VERSION, and a partition that is named twice
+INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 
+from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sparklog.broker.apis import list_offsets
-from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffsetQuery
+from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffset, PartitionOffsetQuery
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
+FIRST_VERSION_WITH = {
+    list_offsets.LATEST: 1,
+    list_offsets.EARLIEST: 1,
+    list_offsets.MAX_TIMESTAMP: 7,
+    list_offsets.EARLIEST_LOCAL: 8,
+    list_offsets.LATEST_TIERED: 9,
+    list_offsets.EARLIEST_PENDING_UPLOAD: 11,
+}
+NEVER = 1 << 15
+
 
 async def serve(call: Call, request: Message) -> Message:
-    queries = [
-        PartitionOffsetQuery(topic=topic.name, partition=part.partition_index, position=part.timestamp)
-        for topic in request.topics
-        for part in topic.partitions
-    ]
-    response = await call.serve(list_offsets.API, ListOffsetsRequest(partitions=queries))
+    queries = _queries(request)
+    times = Counter((query.topic, query.partition) for query in queries)
+    refused = {
+        number: PartitionOffset(topic=query.topic, partition=query.partition, error=error)
+        for number, query in enumerate(queries)
+        if (error := _error(call.version, query, times[query.topic, query.partition]))
+    }
+    asked = [query for number, query in enumerate(queries) if number not in refused]
+    found = iter((await call.serve(list_offsets.API, ListOffsetsRequest(partitions=asked))).partitions)
+    return _answer(call, [refused.get(number) or next(found) for number in range(len(queries))])
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    failed = PartitionOffset(topic="", partition=-1, error=error)
+    return _answer(call, [replace(failed, topic=each.topic, partition=each.partition) for each in _queries(request)])
+
+
+def _queries(request: Message) -> list[PartitionOffsetQuery]:
+    queries = []
+    for topic in request.topics:
+        for part in topic.partitions:
+            epoch = getattr(part, "current_leader_epoch", -1)
+            queries.append(
+                PartitionOffsetQuery(
+                    topic=topic.name,
+                    partition=part.partition_index,
+                    position=part.timestamp,
+                    current_leader_epoch=epoch if epoch >= 0 else None,
+                )
+            )
+    return queries
+
+
+def _error(version: int, query: PartitionOffsetQuery, times: int) -> KafkaError | None:
+    name = f"{query.topic}-{query.partition}"
+    if times > 1:
+        return InvalidRequest(f"{name} is named {times} times")
+    if query.position < 0 and version < FIRST_VERSION_WITH.get(query.position, NEVER):
+        return UnsupportedVersion(f"{name}: version {version} of ListOffsets has no position {query.position}")
+    return None
+
+
+def _answer(call: Call, found: list[PartitionOffset]) -> Message:
     return call.answer(
         throttle_time=0,
         topics=[
@@ -33,9 +87,9 @@ async def serve(call: Call, request: Message) -> Message:
                     for part in parts
                 ],
             }
-            for name, parts in groupby(response.partitions, lambda part: part.topic)
+            for name, parts in groupby(found, lambda part: part.topic)
         ],
     )
 
 
-TRANSLATION = Translation(api=list_offsets.API, serve=serve)
+TRANSLATION = Translation(api=list_offsets.API, serve=serve, refuse=refuse)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparklog.base.errors import InvalidRequest
+from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, TopicMetadata, TopicQuery
-from sparklog.cluster.model import BrokerInfo
 from sparklog.server.kafka import operations
+from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -26,19 +26,20 @@ async def serve(call: Call, request: Message) -> Message:
     ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
     return call.answer(
         throttle_time=0,
-        brokers=[broker_fields(broker, call.session.listener) for broker in response.brokers],
+        brokers=[
+            {
+                "node_id": broker.broker_id,
+                **broker_address(broker, call.session.listener),
+                "rack": broker.rack or None,
+            }
+            for broker in response.brokers
+        ],
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
         topics=[_topic(call.version, topic, ask_operations=ask_topic) for topic in response.topics],
         cluster_authorized_operations=operations.ON_CLUSTER if ask_cluster else operations.NOT_ASKED,
         error_code=None,
     )
-
-
-def broker_fields(broker: BrokerInfo, listener: str) -> dict[str, Any]:
-    """A broker as clients of `listener` reach it."""
-    host, port = broker.listeners[listener]
-    return {"node_id": broker.broker_id, "host": host, "port": port, "rack": broker.rack or None}
 
 
 def _queries(version: int, request: Message) -> list[TopicQuery] | None:
@@ -73,4 +74,22 @@ def _topic(version: int, topic: TopicMetadata, *, ask_operations: bool) -> dict[
     }
 
 
-TRANSLATION = Translation(api=metadata.API, serve=serve)
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    """The answer to a request that was refused as a whole: each of its topics has the error, and there is no broker."""
+    return call.answer(
+        throttle_time=0,
+        brokers=(),
+        topics=[
+            {
+                "error_code": error,
+                "name": topic.name or "",
+                "topic_id": getattr(topic, "topic_id", None),
+                "partitions": (),
+            }
+            for topic in request.topics or ()
+        ],
+        error_code=None,
+    )
+
+
+TRANSLATION = Translation(api=metadata.API, serve=serve, refuse=refuse)

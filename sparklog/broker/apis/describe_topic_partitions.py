@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions: the partitions of topics, a page at a time (key 75, version 0; KIP-966).
+
+- Topics come in the order of their names, whatever the order of the request; no names: every topic.
+- At most `limit` partitions at once, and never more than `MAX_PARTITIONS`; where there are more, the cursor says where
+  the next page begins. A request with a cursor skips the topics before it.
+- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION where no topic can have it. Nothing
+  is created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.ids import check_topic
+from sparklog.broker.api import Api
+from sparklog.broker.apis.metadata import TopicMetadata, describe
+from sparklog.broker.services import Services
+
+MAX_PARTITIONS = 2000  # max.request.partition.size.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopicPartitionsRequest:
+    names: Sequence[str] = ()
+    limit: int = MAX_PARTITIONS
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopicPartitionsResponse:
+    """Each topic has those of its partitions that are on the page."""
+
+    topics: Sequence[TopicMetadata]
+    next_cursor: Cursor | None = None
+
+
+async def handle(services: Services, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """Raises InvalidRequest for a cursor at a partition below 0."""
+    cursor = request.cursor or Cursor(topic="", partition=0)
+    if cursor.partition < 0:
+        raise InvalidRequest(f"the cursor is at partition {cursor.partition}")
+    names = sorted(set(request.names)) if request.names else [topic.name for topic in services.metadata]
+    left = max(0, min(request.limit, MAX_PARTITIONS))
+    found: list[TopicMetadata] = []
+    for name in names:
+        if name < cursor.topic:
+            continue
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic=name, partition=0))
+        topic = _describe(services, name)
+        first = cursor.partition if name == cursor.topic else 0
+        page = topic.partitions[first : first + left]
+        found.append(replace(topic, partitions=page))
+        left -= len(page)
+        if first + len(page) < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=found, next_cursor=Cursor(topic=name, partition=first + len(page))
+            )
+    return DescribeTopicPartitionsResponse(topics=found)
+
+
+def _describe(services: Services, name: str) -> TopicMetadata:
+    try:
+        check_topic(name)
+        return describe(services, services.metadata.get(name))
+    except KafkaError as error:
+        return TopicMetadata(name=name, error=error)
+
+
+API = Api(name="DescribeTopicPartitions", handle=handle, key=75, versions=(0, 0))

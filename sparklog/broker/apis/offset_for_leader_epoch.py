@@ -1,0 +1,64 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end (key 23, versions 2 to 4; KIP-101, KIP-320).
+
+- A consumer that comes back after a change of leader asks this of the epoch of its last record: if that epoch ends
+  below its position, the log was truncated under it.
+- The answer is the end of the greatest epoch at or below the one that was asked for, and that epoch; -1 and -1 for an
+  epoch above the leader's own.
+- `current_leader_epoch` is compared with the leader's: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochQuery:
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForLeaderEpochRequest:
+    partitions: Sequence[EpochQuery]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEpochEnd:
+    topic: str
+    partition: int
+    error: KafkaError | None = None
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetForLeaderEpochResponse:
+    partitions: Sequence[PartitionEpochEnd]
+
+
+async def handle(services: Services, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(partitions=[_answer(services, query) for query in request.partitions])
+
+
+def _answer(services: Services, query: EpochQuery) -> PartitionEpochEnd:
+    try:
+        replica = services.replicas.get(TopicPartition(query.topic, query.partition))
+        replica.partition.check_leader_epoch(query.current_leader_epoch)
+    except KafkaError as error:
+        return PartitionEpochEnd(topic=query.topic, partition=query.partition, error=error)
+    end = replica.end_offset_for(query.leader_epoch)
+    return PartitionEpochEnd(
+        topic=query.topic, partition=query.partition, leader_epoch=end.epoch, end_offset=end.end_offset
+    )
+
+
+API = Api(name="OffsetForLeaderEpoch", handle=handle, key=23, versions=(2, 4))

@@ -1,0 +1,51 @@
+"""DescribeCluster on Kafka's wire.
+
+From version 1 on a client may ask for the controllers' endpoints (KIP-919). A broker does not know those, as in Apache
+Kafka: MISMATCHED_ENDPOINT_TYPE, or UNSUPPORTED_ENDPOINT_TYPE for what is neither. No broker is ever fenced.
+"""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError, MismatchedEndpointType, UnsupportedEndpointType
+from sparklog.broker.apis import describe_cluster
+from sparklog.broker.apis.describe_cluster import DescribeClusterRequest
+from sparklog.server.kafka import operations
+from sparklog.server.kafka.addresses import broker_address
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+BROKERS, CONTROLLERS = 1, 2
+
+
+async def serve(call: Call, request: Message) -> Message:
+    endpoint_type = getattr(request, "endpoint_type", BROKERS)
+    if endpoint_type == CONTROLLERS:
+        raise MismatchedEndpointType("this is a broker's listener, not a controller's")
+    if endpoint_type != BROKERS:
+        raise UnsupportedEndpointType(f"there is no endpoint type {endpoint_type}")
+    response = await call.serve(describe_cluster.API, DescribeClusterRequest())
+    ask_operations = request.include_cluster_authorized_operations
+    return call.answer(
+        throttle_time=0,
+        error_code=None,
+        endpoint_type=BROKERS,
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id,
+        brokers=[
+            {
+                "broker_id": broker.broker_id,
+                **broker_address(broker, call.session.listener),
+                "rack": broker.rack or None,
+                "is_fenced": False,
+            }
+            for broker in response.brokers
+        ],
+        cluster_authorized_operations=operations.ON_CLUSTER if ask_operations else operations.NOT_ASKED,
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(throttle_time=0, error_code=error, error_message=str(error), cluster_id="", brokers=())
+
+
+TRANSLATION = Translation(api=describe_cluster.API, serve=serve, refuse=refuse)
