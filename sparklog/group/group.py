@@ -79,6 +79,9 @@ class TopicView(Protocol):
 class TopicsView(Protocol):
     """The topics of the cluster: cluster.metadata_cache.MetadataCache is one."""
 
+    version: int
+    """Another one after every change."""
+
     def __iter__(self) -> Iterator[TopicView]: ...
 
     def __contains__(self, name: str) -> bool: ...

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from re import _constants as c  # type: ignore[attr-defined]  # the parser's public alias is deprecated, this is what it is
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
@@ -199,3 +200,9 @@ def _translate(text: str) -> str:
         else:
             done.append({r"\z": r"\Z", r"\Z": r"\z"}.get(part, part))
     return "".join(done)
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(text: str) -> TopicPattern:
+    """The pattern, with the states it has found so far: expressions come again with every change of the topics."""
+    return TopicPattern(text)

@@ -1,0 +1,298 @@
+"""A group of the new protocol (KIP-848): its state, changed by `replay` alone.
+
+Three epochs tell how far things have come. The group's rises with every change that asks for another assignment: a
+member joins or leaves, a subscription changes, a topic that the group reads is created, grows or goes. The target
+assignment has the group's epoch that it was made for. Each member has the epoch of the target that it is on its way
+to, or has reached. So the group is
+
+    Empty         without members
+    Assigning     the target assignment is older than the group
+    Reconciling   a member has not reached the target
+    Stable        all have
+
+Kafka's counts begin at 1, the first member makes it 2. What the log does not keep: which version of the cluster's
+topics the group was last compared with.
+
+Differs from Kafka: the metadata hash is another function of the same facts (Kafka's is XXH3), so a group that Kafka
+has written is assigned once more, with nothing moved, when its first member comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from uuid import UUID
+
+from sparklog.base.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+from sparklog.group.assignors import Partitions
+from sparklog.group.consumer_member import (
+    ConsumerMember,
+    IdPartition,
+    from_target_value,
+)
+from sparklog.group.group import CONSUMER, TopicsView
+from sparklog.group.records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    ConsumerMemberValue,
+    CoordinatorRecord,
+    CurrentKey,
+    CurrentValue,
+    OffsetValue,
+    RegexKey,
+    RegexValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+    TargetValue,
+)
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+
+FIRST_EPOCH = 1
+NOTHING_TO_READ = 0
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
+"""The keys of the records of these groups."""
+
+
+class ConsumerGroup:
+    """One group. Values in it are never changed, only replaced: a copy shares them."""
+
+    def __init__(self, group_id: str, topics: TopicsView) -> None:
+        self.group_id = group_id
+        self.topics = topics
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = NOTHING_TO_READ
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Member ids by instance id."""
+        self.target: dict[str, Partitions] = {}
+        self.owners: dict[IdPartition, str] = {}
+        """Who has each partition, assigned or revoking."""
+        self.regexes: dict[str, RegexValue] = {}
+        """The topics that each regular expression stands for."""
+        self.compared_with = -1
+        """The version of the topics that hash and expressions were last compared with."""
+
+    def copy(self) -> ConsumerGroup:
+        """One that can go its own way."""
+        other = ConsumerGroup(self.group_id, self.topics)
+        for name, value in vars(self).items():
+            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        return other
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConsumerGroup) and self._kept() == other._kept()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _kept(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("topics", "compared_with")}
+
+    # What others ask (group.Group)
+
+    @property
+    def group_type(self) -> str:
+        return CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        return "consumer"
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.target_epoch:
+            return ASSIGNING
+        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+            return STABLE
+        return RECONCILING
+
+    def check_commit(self, request: OffsetCommit) -> None:
+        if request.generation_or_epoch < 0 and self.is_empty:
+            return  # a tool sets the offsets of a group that nobody is in
+        member = self.get(request.member_id)
+        if request.group_instance_id is not None and self.static_members.get(request.group_instance_id) is not None:
+            self.check_instance(request.group_instance_id, request.member_id)
+        if member.classic is not None:
+            if request.generation_or_epoch != member.member_epoch:
+                raise IllegalGeneration(
+                    f"generation {request.generation_or_epoch}: the member is in {member.member_epoch}"
+                )
+        elif request.generation_or_epoch > member.member_epoch or (
+            request.generation_or_epoch < member.member_epoch
+            and not all(self._had_by(member, offset, request.generation_or_epoch) for offset in request.offsets)
+        ):
+            raise StaleMemberEpoch(f"epoch {request.generation_or_epoch}: the member is in {member.member_epoch}")
+
+    def _had_by(self, member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
+        """Whether the member has had the partition since that epoch or longer: then an older epoch does no harm."""
+        topic = self.topics.find(offset.partition.topic)
+        key = (topic.topic_id, offset.partition.partition) if topic else None
+        since = member.assigned.get(key, member.revoking.get(key)) if key else None
+        return since is not None and since <= epoch
+
+    def check_fetch(self, request: OffsetFetch) -> None:
+        if request.member_id is None and request.member_epoch < 0:
+            return
+        member = self.get(request.member_id or "")
+        if request.member_epoch != member.member_epoch:
+            raise StaleMemberEpoch(f"epoch {request.member_epoch}: the member is in {member.member_epoch}")
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise NonEmptyGroup(f"group {self.group_id!r} has {len(self.members)} members")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in member.subscribed_topic_names for member in self.members.values()) or any(
+            topic in found.topics for found in self.regexes.values()
+        )
+
+    def offset_unused_since(self, offset: OffsetValue) -> int | None:
+        """From when it was committed on, whatever the group has done since, as in Kafka; subscriptions protect it."""
+        return offset.commit_timestamp_ms
+
+    def tombstones(self) -> Sequence[CoordinatorRecord]:
+        key = self.group_id
+        return [
+            *(CoordinatorRecord(CurrentKey(group_id=key, member_id=member_id)) for member_id in self.members),
+            *(CoordinatorRecord(TargetKey(group_id=key, member_id=member_id)) for member_id in self.target),
+            CoordinatorRecord(TargetEpochKey(group_id=key)),
+            *(CoordinatorRecord(ConsumerMemberKey(group_id=key, member_id=member_id)) for member_id in self.members),
+            *(CoordinatorRecord(RegexKey(group_id=key, regular_expression=text)) for text in self.regexes),
+            CoordinatorRecord(ConsumerGroupKey(group_id=key)),
+        ]
+
+    # What the protocol asks
+
+    def get(self, member_id: str) -> ConsumerMember:
+        """Raises UnknownMemberId."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id!r} is not a member of group {self.group_id!r}")
+        return member
+
+    def get_static(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def check_instance(self, instance_id: str, member_id: str) -> ConsumerMember:
+        """The static member; raises UnknownMemberId, or FencedInstanceId where another one has taken its place."""
+        member = self.get_static(instance_id)
+        if member is None:
+            raise UnknownMemberId(f"instance id {instance_id!r} is unknown in group {self.group_id!r}")
+        if member.member_id != member_id:
+            raise FencedInstanceId(f"{member_id!r} with instance id {instance_id!r} was fenced by {member.member_id!r}")
+        return member
+
+    def is_assigned(self, partition: IdPartition) -> bool:
+        return partition in self.owners
+
+    def subscription(self, member: ConsumerMember) -> dict[UUID, int]:
+        """The topics that a member is subscribed to, by name and by expression, where they exist, with their sizes."""
+        resolved = self.regexes.get(member.subscribed_topic_regex)
+        return self._existing(member.subscribed_topic_names.union(resolved.topics if resolved else ()))
+
+    def subscribed_names(self) -> set[str]:
+        """All names that somebody is subscribed to."""
+        names = {name for member in self.members.values() for name in member.subscribed_topic_names}
+        return names.union(*(found.topics for found in self.regexes.values()))
+
+    def hash_topics(self) -> int:
+        """A digest of the topics that the group reads: their names, ids and partition counts; 0: of none."""
+        digest = hashlib.blake2b(digest_size=8)
+        found = [topic for name in sorted(self.subscribed_names()) if (topic := self.topics.find(name))]
+        for topic in found:
+            digest.update(f"{topic.name} {topic.topic_id} {len(topic.partitions)}\n".encode())
+        return int.from_bytes(digest.digest(), "big", signed=True) if found else NOTHING_TO_READ
+
+    def preferred_assignor(self, allowed: Sequence[str]) -> str:
+        """The one that most members ask for; the first of the configured ones where none does."""
+        votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor in allowed)
+        return max(allowed, key=lambda name: votes[name])
+
+    def regex_counts(self) -> Mapping[str, int]:
+        """How many members are subscribed to each regular expression."""
+        return Counter(m.subscribed_topic_regex for m in self.members.values() if m.subscribed_topic_regex)
+
+    def _existing(self, names: Collection[str]) -> dict[UUID, int]:
+        found = (self.topics.find(name) for name in names)
+        return {topic.topic_id: len(topic.partitions) for topic in found if topic}
+
+    # Replay
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        """Take up a record of this group; its ConsumerGroup tombstone is the caller's, who forgets the group."""
+        match record.key:
+            case ConsumerGroupKey():
+                if isinstance(record.value, ConsumerGroupValue):
+                    self.epoch, self.metadata_hash = record.value.epoch, record.value.metadata_hash
+            case TargetEpochKey():
+                value = record.value
+                self.target_epoch = value.assignment_epoch if isinstance(value, TargetEpochValue) else -1
+            case TargetKey(member_id=member_id):
+                if isinstance(record.value, TargetValue):
+                    self.target[member_id] = from_target_value(record.value)
+                else:
+                    self.target.pop(member_id, None)
+            case RegexKey(regular_expression=text):
+                if isinstance(record.value, RegexValue):
+                    self.regexes[text] = record.value
+                else:
+                    self.regexes.pop(text, None)
+            case ConsumerMemberKey(member_id=member_id):
+                self._replay_member(member_id, record.value if isinstance(record.value, ConsumerMemberValue) else None)
+            case CurrentKey(member_id=member_id):
+                self._replay_current(member_id, record.value if isinstance(record.value, CurrentValue) else None)
+            case _:
+                raise TypeError(f"{type(record.key).__name__} is not a key of these groups")
+
+    def _replay_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
+        old = self.members.get(member_id)
+        if value is not None:
+            self._put((old or ConsumerMember(member_id=member_id)).with_member_value(value))
+        elif old is not None:
+            self._release(old)
+            del self.members[member_id]
+            if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
+                del self.static_members[old.instance_id]
+
+    def _replay_current(self, member_id: str, value: CurrentValue | None) -> None:
+        old = self.members.get(member_id)
+        if value is not None:
+            self._put((old or ConsumerMember(member_id=member_id)).with_current_value(value))
+        elif old is not None:
+            self._put(old.without_current_value())
+
+    def _put(self, member: ConsumerMember) -> None:
+        if old := self.members.get(member.member_id):
+            self._release(old)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.owners.update(dict.fromkeys(_all(member), member.member_id))
+
+    def _release(self, member: ConsumerMember) -> None:
+        for partition in _all(member):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
+
+
+def _all(member: ConsumerMember) -> Iterator[IdPartition]:
+    yield from member.assigned
+    yield from member.revoking

@@ -1,0 +1,391 @@
+"""ConsumerGroupHeartbeat (key 68): everything a member of a group of the new protocol ever asks.
+
+A heartbeat goes through these steps; each may find nothing to do, and then the heartbeat writes nothing:
+
+    1. the member is found, or created (epoch 0), or takes the place of the static member with its instance id
+    2. what it says of itself is taken up: a ConsumerMember record
+    3. regular expressions are matched with the topics: Regex records
+    4. the group's epoch rises, if a subscription or a topic that is read has changed: a ConsumerGroup record
+    5. the assignor makes a target for the new epoch: Target records for members whose target differs, a TargetEpoch
+    6. the member takes a step towards its target (`reconciliation.py`): a Current record
+
+Epoch -1 leaves; -2 is a static member that will be back: it keeps its partitions until its session ends. A member whose
+session ends, or that does not give up partitions within its own rebalance timeout, is put out; the group's epoch rises,
+and the next heartbeat of anybody makes the new target.
+
+A member may come with its epoch, or with the one before if it owns nothing but what it has now: the answer with the new
+epoch was lost. All else is fenced, and begins again with epoch 0.
+
+Differs from Kafka: regular expressions are resolved within the heartbeat that brings them, not after it; topics are
+compared in the next heartbeat after any has changed. A static member that joins twice with one member id, because the
+first answer was lost, is let in again; Kafka calls its instance id unreleased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sparklog.base.errors import (
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    InvalidRequest,
+    UnknownTopicId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.group.assignors import ASSIGNORS, GroupSpec
+from sparklog.group.assignors.spec import MemberSpec
+from sparklog.group.consumer_edit import GroupEdit
+from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    IdPartition,
+    MemberState,
+    flatten,
+    to_target_value,
+)
+from sparklog.group.group import TopicsView
+from sparklog.group.reconciliation import Reconciliation
+from sparklog.group.records import (
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    CurrentKey,
+    RegexKey,
+    RegexValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+)
+from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+from sparklog.group.topic_pattern import compile_pattern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """The keys group.consumer.*."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 2**31 - 1
+    assignors: Sequence[str] = tuple(ASSIGNORS)
+    migration_policy: str = "bidirectional"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimer:
+    """Key of the timer that ends a member's session."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationTimer:
+    """Key of the timer by which a member must have given up partitions."""
+
+    group_id: str
+    member_id: str
+
+
+class ConsumerHeartbeats:
+    """Decides for one group at a time. Raises KafkaError where a request is refused; what was drafted is then void."""
+
+    def __init__(self, settings: ConsumerSettings, topics: TopicsView, new_member_id: Callable[[], str]) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._new_member_id = new_member_id
+
+    def check(self, request: ConsumerGroupHeartbeat) -> None:
+        """Raises InvalidRequest or UnsupportedAssignor for what no group would accept."""
+        for name, value in (
+            ("GroupId", request.group_id),
+            ("InstanceId", request.group_instance_id),
+            ("RackId", request.rack_id),
+        ):
+            if value is not None and not value.strip():
+                raise InvalidRequest(f"{name} can't be empty.")
+        if request.member_epoch == JOIN_EPOCH:
+            if request.rebalance_timeout_ms == -1:
+                raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
+            if request.owned_partitions is None or request.owned_partitions:
+                raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
+            if not request.subscribed_topic_names and not request.subscribed_topic_regex:
+                self._check_subscribes(request)
+        elif not request.member_id:
+            raise InvalidRequest("MemberId can't be empty.")
+        elif request.member_epoch == LEAVE_STATIC_EPOCH and request.group_instance_id is None:
+            raise InvalidRequest("InstanceId can't be null.")
+        elif request.member_epoch < LEAVE_STATIC_EPOCH:
+            raise InvalidRequest(f"MemberEpoch is {request.member_epoch}, must be greater than or equal to -2.")
+        if request.server_assignor is not None and request.server_assignor not in self._settings.assignors:
+            raise UnsupportedAssignor(
+                f"ServerAssignor {request.server_assignor} is not supported. "
+                f"Supported assignors: {', '.join(self._settings.assignors)}."
+            )
+
+    @staticmethod
+    def _check_subscribes(request: ConsumerGroupHeartbeat) -> None:
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null.")
+
+    def heartbeat(
+        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Steps 1 to 6, of a member that does not leave."""
+        group_id, group = edit.group.group_id, edit.group
+        if len(group.members) >= self._settings.max_size and request.member_id not in group.members:
+            raise GroupMaxSizeReached(f"group {group_id!r} has its {self._settings.max_size} members")
+        owned = self._ids_of(request.owned_partitions)
+        before = self._find_member(edit, request, owned)
+        member = _described(before, request)
+        changed = self.update_member(edit, before, member, now_ms)
+        self.update_target(edit, now_ms)
+        member = self.reconcile(edit, member.member_id, owned, subscription_changed=changed)
+        edit.draft.set_timer(SessionTimer(group_id, member.member_id), self._settings.session_timeout_ms)
+        is_full = (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and request.owned_partitions is not None
+        )
+        shows = request.member_epoch == JOIN_EPOCH or is_full or before.assigned.keys() != member.assigned.keys()
+        return ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.member_epoch,
+            heartbeat_interval_ms=self._settings.heartbeat_interval_ms,
+            assignment=self.names_of(member.assigned) if shows else None,
+        )
+
+    def leave(self, edit: GroupEdit, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        """Epochs -1 and -2. Where the member goes for good, the caller has seen to a downgrade before."""
+        member = self.leaving_member(edit.group, request)
+        if request.group_instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
+            away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
+            edit.write(CurrentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value())
+        else:
+            self.remove(edit, [member.member_id])
+        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+
+    @staticmethod
+    def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMember:
+        if request.group_instance_id is None:
+            return group.get(request.member_id)
+        return group.check_instance(request.group_instance_id, request.member_id)
+
+    def remove(self, edit: GroupEdit, member_ids: Collection[str]) -> None:
+        """Members go, by themselves or because they are put out."""
+        group_id = edit.group.group_id
+        for member_id in member_ids:
+            self._write_tombstones(edit, member_id)
+        self._drop_regexes(edit)
+        value = ConsumerGroupValue(epoch=edit.group.epoch + 1, metadata_hash=edit.group.hash_topics())
+        edit.write(ConsumerGroupKey(group_id=group_id), value)
+
+    # Step 1
+
+    def _find_member(
+        self, edit: GroupEdit, request: ConsumerGroupHeartbeat, owned: Collection[IdPartition] | None
+    ) -> ConsumerMember:
+        group, joins = edit.group, request.member_epoch == JOIN_EPOCH
+        if not joins:
+            if request.group_instance_id is None:
+                member = group.get(request.member_id)
+            else:
+                member = group.check_instance(request.group_instance_id, request.member_id)
+            _check_epoch(member, request.member_epoch, owned)
+            return member
+        member_id = request.member_id or self._new_member_id()
+        existing = group.get_static(request.group_instance_id) if request.group_instance_id is not None else None
+        if existing is None:
+            return group.members.get(member_id) or ConsumerMember(member_id=member_id)
+        if existing.member_id == member_id and existing.member_epoch != LEAVE_STATIC_EPOCH:
+            return existing
+        if existing.classic is None and existing.member_epoch != LEAVE_STATIC_EPOCH:
+            raise UnreleasedInstanceId(
+                f"{member_id!r} cannot join: instance id {existing.instance_id!r} is that of {existing.member_id!r}"
+            )
+        return self.replace_static(edit, existing, member_id)
+
+    def replace_static(self, edit: GroupEdit, existing: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A new member with the instance id, the subscription, the target and the partitions of another."""
+        group_id, target = edit.group.group_id, edit.group.target.get(existing.member_id, {})
+        member = replace(existing, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
+        self._write_tombstones(edit, existing.member_id)
+        edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id), member.to_member_value())
+        edit.write(TargetKey(group_id=group_id, member_id=member_id), to_target_value(target))
+        edit.write(CurrentKey(group_id=group_id, member_id=member_id), member.to_current_value())
+        return member
+
+    def _write_tombstones(self, edit: GroupEdit, member_id: str) -> None:
+        group_id = edit.group.group_id
+        edit.write(CurrentKey(group_id=group_id, member_id=member_id))
+        edit.write(TargetKey(group_id=group_id, member_id=member_id))
+        edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id))
+        edit.draft.cancel_timer(SessionTimer(group_id, member_id))
+        edit.draft.cancel_timer(RevocationTimer(group_id, member_id))
+
+    # Steps 2 to 4
+
+    def update_member(self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int) -> bool:
+        """Take up what the member says of itself, and whether topics have changed; tells whether it subscribes anew."""
+        regex_changed = before.subscribed_topic_regex != member.subscribed_topic_regex
+        if regex_changed and member.subscribed_topic_regex:
+            compile_pattern(member.subscribed_topic_regex)
+        is_new = member.member_id not in edit.group.members
+        if is_new or before != member:
+            key = ConsumerMemberKey(group_id=edit.group.group_id, member_id=member.member_id)
+            edit.write(key, member.to_member_value())
+        changed = regex_changed or before.subscribed_topic_names != member.subscribed_topic_names
+        version = self._topics.version
+        if is_new or changed or edit.base.compared_with != version:
+            self._drop_regexes(edit)
+            resolved = self._resolve(edit, now_ms)
+            metadata_hash = edit.group.hash_topics()
+            if is_new or changed or resolved or metadata_hash != edit.group.metadata_hash:
+                value = ConsumerGroupValue(epoch=edit.group.epoch + 1, metadata_hash=metadata_hash)
+                edit.write(ConsumerGroupKey(group_id=edit.group.group_id), value)
+            else:
+                edit.base.compared_with = version
+        return changed
+
+    @staticmethod
+    def _drop_regexes(edit: GroupEdit) -> None:
+        """Of those that nobody is subscribed to any more."""
+        for text in edit.group.regexes.keys() - edit.group.regex_counts().keys():
+            edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text))
+
+    def _resolve(self, edit: GroupEdit, now_ms: int) -> bool:
+        """Match all expressions of the group; tells whether one stands for other topics now."""
+        changed = False
+        for text in sorted(edit.group.regex_counts()):
+            pattern = compile_pattern(text)
+            topics = sorted(topic.name for topic in self._topics if pattern.matches(topic.name))
+            known = edit.group.regexes.get(text)
+            if known is None or set(known.topics) != set(topics):
+                changed = changed or bool(topics) or known is not None
+                value = RegexValue(topics=topics, version=self._topics.version, timestamp_ms=now_ms)
+                edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text), value)
+        return changed
+
+    # Step 5
+
+    def update_target(self, edit: GroupEdit, now_ms: int) -> None:
+        """A new target, if the group's epoch is ahead of it."""
+        group = edit.group
+        if group.epoch <= group.target_epoch:
+            return
+        subscriptions: dict[tuple[frozenset[str], str], dict[UUID, int]] = {}
+        members: dict[str, MemberSpec] = {}
+        for member_id, member in group.members.items():
+            key = (member.subscribed_topic_names, member.subscribed_topic_regex)
+            if key not in subscriptions:
+                subscriptions[key] = group.subscription(member)
+            members[member_id] = MemberSpec(
+                topics=frozenset(subscriptions[key]),
+                instance_id=member.instance_id,
+                partitions=group.target.get(member_id, {}),
+            )
+        counts = {topic: count for topics in subscriptions.values() for topic, count in topics.items()}
+        assign = ASSIGNORS[group.preferred_assignor(self._settings.assignors)]
+        result = assign(GroupSpec(members=members, partition_counts=counts))
+        for member_id in sorted(result):
+            if group.target.get(member_id) != result[member_id]:
+                key_of_member = TargetKey(group_id=group.group_id, member_id=member_id)
+                edit.write(key_of_member, to_target_value(result[member_id]))
+        value = TargetEpochValue(assignment_epoch=group.epoch, assignment_timestamp_ms=now_ms)
+        edit.write(TargetEpochKey(group_id=group.group_id), value)
+
+    # Step 6
+
+    def reconcile(
+        self,
+        edit: GroupEdit,
+        member_id: str,
+        owned: Collection[IdPartition] | None,
+        *,
+        subscription_changed: bool,
+    ) -> ConsumerMember:
+        group = edit.group
+        before = group.members[member_id]
+        if not subscription_changed and before.is_reconciled_to(group.target_epoch):
+            return before
+        member = Reconciliation(
+            target_epoch=group.target_epoch,
+            target=flatten(group.target.get(member_id, {})),
+            subscribed=group.subscription(before),
+            is_assigned=group.is_assigned,
+            owned=owned,
+            subscription_changed=subscription_changed,
+        ).step(before)
+        if member == before:
+            return before
+        edit.write(CurrentKey(group_id=group.group_id, member_id=member_id), member.to_current_value())
+        if member.classic is None:
+            timer = RevocationTimer(group.group_id, member_id)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                edit.draft.set_timer(timer, member.rebalance_timeout_ms)
+            else:
+                edit.draft.cancel_timer(timer)
+        return member
+
+    # Names and ids
+
+    def names_of(self, partitions: Collection[IdPartition]) -> list[TopicPartition]:
+        """By their names, in their order; partitions of topics that are gone are left out."""
+        names: dict[UUID, str | None] = {}
+        for topic_id, _ in partitions:
+            if topic_id not in names:
+                names[topic_id] = self._name_of(topic_id)
+        return sorted(TopicPartition(name, number) for topic_id, number in partitions if (name := names[topic_id]))
+
+    def _name_of(self, topic_id: UUID) -> str | None:
+        try:
+            return self._topics.get_by_id(topic_id).name
+        except UnknownTopicId:
+            return None
+
+    def _ids_of(self, partitions: Collection[TopicPartition] | None) -> set[IdPartition] | None:
+        if partitions is None:
+            return None
+        found = ((self._topics.find(topic), number) for topic, number in partitions)
+        return {(topic.topic_id, number) for topic, number in found if topic}
+
+
+def _described(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:
+    """The member with what the request says of it; None: as it was."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    timeout = request.rebalance_timeout_ms
+    return replace(
+        member,
+        instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == -1 else timeout,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        classic=None,
+    )
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: Collection[IdPartition] | None) -> None:
+    """Raises FencedMemberEpoch."""
+    if epoch == member.member_epoch:
+        return
+    lost_answer = (
+        epoch == member.previous_member_epoch
+        and epoch < member.member_epoch
+        and owned is not None
+        and all(partition in member.assigned for partition in owned)
+    )
+    if not lost_answer:
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} has epoch {member.member_epoch}, not {epoch}: "
+            "it must abandon all its partitions and rejoin"
+        )

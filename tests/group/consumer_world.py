@@ -1,0 +1,165 @@
+"""A group of the new protocol with its topics, and members that speak it, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID, uuid5
+
+from sparklog.base.errors import UnknownTopicId
+from sparklog.base.ids import TopicPartition
+from sparklog.group.consumer_edit import GroupEdit
+from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, ConsumerSettings
+from sparklog.group.records import decode, encode
+from sparklog.group.requests import ConsumerGroupHeartbeat
+from sparklog.runtime.machine import CancelTimer, Draft, SetTimer
+
+GROUP = "readers"
+
+
+@dataclass(frozen=True)
+class FakeTopic:
+    name: str
+    topic_id: UUID
+    partitions: range
+
+
+class FakeTopics:
+    """What a broker's metadata cache is to groups."""
+
+    def __init__(self, **counts):
+        self.version = 0
+        self._topics = {}
+        for name, count in counts.items():
+            self.put(name, count)
+
+    def put(self, name, count, generation=0):
+        self._topics[name] = FakeTopic(name, uuid5(UUID(int=generation), name), range(count))
+        self.version += 1
+
+    def remove(self, name):
+        del self._topics[name]
+        self.version += 1
+
+    def __iter__(self):
+        return iter([self._topics[name] for name in sorted(self._topics)])
+
+    def __contains__(self, name):
+        return name in self._topics
+
+    def find(self, name):
+        return self._topics.get(name)
+
+    def get_by_id(self, topic_id):
+        for topic in self:
+            if topic.topic_id == topic_id:
+                return topic
+        raise UnknownTopicId(str(topic_id))
+
+
+@dataclass
+class World:
+    """Records go through their bytes into the group; `log` keeps them all."""
+
+    topics: FakeTopics
+    settings: ConsumerSettings = field(default_factory=ConsumerSettings)
+    now_ms: int = 1_000_000
+
+    def __post_init__(self):
+        self.group = ConsumerGroup(GROUP, self.topics)
+        self.heartbeats = ConsumerHeartbeats(self.settings, self.topics, lambda: "chosen")
+        self.log = []
+        self.timers = {}
+
+    def ask(self, request):
+        self.heartbeats.check(request)
+        draft = Draft()
+        edit = GroupEdit(self.group, draft)
+        if request.member_epoch < 0:
+            response = self.heartbeats.leave(edit, request)
+        else:
+            response = self.heartbeats.heartbeat(edit, request, self.now_ms)
+        self.apply(draft)
+        return response
+
+    def put_out(self, *member_ids):
+        draft = Draft()
+        self.heartbeats.remove(GroupEdit(self.group, draft), member_ids)
+        self.apply(draft)
+
+    def apply(self, draft):
+        for record in draft.records:
+            self.log.append(encode(record))
+            self.group.replay(decode(*self.log[-1]))
+        for timer in draft.timers:
+            if isinstance(timer, SetTimer):
+                self.timers[timer.key] = timer.delay_ms
+            elif isinstance(timer, CancelTimer):
+                self.timers.pop(timer.key, None)
+
+    def reloaded(self):
+        """The group as another coordinator would read it from the log."""
+        group = ConsumerGroup(GROUP, self.topics)
+        for record in self.log:
+            group.replay(decode(*record))
+        return group
+
+
+class Client:
+    """A member that does what it is told, at once."""
+
+    def __init__(self, world, member_id, *topics, **described):
+        self.world = world
+        self.member_id = member_id
+        self.described = {
+            "subscribed_topic_names": topics or None,
+            "rebalance_timeout_ms": 60_000,
+            **described,
+        }
+        self.epoch = 0
+        self.owned = set()
+
+    def request(self, **fields):
+        return ConsumerGroupHeartbeat(
+            **{
+                "group_id": GROUP,
+                "member_id": self.member_id,
+                "member_epoch": self.epoch,
+                "client_id": "client",
+                "client_host": "/127.0.0.1",
+                "group_instance_id": self.described.get("group_instance_id"),
+                "owned_partitions": sorted(self.owned),
+                **fields,
+            }
+        )
+
+    def join(self, **fields):
+        self.epoch, self.owned = 0, set()
+        return self.take(self.world.ask(self.request(**{**self.described, **fields})))
+
+    def beat(self, **fields):
+        return self.take(self.world.ask(self.request(**fields)))
+
+    def take(self, response):
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            self.owned = set(response.assignment)
+        return response
+
+    def leave(self, epoch=-1):
+        return self.world.ask(self.request(member_epoch=epoch))
+
+
+def settle(*clients):
+    """Let all beat until nothing changes."""
+    for _ in range(20):
+        before = [(client.epoch, set(client.owned)) for client in clients]
+        for client in clients:
+            client.beat()
+        if before == [(client.epoch, client.owned) for client in clients]:
+            return
+    raise AssertionError("the group does not come to rest")
+
+
+def partitions(topic, *numbers):
+    return {TopicPartition(topic, number) for number in numbers}
