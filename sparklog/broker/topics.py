@@ -7,7 +7,8 @@ change on the event loop once that has succeeded.
     delete      mark in the store, forget the replicas, delete folders, remove from the store. A crash between:
                 carried on at the next start.
     adopt       folders of topics that the store does not know (a log directory that Apache Kafka wrote, or whose
-                cluster store was lost) become topics at the start; nothing is ever deleted because it was not known.
+                cluster store was lost) become topics at the start, with the ids that stand in them; nothing is ever
+                deleted because it was not known. A folder that is of another topic of the same name goes offline.
 """
 
 from __future__ import annotations
@@ -198,7 +199,8 @@ class Topics:
         opened: dict[int, Opened] = {}
         for number in numbers:
             try:
-                opened[number] = self._logs.create(TopicPartition(topic.name, number), topic.config, is_new=is_new)
+                name = TopicPartition(topic.name, number)
+                opened[number] = self._logs.create(name, topic.config, topic_id=topic.topic_id, is_new=is_new)
             except KafkaStorageError as error:
                 logger.error("%s-%d is offline: %s", topic.name, number, error)
                 opened[number] = error
@@ -222,15 +224,18 @@ class Topics:
     def _adopt(self) -> None:
         known = set(self._store.names())
         found: dict[str, int] = {}
-        for log in self._logs:
+        ids: dict[str, uuid.UUID] = {}
+        for log in sorted(self._logs, key=lambda log: log.partition):
             name, number = log.partition
             if name not in known:
-                found[name] = max(number + 1, found.get(name, 0))
+                found[name] = number + 1
+                if log.topic_id:
+                    ids.setdefault(name, log.topic_id)
         for name, count in found.items():
             logger.warning(
                 "adopting topic %s: its %d partitions are on disk, but not in the cluster store", name, count
             )
-            self._store.create(name, uuid.uuid4(), self._assign(count), {})
+            self._store.create(name, ids.get(name) or uuid.uuid4(), self._assign(count), {})
 
     def _elect(self, topic: Topic) -> tuple[Topic, dict[int, Opened]]:
         """Open the topic's logs and write leader epochs that no batch in them has."""

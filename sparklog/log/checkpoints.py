@@ -14,6 +14,10 @@
         1
         7 1200
 
+    partition.metadata                   in a partition's folder: which topic it is of; no line break at the end
+        version: 0
+        topic_id: CeWNTpoLSru0hj3_5YiFeQ
+
     meta.properties                      in a log directory: whose it is (Java properties)
     .kafka_cleanshutdown                 in a log directory: there is nothing to recover
 
@@ -34,9 +38,9 @@ from dataclasses import dataclass
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.fs import Fs, ReadFs
-from sparklog.base.ids import TopicPartition
+from sparklog.base.ids import TopicPartition, decode_id, encode_id
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.log.files import LEADER_EPOCHS
+from sparklog.log.files import LEADER_EPOCHS, PARTITION_METADATA
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -115,6 +119,35 @@ class LeaderEpochCheckpoint:
     def write(self, epochs: LeaderEpochs) -> None:
         """Raises OSError."""
         replace_file(self._fs, self._path, _format(f"{epoch} {offset}" for epoch, offset in epochs.entries))
+
+
+class PartitionMetadata:
+    """The id of the topic that a partition's folder is of (KIP-516). It never changes."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self._fs = fs
+        self._path = f"{folder}/{PARTITION_METADATA}"
+
+    def read(self) -> uuid.UUID | None:
+        """None where there is no file. Raises CorruptCheckpoint or OSError."""
+        try:
+            content = read_file(self._fs, self._path)
+        except FileNotFoundError:
+            return None
+        try:
+            fields = dict(line.split(": ", 1) for line in content.decode("ascii").splitlines())
+            if fields["version"] != "0":
+                raise CorruptCheckpoint(f"{self._path}: version {fields['version']}, only 0 is known")
+            topic_id = decode_id(fields["topic_id"])
+        except (ValueError, KeyError) as error:
+            raise CorruptCheckpoint(f"{self._path}: {error}") from None
+        if topic_id.int == 0:
+            raise CorruptCheckpoint(f"{self._path}: no topic has the id 0")
+        return topic_id
+
+    def write(self, topic_id: uuid.UUID) -> None:
+        """Raises OSError."""
+        replace_file(self._fs, self._path, f"version: 0\ntopic_id: {encode_id(topic_id)}".encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@
     00000000000000000042.snapshot       producer state at offset 42, before the segment
     00000000000000000042.txnindex       aborted transactions
     leader-epoch-checkpoint             where each leader's records begin
+    partition.metadata                  the id of the topic
 
 A further ending says what is happening to the file:
 
@@ -34,6 +35,7 @@ SWAP = ".swap"
 MARKS = (DELETED, CLEANED, SWAP)
 
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
 DELETE_FOLDER = "-delete"
 FOREIGN_FOLDERS = ("-future", "-stray")
 

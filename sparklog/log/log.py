@@ -30,13 +30,13 @@ from collections.abc import Callable, Iterable
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import TopicConfig
-from sparklog.base.errors import InvalidRecord, OffsetOutOfRange
+from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange
 from sparklog.base.fs import Buffer, Fs
-from sparklog.base.ids import TopicPartition
+from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.log import lookup
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.checkpoints import LeaderEpochCheckpoint, PartitionMetadata
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import delete_folder_name
@@ -69,6 +69,7 @@ class Log:
         self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
         self.folder = loaded.folder
         self.config = loaded.config
+        self.topic_id = loaded.topic_id
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
@@ -169,6 +170,20 @@ class Log:
     def end_offset_for(self, epoch: int) -> EpochEnd:
         """Where an epoch's records end, which tells a follower what to truncate."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def claim(self, topic_id: uuid.UUID) -> None:
+        """Write down that this is a partition of that topic, if nobody has yet; on the disk when this returns.
+
+        Raises InconsistentTopicId where it is one of another topic, or KafkaStorageError.
+        """
+        with self._disk:
+            if self.topic_id is None:
+                PartitionMetadata(self._fs, self.folder).write(topic_id)
+                self.topic_id = topic_id
+        if self.topic_id != topic_id:
+            raise InconsistentTopicId(
+                f"{self.folder} is of the topic with id {encode_id(self.topic_id)}, not {encode_id(topic_id)}"
+            )
 
     def configure(self, config: TopicConfig) -> None:
         """From now on, go by `config`."""

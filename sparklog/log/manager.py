@@ -24,10 +24,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from uuid import UUID
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig, TopicConfig
-from sparklog.base.errors import ConfigError, CorruptRecord, KafkaStorageError
+from sparklog.base.errors import ConfigError, CorruptRecord, InconsistentTopicId, KafkaStorageError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.cache import SegmentCache
@@ -173,14 +174,36 @@ class LogManager:
             raise KafkaStorageError(f"{name} is offline: {self._offline[name]}")
         return log
 
-    def create(self, name: TopicPartition, config: TopicConfig, *, is_new: bool = True) -> Log:
-        """Make an empty log, in the directory with the fewest.
+    def create(
+        self, name: TopicPartition, config: TopicConfig, *, topic_id: UUID | None = None, is_new: bool = True
+    ) -> Log:
+        """The partition's log; if there is none, an empty one, in the directory with the fewest.
 
-        is_new: False where the partition has existed before. It may then lie in a directory that has failed, so while
-        one has, nothing is made in its place.
+        topic_id: the log is or becomes one of that topic; where it is one of another, as it was left behind by a topic
+        of the same name, it goes offline. is_new: False where the partition has existed before. It may then lie in a
+        directory that has failed, so while one has, nothing is made in its place.
 
         Raises KafkaStorageError, also for a partition that is offline or no directory that works.
         """
+        log = self._find_or_make(name, config, is_new=is_new)
+        try:
+            if topic_id:
+                log.claim(topic_id)
+        except InconsistentTopicId as error:
+            self._set_aside(log, f"INCONSISTENT_TOPIC_ID: {error}")
+            raise KafkaStorageError(f"{name} is offline: INCONSISTENT_TOPIC_ID: {error}") from error
+        return log
+
+    def _set_aside(self, log: Log, why: str) -> None:
+        """Take a log that works offline, and leave its files as they are."""
+        logger.error("%s is offline: %s", log.partition, why)
+        self._directory_of(log).set_aside(log.partition)
+        self._close_log(log)
+        with self._lock:
+            self._logs.pop(log.partition, None)
+            self._offline[log.partition] = why
+
+    def _find_or_make(self, name: TopicPartition, config: TopicConfig, *, is_new: bool) -> Log:
         with self._lock:
             if (log := self.get(name)) is not None:
                 return log

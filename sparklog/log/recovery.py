@@ -29,13 +29,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from sparklog.base.config import MAX_LONG, TopicConfig
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint
+from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadata
 from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
@@ -76,6 +77,8 @@ class Loading:
     segments: list[Segment] = field(default_factory=list)
     dropped: list[Segment] = field(default_factory=list)
     """Out of the log, and still on disk under their names."""
+    topic_id: UUID | None = None
+    """As `partition.metadata` says; None: it does not, or cannot be read, so that it is written anew."""
     end_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_on_disk: LeaderEpochs | None = None
@@ -88,6 +91,10 @@ class Loading:
 def load(state: Loading) -> None:
     """Open the folder, which exists. Raises OSError, or CorruptRecord where flushed batches cannot be read."""
     finish_swaps(state.fs, state.folder)
+    try:
+        state.topic_id = PartitionMetadata(state.fs, state.folder).read()
+    except CorruptCheckpoint as error:
+        logger.warning("%s", error)
     _find_segments(state)
     try:
         state.epochs = state.epochs_on_disk = LeaderEpochCheckpoint(state.fs, state.folder).read()

@@ -17,6 +17,7 @@ import contextlib
 import random
 from dataclasses import dataclass, field
 from itertools import pairwise
+from uuid import UUID
 
 from log_values import START_MS, batch, check_indexes, read_all, topic_config
 
@@ -31,6 +32,7 @@ from sparklog.testing.sim_clock import SimClock
 
 NAME = TopicPartition("orders", 0)
 FOLDER = f"/logs/{NAME}"
+TOPIC_ID = UUID(int=7)
 
 
 @dataclass(slots=True)
@@ -83,10 +85,12 @@ class Life:
         self.manager = LogManager(self.fs, ("/logs",), BrokerConfig(topic_defaults=self.config), self.clock)
         self.manager.load()
         self.log = self.manager.get(NAME) or self.create()
+        assert self.log.topic_id in (None, TOPIC_ID)
         self.check()
 
     def create(self) -> Log:
-        log = self.manager.create(NAME, self.config)
+        log = self.manager.create(NAME, self.config, topic_id=TOPIC_ID)
+        assert log.topic_id == TOPIC_ID
         self.manager.checkpoint_recovery_points()  # what is not listed there may have gaps that compaction made
         return log
 
