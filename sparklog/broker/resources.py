@@ -24,7 +24,5 @@ class ConfigResource:
         """Raises InvalidRequest where the type does not exist or another broker is meant."""
         if self.type not in tuple(ResourceType):
             raise InvalidRequest("only topics and brokers have a configuration here")
-        if self.type == ResourceType.TOPIC and not self.name:
-            raise InvalidRequest("Default topic resources are not allowed.")
         if self.type == ResourceType.BROKER and self.name not in ("", str(broker_id)):
             raise InvalidRequest(f"this is broker {broker_id}, not {self.name!r}")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
 from sparklog.broker.config_entries import ConfigEntry, topic_entries
@@ -31,7 +31,7 @@ class NewTopic:
     replication_factor: int | None = None
     assignments: Sequence[tuple[int, Replicas]] = ()
     """Partitions, each with its replicas; empty: the broker assigns them."""
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ async def _create(services: Services, topic: NewTopic, *, validate_only: bool) -
             topic.name,
             partitions=len(topic.assignments) or topic.partitions,
             replication_factor=1 if topic.assignments else topic.replication_factor,
-            overrides=topic.configs,
+            overrides=_overrides(topic),
             validate_only=validate_only,
         )
     except KafkaError as error:
@@ -99,6 +99,13 @@ def _check_assignments(topic: NewTopic, broker_id: int) -> None:
     check_numbers([number for number, _ in topic.assignments])
     for _, replicas in topic.assignments:
         check_replicas(replicas, broker_id)
+
+
+def _overrides(topic: NewTopic) -> dict[str, str]:
+    overrides = {name: value for name, value in topic.configs.items() if value is not None}
+    if missing := topic.configs.keys() - overrides.keys():
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
+    return overrides
 
 
 API = Api(name="CreateTopics", handle=handle, key=19, versions=(2, 7))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.base.errors import KafkaError
+from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.config_entries import ConfigEntry, broker_entries, topic_entries
 from sparklog.broker.resources import ConfigResource, ResourceType
@@ -22,8 +23,8 @@ from sparklog.broker.services import Services
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigQuery:
     resource: ConfigResource
-    keys: Sequence[str] | None = None
-    """None: all of them."""
+    keys: Sequence[str] = ()
+    """Empty: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,12 @@ def _describe(services: Services, query: ConfigQuery) -> ResourceConfigs:
     try:
         resource.check(services.config.broker_id)
         if resource.type == ResourceType.TOPIC:
-            entries = topic_entries(services.metadata.get(resource.name), services.config)
+            entries = topic_entries(services.metadata.get(check_topic(resource.name)), services.config)
         else:
             entries = broker_entries(services.config)
     except KafkaError as error:
         return ResourceConfigs(resource=resource, error=error)
-    if query.keys is not None:
+    if query.keys:
         entries = [entry for entry in entries if entry.name in query.keys]
     return ResourceConfigs(resource=resource, entries=entries)
 

@@ -91,6 +91,8 @@ def check_alterable(resource: ConfigResource, broker_id: int, *, is_alone: bool)
     resource.check(broker_id)
     if resource.type == ResourceType.BROKER:
         raise InvalidRequest("a broker's configuration is read at its start: change its file and start it again")
+    if not resource.name:
+        raise InvalidRequest("Default topic resources are not allowed.")
     if not is_alone:
         raise InvalidRequest("Each resource must appear at most once.")
 

@@ -42,7 +42,15 @@ class TopicIds:
         ]
 
     def fields(self, partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
-        """Structures with `topic_id`, `topic_name` and `partitions`; topics that are gone are left out."""
+        """Structures with `topic_id` and `partitions`; topics that are gone are left out."""
+        return [
+            {"topic_id": topic_id, "partitions": numbers}
+            for name, numbers in by_topic(partitions).items()
+            if (topic_id := self.id_of(name)) is not None
+        ]
+
+    def named_fields(self, partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
+        """The same, with `topic_name` too."""
         return [
             {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
             for name, numbers in by_topic(partitions).items()

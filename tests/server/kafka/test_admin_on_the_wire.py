@@ -82,6 +82,7 @@ def test_a_topic_is_created_and_described_as_the_version_can(wire: Wire, new_nam
     if version >= 7:
         assert created.topic_id
     assert overrides(wire, name) == {"retention.ms": "1000"}
+    assert describe(wire, TOPIC, "no name").error_code is ErrorCode.invalid_topic_exception
 
 
 def test_what_is_minus_one_is_the_brokers_default(wire: Wire, new_name: NewName) -> None:

@@ -52,8 +52,8 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
         "client_host": member.client_host,
         "subscribed_topic_names": member.subscribed_topic_names,
         "subscribed_topic_regex": member.subscribed_topic_regex,
-        "assignment": {"topic_partitions": ids.fields(member.assignment)},
-        "target_assignment": {"topic_partitions": ids.fields(member.target_assignment)},
+        "assignment": {"topic_partitions": ids.named_fields(member.assignment)},
+        "target_assignment": {"topic_partitions": ids.named_fields(member.target_assignment)},
         "member_type": CLASSIC if member.is_classic else CONSUMER,
     }
 

@@ -34,7 +34,7 @@ def _new_topic(topic: Message) -> NewTopic:
         partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,
         replication_factor=None if topic.replication_factor == DEFAULT else topic.replication_factor,
         assignments=[(part.partition_index, part.broker_ids) for part in topic.assignments],
-        configs={config.name: config.value or "" for config in topic.configs},
+        configs={config.name: config.value for config in topic.configs},
     )
 
 

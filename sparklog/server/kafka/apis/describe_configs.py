@@ -22,7 +22,7 @@ async def serve(call: Call, request: Message) -> Message:
     response = await call.serve(describe_configs.API, wanted)
     results = []
     for asked, found in zip(request.resources, response.resources, strict=True):
-        entries = [_entry(entry, request) for entry in found.entries]
+        entries = [] if _is_all_brokers(asked) else [_entry(entry, request) for entry in found.entries]
         results.append(_result(asked, found.error, entries))
     return call.answer(results=results)
 
@@ -32,11 +32,11 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _query(asked: Message) -> ConfigQuery:
-    of_all_brokers = asked.resource_type == BROKER and not asked.resource_name
-    return ConfigQuery(
-        resource=resource(asked.resource_type, asked.resource_name),
-        keys=() if of_all_brokers else asked.configuration_keys,
-    )
+    return ConfigQuery(resource=resource(asked.resource_type, asked.resource_name), keys=asked.configuration_keys or ())
+
+
+def _is_all_brokers(asked: Message) -> bool:
+    return bool(asked.resource_type == BROKER and not asked.resource_name)
 
 
 def _result(asked: Message, error: KafkaError | None, entries: list[dict[str, Any]]) -> dict[str, Any]:

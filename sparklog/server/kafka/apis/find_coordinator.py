@@ -34,17 +34,16 @@ def _keys(call: Call, request: Message) -> Sequence[str]:
 
 
 def _answer(call: Call, coordinators: Sequence[FoundCoordinator]) -> Message:
-    fields = [_coordinator(found, call.session.listener) for found in coordinators]
-    if call.version >= FIRST_WITH_SEVERAL:
-        return call.answer(coordinators=fields)
-    return call.answer(**fields[0])
+    listener = call.session.listener
+    if call.version < FIRST_WITH_SEVERAL:
+        return call.answer(**_coordinator(coordinators[0], listener))
+    return call.answer(coordinators=[{"key": found.key, **_coordinator(found, listener)} for found in coordinators])
 
 
 def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
     broker = found.broker
     host, port = broker.listeners[listener] if broker else ("", -1)
     return {
-        "key": found.key,
         "node_id": broker.broker_id if broker else -1,
         "host": host,
         "port": port,
