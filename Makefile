@@ -20,7 +20,7 @@ demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
 	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
 
-test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
+test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
 	$(BIN)/pytest -q -n 2 -m "not jvm"
 	$(BIN)/pytest -q -m jvm
 
@@ -60,6 +60,10 @@ $(CACHE)/delta/.fetched: conf/ivy.xml | setup
 	touch $@
 
 $(CACHE)/kafka/.fetched: tests/kafka/ivy.xml | setup
+	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
+	touch $@
+
+$(CACHE)/spark-kafka/.fetched: bench/ivy.xml | setup
 	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
 	touch $@
 

@@ -9,16 +9,24 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from reading import Topics
 
+from sparklog.spark.jars import FOLDER, find_jars
 from sparklog.spark.session import local_session
 from sparklog.testing import start_broker
 
+KAFKA_CONNECTOR = FOLDER.parent / "spark-kafka"
+"""Spark's own Kafka source and what it needs; `make test` fetches it."""
 Read = Callable[..., DataFrame]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    settings = {"spark.sql.warehouse.dir": str(warehouse), "spark.sql.session.timeZone": "UTC"}
+    jars = [*find_jars(), *KAFKA_CONNECTOR.glob("*.jar")]
+    settings = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.sql.session.timeZone": "UTC",
+    }
     session = local_session("sparklog tests", settings=settings)
     yield session
     session.stop()

@@ -1,0 +1,57 @@
+"""A broker process as `sparklog up` starts it, with both doors open on ports of its own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache"
+"""Where `make test` puts clients that do not come from PyPI."""
+SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=5")
+
+
+class BrokerProcess:
+    """Runs from `start` until `stop` or `kill`; it can be started again on the same folder and ports."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.grpc = f"127.0.0.1:{_free_port()}"
+        self.kafka = f"127.0.0.1:{_free_port()}"
+        self._folder = folder
+        self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
+        command += ["--grpc", self.grpc, *(word for setting in self._settings for word in ("--set", setting))]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout
+        assert "ready" in self._process.stdout.readline(), self.log
+
+    def stop(self) -> None:
+        """A clean stop, after which nothing in the broker's log says that something in it failed."""
+        self._process.terminate()
+        assert self._wait() == 0, self.log
+        assert "Traceback" not in self.log, self.log
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._wait()
+
+    @property
+    def log(self) -> str:
+        """What the broker has logged."""
+        return (self._folder / "log").read_text()
+
+    def _wait(self) -> int:
+        status = self._process.wait(30)
+        assert self._process.stdout
+        self._process.stdout.close()
+        return status
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -1,0 +1,24 @@
+"""One broker process that clients of every kind talk to; each test has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from broker_process import BrokerProcess
+
+from sparklog.client import Admin
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("process"))
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=broker.grpc) as opened:
+        yield opened

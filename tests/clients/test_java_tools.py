@@ -1,0 +1,91 @@
+"""Apache Kafka's own command line tools that produce and consume: the console, performance and verifiable ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from broker_process import CACHE, BrokerProcess
+
+from sparklog.client import Admin
+
+JARS = CACHE / "kafka"
+JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+Tool = Callable[..., str]
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def tool(broker: BrokerProcess) -> Tool:
+    """Run a class of org.apache.kafka.tools with these arguments; what it printed. Fails where the tool fails."""
+    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
+
+    def run(name: str, *arguments: str, given: str = "") -> str:
+        command = [*JVM, "-cp", f"{JARS}/*", f"org.apache.kafka.tools.{name}", *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_console_producer_and_consumer(tool: Tool, broker: BrokerProcess, admin: Admin) -> None:
+    admin.create_topic("console", partitions=1)
+    connect = ("--bootstrap-server", broker.kafka, "--topic", "console")
+    keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    tool("ConsoleProducer", *connect, *keyed, given="a:1\nb:2\na:3\n")
+    shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
+    read = ("--from-beginning", "--max-messages", "3", "--timeout-ms", "30000")
+    assert tool("consumer.ConsoleConsumer", *connect, *shown, *read).splitlines() == [
+        "Offset:0\ta\t1", "Offset:1\tb\t2", "Offset:2\ta\t3",
+    ]  # fmt: skip
+
+
+def test_the_performance_tools_count_every_record(tool: Tool, broker: BrokerProcess, admin: Admin) -> None:
+    admin.create_topic("perf", partitions=4)
+    sent = tool(
+        "ProducerPerformance", "--topic", "perf", "--num-records", "50000", "--record-size", "100",
+        "--throughput", "-1",
+        "--producer-props", f"bootstrap.servers={broker.kafka}", "compression.type=lz4",
+    )  # fmt: skip
+    assert re.search(r"^50000 records sent", sent, re.MULTILINE)
+    read = tool(
+        "ConsumerPerformance", "--bootstrap-server", broker.kafka, "--topic", "perf", "--messages", "50000",
+        "--timeout", "30000",
+    )  # fmt: skip
+    [figures] = [line.split(", ") for line in read.splitlines() if line.startswith("20")]
+    assert int(float(figures[4])) == 50_000
+    assert sum(end for _, end in offsets(admin, "perf")) == 50_000
+
+
+def test_the_verifiable_tools_agree(tool: Tool, broker: BrokerProcess, admin: Admin) -> None:
+    admin.create_topic("verifiable", partitions=3)
+    connect = ("--bootstrap-server", broker.kafka, "--topic", "verifiable", "--max-messages", "2000")
+    sent = [json.loads(line) for line in tool("VerifiableProducer", *connect, "--acks", "-1").splitlines()]
+    acknowledged = {(each["partition"], each["offset"]) for each in sent if each["name"] == "producer_send_success"}
+    assert len(acknowledged) == 2000
+    group = ("--group-id", "verifiable", "--group-protocol", "classic", "--reset-policy", "earliest", "--verbose")
+    read = [json.loads(line) for line in tool("VerifiableConsumer", *connect, *group).splitlines()]
+    consumed = {(each["partition"], each["offset"]) for each in read if each["name"] == "record_data"}
+    assert consumed == acknowledged
+    committed = [each for each in read if each["name"] == "offsets_committed"]
+    assert committed
+    assert all(each["success"] for each in committed)
+
+
+def test_records_go_from_end_to_end(tool: Tool, broker: BrokerProcess, admin: Admin) -> None:
+    admin.create_topic("end-to-end", partitions=1)
+    measured = tool(
+        "EndToEndLatency", "--bootstrap-server", broker.kafka, "--topic", "end-to-end", "--num-records", "200",
+        "--producer-acks", "all", "--record-size", "100",
+    )  # fmt: skip
+    assert "Percentiles: 50th" in measured
+
+
+def offsets(admin: Admin, topic: str) -> list[tuple[int, int]]:
+    """Log start and high watermark of each partition."""
+    [described] = admin.describe_topics([topic])
+    return [(each.log_start_offset, each.high_watermark) for each in described.partitions]
