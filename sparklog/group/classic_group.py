@@ -76,7 +76,6 @@ class ClassicGroup:
 
     group_id: str
     state: State = EMPTY
-    previous_state: State = EMPTY
     state_timestamp_ms: int = NO_TIMESTAMP
     protocol_type: str | None = None
     protocol: str | None = None
@@ -91,7 +90,7 @@ class ClassicGroup:
     is_new_member_added: bool = False
     """Whether somebody came while the first rebalance was being prepared."""
     initial_delay_ms: tuple[int, int] | None = None
-    """While a rebalance of an empty group is prepared: how long it is put off now, and how long it may be after that."""
+    """While a rebalance of an empty group is prepared: how long it is put off, and how long it may be after that."""
     subscribed_topics: frozenset[str] | None = None
     """None: not known."""
 
@@ -213,8 +212,7 @@ class ClassicGroup:
 
     def move(self, event: Event, now_ms: int) -> None:
         """Raises IllegalTransition, with nothing changed."""
-        target = next_state(self.state, event)
-        self.previous_state, self.state, self.state_timestamp_ms = self.state, target, now_ms
+        self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -308,7 +306,6 @@ class ClassicGroup:
             return
         is_awaited = self.state is AWAITING_SYNC
         self.state = next_state(self.state, Event.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
-        self.previous_state = EMPTY
         self.state_timestamp_ms = value.current_state_timestamp_ms
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol

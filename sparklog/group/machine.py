@@ -22,14 +22,12 @@ members are told at the same time as in Kafka, once it is committed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, MutableMapping
 from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
-    FencedInstanceId,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     InvalidGroupId,
@@ -41,12 +39,12 @@ from sparklog.base.errors import (
 )
 from sparklog.group.classic_group import ClassicGroup, Member
 from sparklog.group.group import Group
+from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, Work, assigned, joined
 from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue
 from sparklog.group.requests import (
     NO_MEMBER,
     Heartbeat,
     HeartbeatResponse,
-    JoinedMember,
     JoinGroup,
     JoinGroupResponse,
     LeaveGroup,
@@ -57,20 +55,9 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, Event
-from sparklog.runtime.machine import Draft
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member waits for a join to end before it is given up: it cannot send heartbeats yet."""
-SESSION, JOIN, SYNC = "session", "join", "sync"
-logger = logging.getLogger(__name__)
-
-
-class ClassicTimer(NamedTuple):
-    """SESSION of one member, JOIN or SYNC of a group."""
-
-    what: str
-    group_id: str
-    member_id: str = ""
 
 
 class GroupCreated(NamedTuple):
@@ -92,11 +79,9 @@ class StaticReplaced(NamedTuple):
     group_id: str
     group_instance_id: str
     old_id: str
-    was_leader: bool
 
 
 Written = GroupCreated | GroupAssigned | StaticReplaced
-Work = Draft[CoordinatorRecord]
 
 
 class ClassicGroups:
@@ -106,6 +91,7 @@ class ClassicGroups:
         self._groups = groups
         self._config = config
         self._new_id = new_id
+        self._phases = Phases(config)
 
     # Requests
 
@@ -134,7 +120,7 @@ class ClassicGroups:
         else:
             response = self._join_known(group, request, ticket, now_ms, work)
         if group.state is PREPARING_REBALANCE:
-            self._complete_if_all_joined(group, now_ms, work)
+            self._phases.complete_if_all_joined(group, now_ms, work)
         return response
 
     def sync(self, request: SyncGroup, ticket: Hashable, work: Work) -> SyncGroupResponse | None:
@@ -149,10 +135,10 @@ class ClassicGroups:
         if group.state is PREPARING_REBALANCE:
             raise RebalanceInProgress(f"group {group.group_id!r} is being rebalanced")
         member = group.members[request.member_id]
-        self._received_sync(group, member.member_id, work)
+        self._phases.received_sync(group, member.member_id, work)
         if group.state is STABLE:
-            self._heard_of(group, member, work)
-            return _assigned(group, member)
+            self._phases.heard_of(group, member, work)
+            return assigned(group, member)
         member.sync_ticket = ticket
         if group.leader == member.member_id:
             work.records.append(group.snapshot(request.assignments))
@@ -164,7 +150,7 @@ class ClassicGroups:
         group.check_alive()
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation)
-        self._heard_of(group, group.members[request.member_id], work)
+        self._phases.heard_of(group, group.members[request.member_id], work)
         if group.state is PREPARING_REBALANCE:
             return HeartbeatResponse(error=RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"))
         return HeartbeatResponse()
@@ -184,13 +170,13 @@ class ClassicGroups:
             )
         if any(each.error is None for each in left):
             reasons = ", ".join(leaving.reason or "unknown" for leaving in request.members)
-            self._membership_changed(group, f"members left: {reasons}", now_ms, work)
+            self._phases.membership_changed(group, f"members left: {reasons}", now_ms, work)
         return LeaveGroupResponse(members=left)
 
     def committed_by(self, group: ClassicGroup, member_id: str, work: Work) -> None:
         """A member that commits is heard of."""
         if member := group.members.get(member_id):
-            self._heard_of(group, member, work)
+            self._phases.heard_of(group, member, work)
 
     # Joining
 
@@ -242,9 +228,9 @@ class ClassicGroups:
         is_unchanged = list(member.protocols) == list(request.protocols)
         is_leader = group.leader == member_id
         if is_unchanged and (group.state is AWAITING_SYNC or (group.state is STABLE and not is_leader)):
-            return _joined(group, member)  # it has not seen the answer, and asks again
+            return joined(group, member)  # it has not seen the answer, and asks again
         self._update(group, member, request, ticket, work)
-        self._rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
+        self._phases.rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
         return None
 
     def _add(
@@ -267,7 +253,7 @@ class ClassicGroups:
             group.is_new_member_added = True
         group.add(member)
         work.set_timer(ClassicTimer(SESSION, group.group_id, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete(group, f"member {member_id} joins: {request.reason or 'new'}", now_ms, work)
+        self._phases.rebalance_or_complete(group, f"member {member_id} joins: {request.reason or 'new'}", now_ms, work)
 
     def _update(
         self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Hashable | None, work: Work
@@ -285,142 +271,23 @@ class ClassicGroups:
     ) -> JoinGroupResponse | None:
         instance_id = request.group_instance_id or ""
         old_id, old_leader = group.static_members[instance_id], group.leader
-        self._fence(group.members[old_id], instance_id, work)
+        self._phases.fence(group.members[old_id], instance_id, work)
         work.cancel_timer(ClassicTimer(SESSION, group.group_id, old_id))
         member = group.replace_static(instance_id, new_id)
-        self._heard_of(group, member, work)
+        self._phases.heard_of(group, member, work)
         self._update(group, member, request, None, work)
         if group.state is not STABLE or group.choose_protocol() != group.protocol:
             member.join_ticket = ticket
-            self._rebalance_or_complete(group, f"static member {instance_id} came back", now_ms, work)
+            self._phases.rebalance_or_complete(group, f"static member {instance_id} came back", now_ms, work)
             return None
         work.records.append(group.snapshot())
-        work.then = StaticReplaced(group.group_id, instance_id, old_id, old_leader == old_id)
+        work.then = StaticReplaced(group.group_id, instance_id, old_id)
         if request.supports_skipping_assignment:
-            return _joined(group, member, skip_assignment=group.leader == new_id)
+            return joined(group, member, skip_assignment=group.leader == new_id)
         # The leader's old id: this one must not take itself for the leader, and assign anew.
-        return _joined(group, member, leader=old_leader or "", with_members=False)
+        return joined(group, member, leader=old_leader or "", with_members=False)
 
-    def _fence(self, member: Member, instance_id: str, work: Work) -> None:
-        """Whoever holds the member's id now is another."""
-        error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
-        if member.join_ticket is not None:
-            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
-        if member.sync_ticket is not None:
-            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-        member.join_ticket = member.sync_ticket = None
-
-    # Rebalancing
-
-    def rebalance(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        """Have every member join the next generation."""
-        logger.info("group %s, generation %d: rebalance, as %s", group.group_id, group.generation, reason)
-        if group.state is AWAITING_SYNC:
-            self._refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
-        work.cancel_timer(ClassicTimer(SYNC, group.group_id))
-        is_first = group.state is EMPTY
-        group.move(Event.REBALANCE_STARTED, now_ms)
-        if is_first:
-            delay_ms = self._config.group_initial_rebalance_delay_ms
-            group.initial_delay_ms = delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
-            work.set_timer(ClassicTimer(JOIN, group.group_id), delay_ms)
-        elif group.has_all_joined:
-            self._complete_join(group, now_ms, work)
-        else:
-            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
-
-    def _rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        if group.state is PREPARING_REBALANCE:
-            self._complete_if_all_joined(group, now_ms, work)
-        else:
-            self.rebalance(group, reason, now_ms, work)
-
-    def _membership_changed(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        if group.state in (AWAITING_SYNC, STABLE):
-            self.rebalance(group, reason, now_ms, work)
-        elif group.state is PREPARING_REBALANCE:
-            self._complete_if_all_joined(group, now_ms, work)
-
-    def _complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """End the join phase, but not that of a first generation: others may be on their way."""
-        if group.has_all_joined and group.initial_delay_ms is None:
-            self._complete_join(group, now_ms, work)
-
-    def _join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        if group.state is not PREPARING_REBALANCE:
-            return
-        if group.initial_delay_ms is not None and group.is_new_member_added:
-            delay_ms, remaining_ms = group.initial_delay_ms
-            if remaining_ms > 0:
-                group.is_new_member_added = False
-                next_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
-                group.initial_delay_ms = next_ms, max(remaining_ms - delay_ms, 0)
-                work.set_timer(ClassicTimer(JOIN, group.group_id), next_ms)
-                return
-        self._complete_join(group, now_ms, work)
-
-    def _complete_join(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        for member in [each for each in group.members.values() if each.join_ticket is None and not each.is_static]:
-            self._remove(group, member.member_id, work)
-        if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has come: their sessions decide who stays.
-            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
-            return
-        work.cancel_timer(ClassicTimer(JOIN, group.group_id))
-        group.initial_delay_ms, group.is_new_member_added = None, False
-        group.begin_generation(now_ms)
-        logger.info("group %s, generation %d: %d members", group.group_id, group.generation, len(group.members))
-        if not group.members:
-            work.records.append(group.snapshot())
-            return
-        for member in group.members.values():
-            if member.join_ticket is not None:
-                work.reply(member.join_ticket, _joined(group, member))
-                member.join_ticket = None
-            member.is_new = False
-            self._heard_of(group, member, work)
-            group.pending_syncs.add(member.member_id)
-        work.set_timer(ClassicTimer(SYNC, group.group_id), group.rebalance_timeout_ms)
-
-    # Syncing
-
-    def _received_sync(self, group: ClassicGroup, member_id: str, work: Work) -> None:
-        group.pending_syncs.discard(member_id)
-        if not group.pending_syncs:
-            work.cancel_timer(ClassicTimer(SYNC, group.group_id))
-
-    def _sync_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        if group.state in (AWAITING_SYNC, STABLE) and group.pending_syncs:
-            late = sorted(group.pending_syncs)
-            for member_id in late:
-                self._remove(group, member_id, work)
-            self.rebalance(group, f"members did not sync: {', '.join(late)}", now_ms, work)
-
-    def _refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
-        for member in group.members.values():
-            member.assignment = b""
-            if member.sync_ticket is not None:
-                work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-                member.sync_ticket = None
-                self._heard_of(group, member, work)
-
-    def _send_assignments(self, group: ClassicGroup, work: Work) -> None:
-        for member in group.members.values():
-            if member.sync_ticket is not None:
-                work.reply(member.sync_ticket, _assigned(group, member))
-                member.sync_ticket = None
-                self._heard_of(group, member, work)
-
-    # Coming and going
-
-    def _heard_of(self, group: ClassicGroup, member: Member, work: Work) -> None:
-        work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
-
-    def _session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
-        member = group.members.get(member_id)
-        if member_id in group.pending_joins or (member is not None and not member.is_awaited):
-            self._remove(group, member_id, work)
-            self._membership_changed(group, f"member {member_id} has not been heard of", now_ms, work)
+    # Leaving
 
     def _leave(self, group: ClassicGroup, leaving: LeavingMember, work: Work) -> None:
         member_id, instance_id = leaving.member_id, leaving.group_instance_id
@@ -428,19 +295,7 @@ class ClassicGroups:
             member_id = group.static_members.get(instance_id, NO_MEMBER)
         if member_id not in group.pending_joins:
             group.check_member(member_id, instance_id)
-        self._remove(group, member_id, work)
-
-    def _remove(self, group: ClassicGroup, member_id: str, work: Work) -> None:
-        work.cancel_timer(ClassicTimer(SESSION, group.group_id, member_id))
-        member = group.remove(member_id)
-        if member is None:
-            return
-        error = UnknownMemberId(f"member {member_id!r} is no longer in the group")
-        if member.join_ticket is not None:
-            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member_id))
-        if member.sync_ticket is not None:
-            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
-        member.join_ticket = member.sync_ticket = None
+        self._phases.remove(group, member_id, work)
 
     # The log and the timers
 
@@ -461,20 +316,20 @@ class ClassicGroups:
         for group in list(self._groups.values()):
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
-                    self._heard_of(group, member, work)
+                    self._phases.heard_of(group, member, work)
                 if len(group.members) > self._config.group_max_size:
-                    self.rebalance(group, "it has more than group.max.size members", now_ms, work)
+                    self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
 
     def timer_fired(self, timer: ClassicTimer, now_ms: int, work: Work) -> None:
         group = self._find(timer.group_id)
         if group is None or group.state is DEAD:
             return
         if timer.what == SESSION:
-            self._session_timer_fired(group, timer.member_id, now_ms, work)
+            self._phases.session_timer_fired(group, timer.member_id, now_ms, work)
         elif timer.what == JOIN:
-            self._join_timer_fired(group, now_ms, work)
+            self._phases.join_timer_fired(group, now_ms, work)
         else:
-            self._sync_timer_fired(group, now_ms, work)
+            self._phases.sync_timer_fired(group, now_ms, work)
 
     def written(self, event: Written, error: KafkaError | None, now_ms: int, work: Work) -> None:
         group = self._find(event.group_id)
@@ -483,17 +338,17 @@ class ClassicGroups:
         match event:
             case GroupAssigned(_, generation) if generation == group.generation and group.state is not EMPTY:
                 if error is None:
-                    self._send_assignments(group, work)
+                    self._phases.send_assignments(group, work)
                 elif group.state in (AWAITING_SYNC, STABLE):
-                    self._refuse_syncs(group, error, work)
-                    self.rebalance(group, f"the assignment could not be written: {error}", now_ms, work)
-            case StaticReplaced(_, instance_id, old_id, _) if error is not None:
+                    self._phases.refuse_syncs(group, error, work)
+                    self._phases.rebalance(group, f"the assignment could not be written: {error}", now_ms, work)
+            case StaticReplaced(_, instance_id, old_id) if error is not None:
                 if instance_id in group.static_members:
                     work.cancel_timer(ClassicTimer(SESSION, group.group_id, group.static_members[instance_id]))
-                    self._heard_of(group, group.replace_static(instance_id, old_id), work)
+                    self._phases.heard_of(group, group.replace_static(instance_id, old_id), work)
             case GroupCreated() if error is not None:
                 for member_id in [*group.members, *group.pending_joins]:
-                    self._remove(group, member_id, work)
+                    self._phases.remove(group, member_id, work)
                 work.cancel_timer(ClassicTimer(JOIN, group.group_id))
                 del self._groups[group.group_id]
 
@@ -521,35 +376,3 @@ def _first_record(group: ClassicGroup) -> CoordinatorRecord:
         members=(),
     )
     return CoordinatorRecord(GroupKey(group_id=group.group_id), value)
-
-
-def _joined(
-    group: ClassicGroup,
-    member: Member,
-    *,
-    leader: str | None = None,
-    skip_assignment: bool = False,
-    with_members: bool = True,
-) -> JoinGroupResponse:
-    """The group as a member is told it; all members' metadata for the leader."""
-    members = [
-        JoinedMember(
-            member_id=each.member_id,
-            group_instance_id=each.group_instance_id,
-            metadata=each.metadata_for(group.protocol),
-        )
-        for each in (group.members.values() if with_members and group.leader == member.member_id else ())
-    ]
-    return JoinGroupResponse(
-        generation=group.generation,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol,
-        leader=(group.leader or "") if leader is None else leader,
-        skip_assignment=skip_assignment,
-        member_id=member.member_id,
-        members=members,
-    )
-
-
-def _assigned(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)

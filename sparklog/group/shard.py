@@ -16,8 +16,9 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from sparklog.group.group import Group, TopicsView
-from sparklog.group.machine import ClassicGroups, ClassicTimer, GroupAssigned, GroupCreated, StaticReplaced
+from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.offsets import Offsets
+from sparklog.group.rebalance import ClassicTimer
 from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.group.requests import (
     DeleteGroups,

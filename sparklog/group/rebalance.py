@@ -1,0 +1,201 @@
+"""The two phases in which a generation of a classic group comes about, and how members are lost (see machine.py).
+
+What is done to a group here follows from what has happened to it; whether it may happen, machine.py has checked.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import FencedInstanceId, KafkaError, RebalanceInProgress, UnknownMemberId
+from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.records import CoordinatorRecord
+from sparklog.group.requests import JoinedMember, JoinGroupResponse, SyncGroupResponse
+from sparklog.group.states import AWAITING_SYNC, EMPTY, PREPARING_REBALANCE, STABLE, Event
+from sparklog.runtime.machine import Draft
+
+SESSION, JOIN, SYNC = "session", "join", "sync"
+Work = Draft[CoordinatorRecord]
+logger = logging.getLogger(__name__)
+
+
+class ClassicTimer(NamedTuple):
+    """SESSION of one member, JOIN or SYNC of a group."""
+
+    what: str
+    group_id: str
+    member_id: str = ""
+
+
+class Phases:
+    """Moves groups through them."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    # Rebalancing
+
+    def rebalance(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        """Have every member join the next generation."""
+        logger.info("group %s, generation %d: rebalance, as %s", group.group_id, group.generation, reason)
+        if group.state is AWAITING_SYNC:
+            self.refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
+        work.cancel_timer(ClassicTimer(SYNC, group.group_id))
+        is_first = group.state is EMPTY
+        group.move(Event.REBALANCE_STARTED, now_ms)
+        if is_first:
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            group.initial_delay_ms = delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0)
+            work.set_timer(ClassicTimer(JOIN, group.group_id), delay_ms)
+        elif group.has_all_joined:
+            self._complete_join(group, now_ms, work)
+        else:
+            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
+
+    def rebalance_or_complete(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        if group.state is PREPARING_REBALANCE:
+            self.complete_if_all_joined(group, now_ms, work)
+        else:
+            self.rebalance(group, reason, now_ms, work)
+
+    def membership_changed(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
+        if group.state in (AWAITING_SYNC, STABLE):
+            self.rebalance(group, reason, now_ms, work)
+        elif group.state is PREPARING_REBALANCE:
+            self.complete_if_all_joined(group, now_ms, work)
+
+    def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        """End the join phase, but not that of a first generation: others may be on their way."""
+        if group.has_all_joined and group.initial_delay_ms is None:
+            self._complete_join(group, now_ms, work)
+
+    def join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        if group.state is not PREPARING_REBALANCE:
+            return
+        if group.initial_delay_ms is not None and group.is_new_member_added:
+            delay_ms, remaining_ms = group.initial_delay_ms
+            if remaining_ms > 0:
+                group.is_new_member_added = False
+                next_ms = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
+                group.initial_delay_ms = next_ms, max(remaining_ms - delay_ms, 0)
+                work.set_timer(ClassicTimer(JOIN, group.group_id), next_ms)
+                return
+        self._complete_join(group, now_ms, work)
+
+    def _complete_join(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        for member in [each for each in group.members.values() if each.join_ticket is None and not each.is_static]:
+            self.remove(group, member.member_id, work)
+        if group.members and not group.elect_joined_leader():
+            # Only static members are left and none has come: their sessions decide who stays.
+            work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
+            return
+        work.cancel_timer(ClassicTimer(JOIN, group.group_id))
+        group.initial_delay_ms, group.is_new_member_added = None, False
+        group.begin_generation(now_ms)
+        logger.info("group %s, generation %d: %d members", group.group_id, group.generation, len(group.members))
+        if not group.members:
+            work.records.append(group.snapshot())
+            return
+        for member in group.members.values():
+            if member.join_ticket is not None:
+                work.reply(member.join_ticket, joined(group, member))
+                member.join_ticket = None
+            member.is_new = False
+            self.heard_of(group, member, work)
+            group.pending_syncs.add(member.member_id)
+        work.set_timer(ClassicTimer(SYNC, group.group_id), group.rebalance_timeout_ms)
+
+    # Syncing
+
+    def received_sync(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        group.pending_syncs.discard(member_id)
+        if not group.pending_syncs:
+            work.cancel_timer(ClassicTimer(SYNC, group.group_id))
+
+    def sync_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
+        if group.state in (AWAITING_SYNC, STABLE) and group.pending_syncs:
+            late = sorted(group.pending_syncs)
+            for member_id in late:
+                self.remove(group, member_id, work)
+            self.rebalance(group, f"members did not sync: {', '.join(late)}", now_ms, work)
+
+    def refuse_syncs(self, group: ClassicGroup, error: KafkaError, work: Work) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if member.sync_ticket is not None:
+                work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+                member.sync_ticket = None
+                self.heard_of(group, member, work)
+
+    def send_assignments(self, group: ClassicGroup, work: Work) -> None:
+        for member in group.members.values():
+            if member.sync_ticket is not None:
+                work.reply(member.sync_ticket, assigned(group, member))
+                member.sync_ticket = None
+                self.heard_of(group, member, work)
+
+    # Coming and going
+
+    def heard_of(self, group: ClassicGroup, member: Member, work: Work) -> None:
+        work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
+
+    def session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
+        member = group.members.get(member_id)
+        if member_id in group.pending_joins or (member is not None and not member.is_awaited):
+            self.remove(group, member_id, work)
+            self.membership_changed(group, f"member {member_id} has not been heard of", now_ms, work)
+
+    def remove(self, group: ClassicGroup, member_id: str, work: Work) -> None:
+        work.cancel_timer(ClassicTimer(SESSION, group.group_id, member_id))
+        member = group.remove(member_id)
+        if member is None:
+            return
+        error = UnknownMemberId(f"member {member_id!r} is no longer in the group")
+        if member.join_ticket is not None:
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member_id))
+        if member.sync_ticket is not None:
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+        member.join_ticket = member.sync_ticket = None
+
+    def fence(self, member: Member, instance_id: str, work: Work) -> None:
+        """Whoever holds the member's id now is another."""
+        error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
+        if member.join_ticket is not None:
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+        if member.sync_ticket is not None:
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+        member.join_ticket = member.sync_ticket = None
+
+
+def joined(
+    group: ClassicGroup,
+    member: Member,
+    *,
+    leader: str | None = None,
+    skip_assignment: bool = False,
+    with_members: bool = True,
+) -> JoinGroupResponse:
+    """The group as a member is told it; all members' metadata for the leader."""
+    members = [
+        JoinedMember(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            metadata=each.metadata_for(group.protocol),
+        )
+        for each in (group.members.values() if with_members and group.leader == member.member_id else ())
+    ]
+    return JoinGroupResponse(
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=(group.leader or "") if leader is None else leader,
+        skip_assignment=skip_assignment,
+        member_id=member.member_id,
+        members=members,
+    )
+
+
+def assigned(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+    return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)
