@@ -45,8 +45,11 @@ def broker_process(*settings: str) -> Iterator[BrokerProcess]:
     """Run a broker with ``KEY=VALUE`` settings; it is stopped, and its folder removed, at the end."""
     folder = tempfile.mkdtemp(prefix="sparklog-bench-")
     arguments = [argument for setting in settings for argument in ("--set", setting)]
-    command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", folder, "--grpc", "127.0.0.1:0", *arguments]
-    process = subprocess.Popen([*command, "--log-level", "warning"], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", folder, "--grpc", "127.0.0.1:0"]
+    kafka = () if any(setting.startswith("listeners=") for setting in settings) else ("--kafka", "none")
+    process = subprocess.Popen(
+        [*command, *kafka, *arguments, "--log-level", "warning"], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout
         ready = process.stdout.readline()

@@ -14,7 +14,7 @@ SPARKLOG = Path(sys.executable).with_name("sparklog")
 @contextmanager
 def running_broker(data_dir: Path, log_file: Path) -> Iterator[str]:
     """Start a broker on a free port, say where it listens, and stop it cleanly at the end, whatever happened."""
-    command = [str(SPARKLOG), "up", "--data-dir", str(data_dir), "--grpc", "127.0.0.1:0"]
+    command = [str(SPARKLOG), "up", "--data-dir", str(data_dir), "--grpc", "127.0.0.1:0", "--kafka", "none"]
     with log_file.open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
     try:

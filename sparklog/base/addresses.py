@@ -8,6 +8,8 @@ from sparklog.base.errors import ConfigError
 
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:9094"
 """Where a broker listens, and clients look for one, unless told otherwise."""
+DEFAULT_KAFKA_ADDRESS = "127.0.0.1:9092"
+"""Where it listens for clients that speak Kafka's protocol."""
 
 
 class Address(NamedTuple):

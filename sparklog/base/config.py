@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
+from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS, DEFAULT_KAFKA_ADDRESS
 from sparklog.base.errors import ConfigError, InvalidConfig
 
 MAX_INT = 2**31 - 1
@@ -319,9 +319,9 @@ class BrokerConfig:
     grpc_listener: str = key(DEFAULT_GRPC_ADDRESS, text(), "HOST:PORT of the gRPC listener; port 0: any free one.")
     grpc_advertised_listener: str = key("", text(), "HOST:PORT that clients should use; empty: the listener's own.")
     listeners: tuple[str, ...] = key(
-        (),
+        (f"PLAINTEXT://{DEFAULT_KAFKA_ADDRESS}",),
         words(),
-        "Kafka listeners, as NAME://HOST:PORT; no host: all interfaces; port 0: any free one; none: gRPC only.",
+        "Kafka listeners, as NAME://HOST:PORT; no host: all interfaces; port 0: any free one; empty: gRPC only.",
     )
     advertised_listeners: tuple[str, ...] = key(
         (), words(), "What clients are told instead of a listener's own address, as NAME://HOST:PORT."

@@ -39,7 +39,12 @@ def _section(title: str, keys: dict[str, Key]) -> Iterator[str]:
         if name not in BROKER_KEYS and name != key.name:
             note += f" A topic's own key: {key.name}."
         comment = textwrap.fill(note, WIDTH, initial_indent="# ", subsequent_indent="# ")
-        yield f"{comment}\n#{name} = {_toml(key.default)}\n"
+        yield f"{comment}\n#{_toml_key(name)} = {_toml(key.default)}\n"
+
+
+def _toml_key(name: str) -> str:
+    """In quotes where the beginning of the name is a key too: TOML would take that for a table."""
+    return f'"{name}"' if any(name.startswith(f"{other}.") for other in BROKER_KEYS) else name
 
 
 def _toml(value: Any) -> str:

@@ -3,6 +3,7 @@
     [log]                                    a TOML key is Kafka's name for it, its dots being TOML's dots,
     segment.bytes = 1_073_741_824            so tables may be used or not: log.segment.bytes = …
     dirs = ["/data/a", "/data/b"]            a list may be written as an array or with commas
+    "max.connections.per.ip" = 100           in quotes where the beginning is a key itself, as max.connections is
 
     SPARKLOG_CONFIG_LOG_SEGMENT_BYTES        in the environment: capitals, with underscores for dots
 
@@ -23,7 +24,7 @@ from sparklog.base.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "SPARKLOG_CONFIG_"
 _TABLE = re.compile(r"\s*\[\s*([A-Za-z0-9_.\s-]+?)\s*\]")
-_KEY = re.compile(r"\s*([A-Za-z0-9_.\s-]+?)\s*=")
+_KEY = re.compile(r"\s*\"?([A-Za-z0-9_.\s-]+?)\"?\s*=")
 
 
 def load_broker_config(path: str | None, environment: Mapping[str, str], arguments: Iterable[str]) -> BrokerConfig:

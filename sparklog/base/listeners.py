@@ -19,8 +19,6 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import ConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-DEFAULT_KAFKA_ADDRESS = "127.0.0.1:9092"
-"""Where `sparklog up` listens for Kafka's protocol unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

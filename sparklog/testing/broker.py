@@ -44,6 +44,11 @@ class RunningBroker:
         """The address for clients, as HOST:PORT."""
         return self.node.grpc_address
 
+    @property
+    def kafka(self) -> str:
+        """The address for Kafka's clients, as HOST:PORT: the first listener's; empty where there is none."""
+        return next((str(address) for address in self.node.kafka_addresses.values()), "")
+
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """The outcome of a coroutine run on the broker's event loop; not to be called from there."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -72,14 +77,16 @@ class RunningBroker:
         self._loop.close()
 
 
-def start_broker(data_dir: str | Path | None = None, **config: Any) -> RunningBroker:
+def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any) -> RunningBroker:
     """Start a broker and return once it is ready.
 
     `config` takes configuration keys with underscores for dots: ``start_broker(num_partitions=3,
-    log_retention_ms=1000)``. Without `data_dir` the broker has a temporary folder.
+    log_retention_ms=1000)``. Without `data_dir` the broker has a temporary folder. With `kafka`, or with `listeners`,
+    Kafka's clients can connect too.
     """
     folder = Path(data_dir or tempfile.mkdtemp(prefix="sparklog-"))
     keys = {"log.dirs": str(folder), "grpc.listener": "127.0.0.1:0"}
+    keys["listeners"] = "PLAINTEXT://127.0.0.1:0" if kafka else ""
     keys |= {name.replace("_", "."): render(value) for name, value in config.items()}
     settings = [Setting(name, raw, "start_broker: ") for name, raw in keys.items()]
     try:

@@ -15,13 +15,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 UP = [sys.executable, "-m", "sparklog.cli.up"]
-READY = re.compile(r"sparklog \d+\.\d+\.\d+ ready: grpc (127\.0\.0\.1:\d+), data (\S+)\n")
+READY = re.compile(
+    r"sparklog \d+\.\d+\.\d+ ready: grpc (127\.0\.0\.1:\d+), kafka PLAINTEXT://(127\.0\.0\.1:\d+), data (\S+)\n"
+)
 TIMEOUT_S = 60
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    arguments = ["--data-dir", "data", "--grpc", "127.0.0.1:0"]
+    arguments = ["--data-dir", "data", "--grpc", "127.0.0.1:0", "--kafka", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*UP, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -49,7 +51,7 @@ def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
 ) -> None:
     ready = READY.fullmatch(up.stdout.readline())
     assert ready
-    assert ready[2] == "data"
+    assert ready[3] == "data"
     with grpc.insecure_channel(ready[1]) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -61,12 +63,16 @@ def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
 
 
 def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subprocess.Popen[str], tmp_path: Path) -> None:
-    address = READY.fullmatch(up.stdout.readline())[1]
-    port_taken = run("--data-dir", "other", "--grpc", address, cwd=tmp_path)
+    address, kafka, _ = READY.fullmatch(up.stdout.readline()).groups()
+    port_taken = run("--data-dir", "other", "--grpc", address, "--kafka", "none", cwd=tmp_path)
     assert port_taken.returncode == 1
     told = f"cannot listen on {address}: Address already in use; choose another with --grpc HOST:PORT"
     assert port_taken.stderr == f"sparklog up: {told}\n"
-    folder_taken = run("--data-dir", "data", "--grpc", "127.0.0.1:0", cwd=tmp_path)
+    kafka_port_taken = run("--data-dir", "other", "--grpc", "127.0.0.1:0", "--kafka", kafka, cwd=tmp_path)
+    assert kafka_port_taken.returncode == 1
+    told = "choose another with --kafka HOST:PORT or `listeners`, or none with --kafka none"
+    assert kafka_port_taken.stderr == f"sparklog up: cannot listen on {kafka}: Address already in use; {told}\n"
+    folder_taken = run("--data-dir", "data", "--grpc", "127.0.0.1:0", "--kafka", "none", cwd=tmp_path)
     assert folder_taken.returncode == 1
     assert "is used by another broker" in folder_taken.stderr.splitlines()[-1]
     assert "Traceback" not in folder_taken.stderr
@@ -98,3 +104,20 @@ def test_help_names_the_defaults(tmp_path: Path) -> None:
     told = run("--help", cwd=tmp_path).stdout
     assert "./sparklog-data" in told
     assert "127.0.0.1:9094" in told
+    assert "127.0.0.1:9092" in told
+
+
+def test_the_kafka_door_may_stay_shut(tmp_path: Path) -> None:
+    taken = run("--grpc", "127.0.0.1:0", "--kafka", "nowhere", cwd=tmp_path)
+    assert taken.returncode == 1
+    assert taken.stderr == "sparklog up: listeners = 'nowhere': it must be HOST:PORT\n"
+    process = subprocess.Popen(
+        [*UP, "--grpc", "127.0.0.1:0", "--kafka", "none"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        ready = process.stdout.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+    assert "ready: grpc" in ready
+    assert "kafka" not in ready

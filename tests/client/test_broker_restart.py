@@ -33,6 +33,7 @@ class Process:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder), "--grpc", self.address]
+        command += ["--kafka", "none"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout
         assert "ready" in self._process.stdout.readline()

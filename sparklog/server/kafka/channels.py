@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from sparklog.base.errors import KafkaError
+from sparklog.base.fs import ReadFile
 from sparklog.log.slice import LogSlice
 
 Frame = Sequence[bytes | LogSlice]
@@ -100,6 +101,14 @@ class _SliceLeft:
         self.position += len(data)
         self.left -= len(data)
         return data
+
+
+def _descriptor(file: ReadFile) -> int | None:
+    """None: the file is in memory."""
+    try:
+        return int(file.fileno())  # type: ignore[attr-defined] # whatever a broker reads it can also write
+    except OSError:
+        return None
 
 
 class PlainChannel:
@@ -208,13 +217,12 @@ class PlainChannel:
         if not part.left:
             left.popleft()
             return 0
-        try:
-            fd = part.slice.file.fileno()
-        except OSError:  # it is in memory
+        fd = _descriptor(part.slice.file)
+        if fd is None:
             left.popleft()
             whole = part.slice.file.read_at(part.position, part.left)
             if len(whole) < part.left:
-                raise EOFError("a file that was being sent has become shorter") from None
+                raise EOFError("a file that was being sent has become shorter")
             left.appendleft(memoryview(whole))
             return 0
         sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))

@@ -1,4 +1,4 @@
-"""One client's connection (org.apache.kafka.common.network.KafkaChannel): requests are answered one at a time, in order.
+"""One client's connection (org.apache.kafka.common.network.KafkaChannel): requests are answered one by one.
 
 A request is four bytes that say how long it is, and so many bytes. What is read first goes into a buffer that all
 connections share. A request that is whole by then is served at once, from a copy; for any other a buffer of its own

@@ -64,7 +64,7 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
     if session.admit:
         session.admit(session, key)
     if form.has_tags:
-        end = end + 1 if frame[end : end + 1] == b"\0" else _skip_tags(frame, end)
+        end = end + 1 if end < len(frame) and not frame[end] else _skip_tags(frame, end)
     call = Call(
         broker=broker,
         session=session,

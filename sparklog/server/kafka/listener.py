@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 from time import monotonic
@@ -26,7 +27,7 @@ from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 BACKLOG = 512
 ACCEPTED_PER_TURN = 64
 NO_DESCRIPTORS_PAUSE_S = 1.0
-"""How long nothing is accepted once the process has no descriptors left (EMFILE): trying at once would be a busy loop."""
+"""How long nothing is accepted once the process has no descriptors left: trying again at once would be a busy loop."""
 MAPPED = "::ffff:"
 """How an IPv4 peer looks on an IPv6 socket."""
 logger = logging.getLogger(__name__)
@@ -52,8 +53,10 @@ class KafkaListener:
         try:
             self._socket = await _listen(wanted)
         except OSError as error:
+            # What create_server puts into strerror names the address again, as a tuple.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise ConfigError(
-                f"cannot listen on {wanted}: {error.strerror}; choose another with --kafka HOST:PORT or `listeners`, "
+                f"cannot listen on {wanted}: {why}; choose another with --kafka HOST:PORT or `listeners`, "
                 "or none with --kafka none"
             ) from None
         self._socket.setblocking(False)
@@ -91,6 +94,7 @@ class KafkaListener:
                 return
 
     def _pause(self, seconds: float) -> None:
+        assert self._socket
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
         self._again = loop.call_later(seconds, self.start)

@@ -37,7 +37,7 @@ class Session:
     max_request_bytes: int = (1 << 31) - 1
     """Larger requests end the connection; may be changed between requests."""
     admit: Callable[[Session, int], None] | None = None
-    """Asked before each request, with its API key, for as long as it is set; raises KafkaError to end the connection."""
+    """Asked before each request, with its API key, as long as it is set; raises KafkaError to end the connection."""
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
     """For as long as it is set, frames hold no requests: what it makes of one is the answer, behind its length."""
     is_over: bool = False
@@ -84,7 +84,7 @@ class Translation:
     """The answer to a request that the handler refused as a whole, where the response has the error not at its top, or
     not only there: most of Kafka's repeat it for everything that the request names."""
     read: Callable[[int, memoryview], Message] | None = None
-    """The request from its version and the bytes after its header; None: kio's. The bytes are the request's own, writable
-    and alive for as long as somebody holds them, so large parts need not be copied. Raises InvalidRequest."""
+    """The request from its version and the bytes after its header; None: kio's. The bytes are the request's own,
+    writable and alive for as long as somebody holds them, so large parts need not be copied. Raises InvalidRequest."""
     ends_with_connection: bool = False
     """Whether a request that waits is cancelled when its client goes away."""
