@@ -7,6 +7,7 @@ until `MemoryFs` cuts the power in the middle of some change, which may also be 
     flushed         every record below is there, with the bytes that were appended
     started         no record below is served again
     batches         nothing else is found, and it is found without gaps
+    producers       what is remembered of producers is what the batches say that are found, and no more
 
 What an interrupted operation was about to do may have happened, in part or whole, or not at all.
 """
@@ -26,7 +27,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
 from sparklog.log.reader import LogReader
-from sparklog.records.batch import iterate_headers
+from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_clock import SimClock
 
@@ -117,12 +118,18 @@ class Life:
 
     def append(self) -> None:
         data = bytearray()
+        producer_id = self.chance.choice((-1, 1, 2))
+        sequence = self.next_sequence(producer_id)
         for _ in range(self.chance.choice((1, 1, 3))):
+            count = self.chance.choice((1, 3))
             data += batch(
-                self.chance.choice((1, 3)),
+                count,
+                producer_id=producer_id,
+                sequence=sequence,
                 timestamp_ms=self.clock.time_ms() - self.chance.choice((0, 0, 500)),
                 value=self.chance.randbytes(self.chance.choice((1, 50, 100))),
             )
+            sequence += count
         if len(data) > self.config.roll_bytes:
             return
         try:
@@ -134,6 +141,10 @@ class Life:
         self.model.batches |= split(data)
         self.model.end = appended.last_offset + 1
         self.model.flushed = max(self.model.flushed, self.log.recovery_point)
+
+    def next_sequence(self, producer_id: int) -> int:
+        state = self.log.producers.get(producer_id)
+        return state.last_sequence + 1 if state else 0
 
     def flush(self) -> None:
         up_to = self.chance.choice((None, self.chance.randint(0, self.model.end)))
@@ -226,6 +237,7 @@ class Life:
         for header in headers:
             assert log.epochs.epoch_at(max(header.base_offset, log.log_start_offset)) == header.leader_epoch
         check_indexes(log)
+        check_producers(log, headers)
         self.model = Model(
             batches=found,
             end=log.log_end_offset,
@@ -251,6 +263,19 @@ class Life:
             assert data == self.model.batches[base]
         assert max(next(iterate_headers(data))[1].next_offset for data in flushed.values()) >= end
         assert min(flushed) <= start
+
+
+def check_producers(log: Log, headers: list[BatchHeader]) -> None:
+    """What the log remembers of producers stands in its batches, as far as they have not been deleted."""
+    start = headers[0].base_offset if headers else log.log_start_offset
+    written = {(each.producer_id, each.base_sequence): each.last_offset for each in headers if each.producer_id >= 0}
+    last = {each.producer_id: each.last_offset for each in headers if each.producer_id >= 0}
+    for producer_id, state in log.producers.items():
+        assert state.batches[-1].last_offset == last.pop(producer_id, state.batches[-1].last_offset)
+        for each in state.batches:
+            known = written.get((producer_id, each.first_sequence))
+            assert each.last_offset == known if known is not None else each.last_offset < start
+    assert not last, f"forgotten producers: {last}"
 
 
 def split(data: bytes | bytearray) -> dict[int, bytes]:

@@ -12,9 +12,23 @@ from sparklog.testing.sim_clock import SimClock
 START_MS = 1_700_000_000_000
 
 
-def batch(count: int = 1, *, timestamp_ms: int = START_MS, value: bytes = b"value") -> bytearray:
-    """A produced batch of `count` records, a millisecond apart."""
-    return write_records([Record(offset=i, timestamp_ms=timestamp_ms + i, value=value) for i in range(count)])
+def batch(
+    count: int = 1,
+    *,
+    timestamp_ms: int = START_MS,
+    value: bytes = b"value",
+    producer_id: int = -1,
+    epoch: int = 0,
+    sequence: int = 0,
+) -> bytearray:
+    """A produced batch of `count` records, a millisecond apart; numbered from `sequence` if it has a producer id."""
+    if producer_id < 0:
+        return write_records([Record(offset=i, timestamp_ms=timestamp_ms + i, value=value) for i in range(count)])
+    records = [
+        Record(offset=i, timestamp_ms=timestamp_ms + i, value=value, sequence=(sequence + i) % (1 << 31))
+        for i in range(count)
+    ]
+    return write_records(records, producer_id=producer_id, producer_epoch=epoch)
 
 
 def topic_config(**values: object) -> TopicConfig:
