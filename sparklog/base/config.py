@@ -426,6 +426,26 @@ class BrokerConfig:
         30 * MINUTE_MS, integer(0, MAX_INT), "Longest session timeout that a member of a classic group may ask for."
     )
     group_max_size: int = key(MAX_INT, integer(1, MAX_INT), "Most members that a classic group may have.")
+    group_consumer_session_timeout_ms: int = key(
+        45_000, integer(1, MAX_INT), "How long a member of a group of the new protocol may be silent."
+    )
+    group_consumer_heartbeat_interval_ms: int = key(
+        5_000, integer(1, MAX_INT), "How often members of groups of the new protocol are told to send heartbeats."
+    )
+    group_consumer_max_size: int = key(
+        MAX_INT, integer(1, MAX_INT), "Most members that a group of the new protocol may have."
+    )
+    group_consumer_assignors: tuple[str, ...] = key(
+        ("uniform", "range"),
+        some_of("uniform", "range"),
+        "Assignors that members may ask for; the first where they ask for none.",
+    )
+    group_consumer_migration_policy: str = key(
+        "bidirectional",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        "Whether a classic group becomes one of the new protocol when the first such member joins (upgrade), "
+        "and back when the last one leaves (downgrade).",
+    )
     metrics_listener: str = key(
         "", text(), "HOST:PORT where Prometheus may read the broker's figures, under /metrics; empty: nowhere."
     )

@@ -23,10 +23,11 @@ first answer was lost, is let in again; Kafka calls its instance id unreleased.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     FencedMemberEpoch,
     GroupMaxSizeReached,
@@ -66,17 +67,6 @@ from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbe
 from sparklog.group.topic_pattern import compile_pattern
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """The keys group.consumer.*."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    max_size: int = 2**31 - 1
-    assignors: Sequence[str] = tuple(ASSIGNORS)
-    migration_policy: str = "bidirectional"
-
-
 @dataclass(frozen=True, slots=True)
 class SessionTimer:
     """Key of the timer that ends a member's session."""
@@ -96,8 +86,8 @@ class RevocationTimer:
 class ConsumerHeartbeats:
     """Decides for one group at a time. Raises KafkaError where a request is refused; what was drafted is then void."""
 
-    def __init__(self, settings: ConsumerSettings, topics: TopicsView, new_member_id: Callable[[], str]) -> None:
-        self._settings = settings
+    def __init__(self, config: BrokerConfig, topics: TopicsView, new_member_id: Callable[[], str]) -> None:
+        self._config = config
         self._topics = topics
         self._new_member_id = new_member_id
 
@@ -123,10 +113,10 @@ class ConsumerHeartbeats:
             raise InvalidRequest("InstanceId can't be null.")
         elif request.member_epoch < LEAVE_STATIC_EPOCH:
             raise InvalidRequest(f"MemberEpoch is {request.member_epoch}, must be greater than or equal to -2.")
-        if request.server_assignor is not None and request.server_assignor not in self._settings.assignors:
+        if request.server_assignor is not None and request.server_assignor not in self._config.group_consumer_assignors:
             raise UnsupportedAssignor(
                 f"ServerAssignor {request.server_assignor} is not supported. "
-                f"Supported assignors: {', '.join(self._settings.assignors)}."
+                f"Supported assignors: {', '.join(self._config.group_consumer_assignors)}."
             )
 
     @staticmethod
@@ -139,15 +129,15 @@ class ConsumerHeartbeats:
     ) -> ConsumerGroupHeartbeatResponse:
         """Steps 1 to 6, of a member that does not leave."""
         group_id, group = edit.group.group_id, edit.group
-        if len(group.members) >= self._settings.max_size and request.member_id not in group.members:
-            raise GroupMaxSizeReached(f"group {group_id!r} has its {self._settings.max_size} members")
+        if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
+            raise GroupMaxSizeReached(f"group {group_id!r} has its {self._config.group_consumer_max_size} members")
         owned = self._ids_of(request.owned_partitions)
         before = self._find_member(edit, request, owned)
         member = _described(before, request)
         changed = self.update_member(edit, before, member, now_ms)
         self.update_target(edit, now_ms)
         member = self.reconcile(edit, member.member_id, owned, subscription_changed=changed)
-        edit.draft.set_timer(SessionTimer(group_id, member.member_id), self._settings.session_timeout_ms)
+        edit.draft.set_timer(SessionTimer(group_id, member.member_id), self._config.group_consumer_session_timeout_ms)
         is_full = (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
@@ -157,7 +147,7 @@ class ConsumerHeartbeats:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=self._config.group_consumer_heartbeat_interval_ms,
             assignment=self.names_of(member.assigned) if shows else None,
         )
 
@@ -291,7 +281,7 @@ class ConsumerHeartbeats:
                 partitions=group.target.get(member_id, {}),
             )
         counts = {topic: count for topics in subscriptions.values() for topic, count in topics.items()}
-        assign = ASSIGNORS[group.preferred_assignor(self._settings.assignors)]
+        assign = ASSIGNORS[group.preferred_assignor(self._config.group_consumer_assignors)]
         result = assign(GroupSpec(members=members, partition_counts=counts))
         for member_id in sorted(result):
             if group.target.get(member_id) != result[member_id]:

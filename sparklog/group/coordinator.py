@@ -36,8 +36,13 @@ from sparklog.group.host import CallLater, Host
 from sparklog.group.loader import load
 from sparklog.group.records import CoordinatorRecord, encode
 from sparklog.group.requests import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroups,
     DeleteGroupsResponse,
+    DescribedConsumerGroup,
     DescribedGroup,
     DescribeGroups,
     DescribeGroupsResponse,
@@ -241,6 +246,12 @@ class GroupCoordinator:
         except KafkaError as error:
             return LeaveGroupResponse(error=error)
 
+    async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
+        try:
+            return await self._ask(request.group_id, lambda shard, _, now: shard.consumer_heartbeat(request, now))
+        except KafkaError as error:
+            return ConsumerGroupHeartbeatResponse(error=error)
+
     # Offsets
 
     async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
@@ -300,6 +311,16 @@ class GroupCoordinator:
             except KafkaError as error:
                 groups.append(DescribedGroup(group_id=group_id, error=error, state=""))
         return DescribeGroupsResponse(groups=groups)
+
+    async def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+        groups: list[DescribedConsumerGroup] = []
+        for group_id in request.group_ids:
+            try:
+                host = await self._host(group_id)
+                groups += host.shard.consumers.describe(ConsumerGroupDescribe(group_ids=[group_id])).groups
+            except KafkaError as error:
+                groups.append(DescribedConsumerGroup(group_id=group_id, error=error, state=""))
+        return ConsumerGroupDescribeResponse(groups=groups)
 
     async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
         errors: dict[str, KafkaError | None] = {}

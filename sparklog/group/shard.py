@@ -15,12 +15,15 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
+from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.offsets import Offsets
 from sparklog.group.rebalance import ClassicTimer
 from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.group.requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroups,
     DeleteGroupsResponse,
     DescribedGroup,
@@ -58,6 +61,7 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets(config, topics)
         self.classic = ClassicGroups(self.groups, config, new_id)
+        self.consumers = ConsumerGroups(self.groups, topics, config, new_id)
 
     # Requests
 
@@ -76,6 +80,12 @@ class Shard:
     def leave(self, request: LeaveGroup, now_ms: int) -> Decision[CoordinatorRecord, LeaveGroupResponse]:
         work = Work()
         return work.decide(self.classic.leave(request, now_ms, work))
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeat, now_ms: int
+    ) -> Decision[CoordinatorRecord, ConsumerGroupHeartbeatResponse]:
+        work = Work()
+        return work.decide(self.consumers.heartbeat(request, now_ms, work))
 
     def commit(self, request: OffsetCommit, now_ms: int) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
         work = Work()
@@ -162,17 +172,22 @@ class Shard:
                 self.groups[key.group_id] = ClassicGroup(group_id=key.group_id)
         elif isinstance(key, GroupKey):
             self.classic.replay(key, value)
+        else:
+            self.consumers.replay(record)
 
     def loaded(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
         """The whole log has been replayed: the shard is about to serve."""
         work = Work()
         self.classic.loaded(now_ms, work)
+        self.consumers.loaded(work)
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:
         work = Work()
         if isinstance(key, ClassicTimer):
             self.classic.timer_fired(key, now_ms, work)
+        elif isinstance(key, ConsumerTimer):
+            self.consumers.timer_fired(key, work)
         return work.decide()
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID, uuid5
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import UnknownTopicId
 from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
-from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, ConsumerSettings
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.records import decode, encode
 from sparklog.group.requests import ConsumerGroupHeartbeat
 from sparklog.runtime.machine import CancelTimer, Draft, SetTimer
@@ -62,12 +63,12 @@ class World:
     """Records go through their bytes into the group; `log` keeps them all."""
 
     topics: FakeTopics
-    settings: ConsumerSettings = field(default_factory=ConsumerSettings)
+    config: BrokerConfig = field(default_factory=BrokerConfig)
     now_ms: int = 1_000_000
 
     def __post_init__(self):
         self.group = ConsumerGroup(GROUP, self.topics)
-        self.heartbeats = ConsumerHeartbeats(self.settings, self.topics, lambda: "chosen")
+        self.heartbeats = ConsumerHeartbeats(self.config, self.topics, lambda: "chosen")
         self.log = []
         self.timers = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -16,7 +17,7 @@ from sparklog.base.errors import (
     UnsupportedAssignor,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.group.consumer_heartbeat import ConsumerSettings, RevocationTimer, SessionTimer
+from sparklog.group.consumer_heartbeat import RevocationTimer, SessionTimer
 from sparklog.group.consumer_member import MemberState
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from tests.group.consumer_world import Client, FakeTopics, World, partitions, settle
@@ -187,7 +188,7 @@ def test_the_assignor_that_most_members_want_is_used(world):
 
 
 def test_a_group_has_a_largest_size():
-    world = World(FakeTopics(orders=1), ConsumerSettings(max_size=1))
+    world = World(FakeTopics(orders=1), BrokerConfig(group_consumer_max_size=1))
     Client(world, "a", "orders").join()
     with pytest.raises(GroupMaxSizeReached):
         Client(world, "b", "orders").join()
