@@ -1,0 +1,161 @@
+"""`docs/SUPPORTED_APIS.md`: ``python -m sparklog.server.kafka.supported_apis > docs/SUPPORTED_APIS.md``.
+
+Which APIs of Apache Kafka 4.3 are served in which versions, and why the others are not: from the tables of both doors,
+the heads of the files in `broker/apis/`, and all the APIs that `kio` knows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+from kio.schema.index import api_key_map
+
+from sparklog.broker.api import Api
+from sparklog.broker.apis import APIS
+from sparklog.server.kafka.apis import TRANSLATIONS
+from sparklog.server.kafka.messages import versions_of
+
+_TRANSACTIONS = "there are no transactions"
+_ACLS = "there is no authorizer: whoever may connect may do everything"
+_TOKENS = "there are no delegation tokens"
+_ONE_BROKER = "the cluster is one broker, so replicas have nowhere else to be"
+_QUOTAS = "there are no quotas of users or clients"
+_KRAFT = "sent between KRaft's brokers and controllers, never by clients"
+_QUORUM = "there is no KRaft quorum: the cluster store is a file"
+_TELEMETRY = "clients' own metrics are not collected"
+_SHARE = "there are no share groups"
+_SHARE_STATE = "sent between Kafka's brokers for share groups, never by clients"
+_STREAMS = "there are no groups of Kafka Streams' own protocol"
+
+GAPS = {
+    "AddPartitionsToTxn": _TRANSACTIONS,
+    "AddOffsetsToTxn": _TRANSACTIONS,
+    "EndTxn": _TRANSACTIONS,
+    "WriteTxnMarkers": _TRANSACTIONS,
+    "TxnOffsetCommit": _TRANSACTIONS,
+    "DescribeTransactions": _TRANSACTIONS,
+    "ListTransactions": _TRANSACTIONS,
+    "DescribeAcls": _ACLS,
+    "CreateAcls": _ACLS,
+    "DeleteAcls": _ACLS,
+    "AlterReplicaLogDirs": "partitions do not move between log directories",
+    "CreateDelegationToken": _TOKENS,
+    "RenewDelegationToken": _TOKENS,
+    "ExpireDelegationToken": _TOKENS,
+    "DescribeDelegationToken": _TOKENS,
+    "ElectLeaders": _ONE_BROKER,
+    "AlterPartitionReassignments": _ONE_BROKER,
+    "ListPartitionReassignments": _ONE_BROKER,
+    "DescribeClientQuotas": _QUOTAS,
+    "AlterClientQuotas": _QUOTAS,
+    "Vote": _KRAFT,
+    "BeginQuorumEpoch": _KRAFT,
+    "EndQuorumEpoch": _KRAFT,
+    "DescribeQuorum": _QUORUM,
+    "AlterPartition": _KRAFT,
+    "UpdateFeatures": "nothing depends on a level that the whole cluster agrees on",
+    "Envelope": _KRAFT,
+    "FetchSnapshot": _KRAFT,
+    "BrokerRegistration": _KRAFT,
+    "BrokerHeartbeat": _KRAFT,
+    "UnregisterBroker": _QUORUM,
+    "AllocateProducerIds": _KRAFT,
+    "ControllerRegistration": _KRAFT,
+    "GetTelemetrySubscriptions": _TELEMETRY,
+    "PushTelemetry": _TELEMETRY,
+    "AssignReplicasToDirs": _KRAFT,
+    "ShareGroupHeartbeat": _SHARE,
+    "ShareGroupDescribe": _SHARE,
+    "ShareFetch": _SHARE,
+    "ShareAcknowledge": _SHARE,
+    "AddRaftVoter": _QUORUM,
+    "RemoveRaftVoter": _QUORUM,
+    "UpdateRaftVoter": _KRAFT,
+    "InitializeShareGroupState": _SHARE_STATE,
+    "ReadShareGroupState": _SHARE_STATE,
+    "WriteShareGroupState": _SHARE_STATE,
+    "DeleteShareGroupState": _SHARE_STATE,
+    "ReadShareGroupStateSummary": _SHARE_STATE,
+    "StreamsGroupHeartbeat": _STREAMS,
+    "StreamsGroupDescribe": _STREAMS,
+    "DescribeShareGroupOffsets": _SHARE,
+    "AlterShareGroupOffsets": _SHARE,
+    "DeleteShareGroupOffsets": _SHARE,
+}
+"""Why an API of Kafka's is not served."""
+
+LOWER = {"InitProducerId": "version 6 is of two-phase commits (KIP-939)"}
+"""Why an API is served up to a lower version than Kafka's."""
+
+_HEAD = """\
+# Supported APIs
+
+What a sparklog broker serves of the protocol of Apache Kafka 4.3. Versions are those of the messages; a client and a
+broker choose the newest that both know. What each API does, and where it differs from Kafka's, is written at the top of
+its file in `sparklog/broker/apis/`.
+
+"""
+
+
+def kafka_apis() -> dict[str, int]:
+    """The numbers of all of Kafka's APIs by name."""
+    return {_camel_case(api_key_map[key]): key for key in sorted(api_key_map)}
+
+
+def page() -> str:
+    """The whole file."""
+    served = {translation.api.name: translation.api for translation in TRANSLATIONS}
+    everything = kafka_apis()
+    gaps = {name: key for name, key in everything.items() if name not in served}
+    return "\n".join(
+        [
+            f"{_HEAD}## Served: {len(served)} of {len(everything)}\n",
+            *_table(
+                ("key", "API", "Kafka", "sparklog", "what it does"),
+                (_served(key, served[name]) for name, key in everything.items() if name in served),
+            ),
+            "\n## Over gRPC only\n",
+            *_table(("API", "what it does"), ((api.name, _summary(api)) for api in APIS if api.key is None)),
+            f"\n## Not served: {len(gaps)}\n",
+            *_table(
+                ("key", "API", "Kafka", "why not"),
+                ((str(key), name, _range(*versions_of(key)), GAPS[name]) for name, key in gaps.items()),
+            ),
+            "",
+        ]
+    )
+
+
+def _served(key: int, api: Api[object, object]) -> tuple[str, ...]:
+    what = _summary(api)
+    if api.name in LOWER:
+        what += f"; {LOWER[api.name]}"
+    return str(key), api.name, _range(*versions_of(key)), _range(*api.versions), what
+
+
+def _summary(api: Api[object, object]) -> str:
+    """From the head of the API's file: what stands between its name and its number."""
+    head = (sys.modules[api.handle.__module__].__doc__ or "").strip().partition("\n\n")[0]
+    sentence = " ".join(head.split()).removeprefix(f"{api.name}: ").partition(". ")[0]
+    return re.sub(r" \(key [^)]*\)", "", sentence).rstrip(".")
+
+
+def _table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + " --- |" * len(titles)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
