@@ -64,7 +64,7 @@ def read_subscription(data: bytes) -> Subscription:
     reader = Reader(data)
     version = reader.int16()
     topics = [reader.string() or "" for _ in range(reader.count())]
-    user_data = reader.bytes()
+    user_data = reader.data()
     return Subscription(
         topics=topics,
         user_data=user_data,
@@ -84,7 +84,7 @@ def read_assignment(data: bytes) -> Assignment:
         return Assignment(partitions=())
     reader = Reader(data)
     reader.int16()
-    return Assignment(partitions=reader.partitions(), user_data=reader.bytes())
+    return Assignment(partitions=reader.partitions(), user_data=reader.data())
 
 
 def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
@@ -126,7 +126,7 @@ class Reader:
         size = self.int16()
         return None if size < 0 else self._take(size).decode()
 
-    def bytes(self) -> bytes | None:
+    def data(self) -> bytes | None:
         size = self.int32()
         return None if size < 0 else self._take(size)
 

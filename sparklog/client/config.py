@@ -19,6 +19,7 @@ from typing import Any, Self
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
 from sparklog.base.config import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, pem, text
 from sparklog.base.errors import ConfigError
+from sparklog.client.assignors import ASSIGNORS, Assignor
 from sparklog.records.batch import Codec
 
 ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
@@ -48,6 +49,24 @@ def acknowledgements() -> Bound:
 def function() -> Bound:
     """Something to call, or None. Never text."""
     return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
+
+
+def optional_text() -> Bound:
+    """Some text, or None."""
+    return Bound(_checked(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
+
+
+def assignors() -> Bound:
+    """Names of assignors, as a list or as text with commas between; in a list there may also be assignors."""
+
+    def parse(value: Any) -> tuple[Assignor, ...]:
+        items = value.split(",") if isinstance(value, str) else value
+        found = tuple(item if isinstance(item, Assignor) else ASSIGNORS[item.strip()] for item in items)
+        if not found:
+            raise ValueError
+        return found
+
+    return Bound(parse, "one or more of " + ", ".join(ASSIGNORS))
 
 
 def functions() -> Bound:
@@ -206,6 +225,44 @@ class ConsumerConfig(ClientConfig):
     check_crcs: bool = key(True, boolean(), "Whether the CRC of every batch is checked.")
     key_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
     value_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
+    interceptors: tuple[Any, ...] = key((), functions(), "Objects as sparklog.client.interceptors describes them.")
+    group_id: str | None = key(
+        None, optional_text(), "The group to subscribe with, and whose committed offsets are where reading begins."
+    )
+    group_instance_id: str | None = key(
+        None, optional_text(), "Makes the consumer a static member, that has the same partitions after a restart."
+    )
+    session_timeout_ms: int = key(
+        45_000, integer(1, MAX_INT), "Without heartbeats for this long, the group goes on without the consumer."
+    )
+    heartbeat_interval_ms: int = key(3_000, integer(1, MAX_INT), "How often the consumer says that it is alive.")
+    max_poll_interval_ms: int = key(
+        5 * MINUTE_MS, integer(1, MAX_INT), "Without `poll` for this long, the consumer leaves the group."
+    )
+    rebalance_timeout_ms: int = key(
+        0, integer(0, MAX_INT), "How long a rebalance waits for the consumer; 0: max_poll_interval_ms."
+    )
+    partition_assignment_strategy: tuple[Assignor, ...] = key(
+        (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"]),
+        assignors(),
+        "How partitions are shared out, the preferred way first: range, roundrobin, sticky, cooperative-sticky.",
+    )
+    enable_auto_commit: bool = key(True, boolean(), "Whether `poll` commits what earlier polls have returned.")
+    auto_commit_interval_ms: int = key(5_000, integer(0, MAX_INT), "How often it does.")
+    exclude_internal_topics: bool = key(True, boolean(), "Whether patterns leave out the brokers' own topics.")
+
+    @property
+    def rebalance_ms(self) -> int:
+        return self.rebalance_timeout_ms or self.max_poll_interval_ms
+
+    def check(self) -> None:
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms = {self.heartbeat_interval_ms}: it must be less than "
+                f"session_timeout_ms = {self.session_timeout_ms}"
+            )
+        if self.group_instance_id and not self.group_id:
+            raise ConfigError("group_instance_id: it goes with a group_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

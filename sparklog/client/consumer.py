@@ -1,15 +1,18 @@
-"""The consumer: reads partitions that it is told to read, from where it is told, in order.
+"""The consumer: reads partitions in order, those that it is told to read or those that its group gives it.
 
 `AsyncConsumer` is the implementation. Its `take` returns what has been fetched and waits for nothing, in any thread,
 so the synchronous `Consumer` (sync_consumer.py) crosses to the event loop only when it has to wait.
 
-Positions are the consumer's own: nothing is committed anywhere. A position moves when records are returned.
+A position moves when records are returned. With a group_id positions begin where the group has committed, and are
+committed (committer.py); with `subscribe` the group decides what is read, and changes it in `poll` (group.py). Without
+a group_id nothing is committed anywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import nullcontext
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -19,12 +22,18 @@ from sparklog.base.config import MAX_INT
 from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
+from sparklog.client.commits import OffsetAndMetadata, Offsets
+from sparklog.client.committer import Callback
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumed import ConsumerRecord, next_rows, to_records, to_table
 from sparklog.client.fetcher import Fetcher
+from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
-from sparklog.client.positions import Assignment, PartitionState
+from sparklog.client.participation import Participation, required
+from sparklog.client.positions import COMMITTED, Assignment, PartitionState
+from sparklog.client.subscription import select
+from sparklog.client.turns import Call
 
 Rows = list[tuple[TopicPartition, Any]]
 
@@ -32,8 +41,8 @@ Rows = list[tuple[TopicPartition, Any]]
 class AsyncConsumer:
     """Reads records from partitions, for use on an event loop.
 
-        async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", auto_offset_reset="earliest") as consumer:
-            await consumer.assign_topic("orders")
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])  # or await consumer.assign_topic("orders"), without a group
             async for record in consumer:
                 print(record.offset, record.key, record.value)
 
@@ -42,31 +51,42 @@ class AsyncConsumer:
 
     def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
         self.config = ConsumerConfig.parse(options)
-        self._clock = clock or SystemClock()
-        self._random = random or Random()
-        self._assignment = Assignment()
+        self._assignment = Assignment(COMMITTED if self.config.group_id else None)
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
+        self._group: Participation | None = None
+        if self.config.group_id:
+            self._group = Participation(
+                self._cluster, self.config, self._assignment, tell=self._fetcher.tell, wake=self._wake
+            )
+            self._fetcher.committed = self._group.committed
+        self._interceptors = ConsumerInterceptors(self.config.interceptors)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._cluster: Cluster
-        self._fetcher: Fetcher
         self._fetching: asyncio.Task[None]
 
     async def start(self) -> Self:
         """Begin to fetch, on the running event loop; done by the first call that waits where it was not done before."""
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._cluster = Cluster(self.config, self._clock, self._random)
-            self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
             self._fetching = asyncio.create_task(self._fetcher.run(), name="sparklog consumer")
             self._fetching.add_done_callback(report_defect)
-        return self
 
     # What to read, and from where. None of this waits; it takes effect with the next `poll`.
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; one that was assigned before keeps its position."""
+        """Read these partitions and no others; one that was assigned before keeps its position.
+
+        With a group_id others begin where the group has committed. Raises InvalidRequest after `subscribe`.
+        """
+        if self._group and self._group.is_subscribed:
+            raise InvalidRequest("the group decides what this consumer reads: unsubscribe first")
         with self._assignment.lock:
             self._assignment.assign(TopicPartition(*partition) for partition in partitions)
         self._wake()
@@ -77,10 +97,33 @@ class AsyncConsumer:
         self.assign(partitions)
         return partitions
 
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+        deny: str | None = None,
+        listener: Any = None,
+    ) -> None:
+        """Share topics with the other members of the group: these, or all whose names match `pattern` and not `deny`.
+
+        Takes the place of an earlier subscription. `listener` is told in `poll` what comes and goes; see
+        sparklog.client.listeners. Topics that appear later, and new partitions, are read as well. Raises ConfigError
+        for what is no selection of topics, InvalidRequest without a group_id or after `assign`.
+        """
+        group = required(self._group)
+        if len(self._assignment) and not group.is_subscribed:
+            raise InvalidRequest("partitions were assigned to this consumer by assign: assign([]) first")
+        group.subscribe(select(topics, pattern, deny, internal=not self.config.exclude_internal_topics), listener)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, as `close` does; partitions may then be assigned."""
+        if self._group and self._group.is_subscribed:
+            await self._leave("unsubscribe")
+
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read, in order."""
-        with self._assignment.lock:
-            return sorted(state.partition for state in self._assignment)
+        return self._assignment.partitions()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
@@ -150,8 +193,12 @@ class AsyncConsumer:
         """At most `max_records` (or max_poll_records) records, as soon as there is one; none after `timeout_ms`.
 
         Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange with
-        auto_offset_reset="none", UnknownTopicOrPartition, CorruptRecord; and InvalidRequest if nothing is assigned. A
-        broker that does not answer is waited for.
+        auto_offset_reset="none", UnknownTopicOrPartition, CorruptRecord; and InvalidRequest if nothing is assigned or
+        subscribed to. A broker that does not answer is waited for.
+
+        With `subscribe` this is also where the group's rebalances happen: where the listener is called, whose errors
+        come out of here, and what keeps the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
+        InvalidSessionTimeout, GroupMaxSizeReached and the like.
         """
         await self._wait_for_rows(timeout_ms)
         return self.take(max_records)
@@ -170,16 +217,78 @@ class AsyncConsumer:
         records: list[ConsumerRecord] = []
         for partition, rows in self._take_rows(max_records or self.config.max_poll_records):
             records += to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
-        return records
+        return self._interceptors.on_consume(records) if records else records
 
     def take_arrow(self, max_records: int | None = None) -> Any:
         """What `poll_arrow` would return without waiting."""
         return to_table(self._take_rows(max_records or MAX_INT))
 
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the group decides what is read."""
+        return self._group is not None and self._group.is_subscribed
+
+    @property
+    def has_group(self) -> bool:
+        """Whether there is a group to leave, or to commit to."""
+        return self._group is not None and not self._closed
+
+    async def deadline(self, timeout_ms: int) -> float:
+        """In `timeout_ms`, as a time of the event loop."""
+        return asyncio.get_running_loop().time() + timeout_ms / 1000
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether the group has something to do before `take` may return records; for any thread."""
+        return self._group is not None and self._group.needs_poll
+
+    async def next_call(self, deadline: float) -> Call | None:
+        """What `poll` waits for: a call that the user has to make, then again this; or None, then `take`.
+
+        `deadline` is a time of the event loop.
+        """
+        self._begin()
+        with self._group.polling() if self._group else nullcontext():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while True:
+                        if self._group and (call := self._group.next_call()):
+                            return call
+                        if self._has_something():
+                            return None
+                        await self._fetcher.news()
+            except TimeoutError:
+                return None
+
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while not self._closed:
             for record in await self.poll():
                 yield record
+
+    # How far the group has come. All of it raises InvalidRequest without a group_id.
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit `offsets`, or what `poll` has returned so far; waits for the coordinator.
+
+        Raises UnknownMemberId or IllegalGeneration where the group has gone on without this consumer, RequestTimedOut
+        or NetworkException where no coordinator answers for default_api_timeout_ms.
+        """
+        self._begin()
+        await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
+
+    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
+        """As `commit`, without waiting and without a second attempt: `callback(offsets, error)` is called in a later
+        `poll` or in `close`.
+        """
+        self._begin()
+        required(self._group).committer.commit_async(offsets, callback)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for each partition; None where nothing."""
+        self._begin()
+        found: dict[TopicPartition, OffsetAndMetadata | None]
+        found = await required(self._group).committed_until(list(partitions))
+        return found
 
     # About partitions.
 
@@ -207,10 +316,26 @@ class AsyncConsumer:
         return {partition: listed if listed.offset >= 0 else None for partition, listed in found.items()}
 
     async def close(self) -> None:
-        """Let go of everything. More than once does no harm."""
+        """Let go of everything; more than once does no harm.
+
+        With a group: commit what was read, if it is to be committed automatically, and leave, unless the consumer has a
+        group_instance_id to come back with. The listener's on_revoked is called.
+        """
+        if self._closed:
+            return
+        try:
+            if self._group and self._loop is not None:
+                await self._leave("close")
+        finally:
+            await self.release()
+
+    async def release(self) -> None:
+        """Let go of what belongs to this process, and say nothing to the group."""
         if self._closed:
             return
         self._closed = True
+        if self._group:
+            await self._group.stop()
         if self._loop is not None:
             self._fetching.cancel()
             await asyncio.gather(self._fetching, return_exceptions=True)
@@ -226,26 +351,44 @@ class AsyncConsumer:
         await self.close()
 
     async def _wait_for_rows(self, timeout_ms: int) -> None:
-        """Return when there is something to take, or to raise, or after `timeout_ms`."""
-        await self.start()
+        """Return when there is something to take, or to raise, or after `timeout_ms`; make the calls there are."""
+        deadline = await self.deadline(timeout_ms)
+        while call := await self.next_call(deadline):
+            await call.run()
+
+    async def begin_to_leave(self, reason: str) -> asyncio.Task[None]:
+        """Leave the group: to be followed by `next_call_of`, until that returns None."""
+        return required(self._group).begin_to_end(reason)
+
+    async def next_call_of(self, leaving: asyncio.Task[None]) -> Call | None:
+        """What the user has to call while the consumer leaves its group."""
+        return await required(self._group).next_call_of(leaving, self._fetcher.news)
+
+    async def _leave(self, reason: str) -> None:
+        leaving = await self.begin_to_leave(reason)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not self._has_something():
-                    await self._fetcher.news()
-        except TimeoutError:
-            return
+            while call := await self.next_call_of(leaving):
+                await call.run()
+        finally:
+            await leaving
 
     def _has_something(self) -> bool:
+        if self._group and self._group.turns.holds_back:
+            return False
         with self._assignment.lock:
             return any((state.chunks and not state.paused) or state.error for state in self._assignment)
 
     def _take_rows(self, most: int) -> Rows:
         if self._closed:
             raise ClosedError("the consumer is closed")
+        if self._group:
+            self._group.touch()
+            if self._group.turns.holds_back:
+                return []
         taken: Rows = []
         begun = False
         with self._assignment.lock:
-            if not len(self._assignment):
+            if not len(self._assignment) and not (self._group and self._group.is_subscribed):
                 raise InvalidRequest("nothing is assigned to this consumer: call assign or assign_topic first")
             for state in list(self._assignment):
                 if most <= 0:

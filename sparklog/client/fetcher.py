@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from sparklog.base.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -27,12 +27,15 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection, error_of
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
-from sparklog.client.positions import Assignment, Chunk, PartitionState
+from sparklog.client.positions import COMMITTED, Assignment, Chunk, PartitionState
 from sparklog.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
 
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int | None]]]
+"""Tells where a group has committed; None where it has not."""
 
 Moment = dict[PartitionState, int]
 """Partitions, and their generation when a request for them began."""
@@ -42,6 +45,7 @@ class Fetcher:
     """Fills the chunks of an assignment. All of it runs on one event loop."""
 
     def __init__(self, assignment: Assignment, cluster: Cluster, config: ConsumerConfig) -> None:
+        self.committed: Committed | None = None
         self._assignment = assignment
         self._cluster = cluster
         self._config = config
@@ -128,9 +132,17 @@ class Fetcher:
 
     async def _look_up(self, moment: Moment) -> None:
         """Find out where partitions without a position begin."""
+        try:
+            committed = await self._move_to_committed(moment)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
         wanted: dict[TopicPartition, OffsetSpec] = {}
         for state in moment:
-            spec = state.reset if state.reset is not None else _RESETS[self._config.auto_offset_reset]
+            if state.partition in committed:
+                continue
+            chosen = None if state.reset == COMMITTED else state.reset
+            spec = chosen if chosen is not None else _RESETS[self._config.auto_offset_reset]
             if spec is not None:
                 wanted[state.partition] = spec
             else:
@@ -146,7 +158,20 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.move_to(found[state.partition].offset)
-        self._tell()
+        self.tell()
+
+    async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
+        """Go to where the group has committed; returns the partitions for which it has."""
+        asked = [state.partition for state in moment if state.reset == COMMITTED]
+        if not asked or self.committed is None:
+            return set()
+        found = {item: at for item, at in (await self.committed(asked)).items() if at is not None}
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation) and state.partition in found:
+                    state.move_to(found[state.partition])
+        self.tell()
+        return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
         try:
@@ -182,7 +207,7 @@ class Fetcher:
                 self._failed({state: moment[state]}, refused)
             else:
                 self._keep(state, moment[state], part)
-        self._tell()
+        self.tell()
 
     def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
@@ -197,7 +222,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation):
                     self._react(state, error)
-        self._tell()
+        self.tell()
 
     def _react(self, state: PartitionState, error: KafkaError) -> None:
         """With the lock held."""
@@ -214,6 +239,7 @@ class Fetcher:
         else:
             state.error = error
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Wake whoever waits for `news`."""
         self._news.set()
         self._news = asyncio.Event()

@@ -1,6 +1,7 @@
 """Where a consumer stands in each of its partitions, and what has been fetched for it but not yet been returned.
 
-    position     the offset of the next record to return; None until it is looked up, as `reset` says
+    position     the offset of the next record to return; None until it is looked up, as `reset` says: at first where
+                 the group has committed, if there is a group
     chunks       batches as they came, oldest first; the first may begin before `position`
     fetch_from   where the next fetch continues: after the last chunk
     generation   counts seeks: an answer to a fetch from before the last one is of no use any more
@@ -14,11 +15,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.offsets import OffsetSpec
+
+COMMITTED: Literal["committed"] = "committed"
+Reset = OffsetSpec | Literal["committed"] | None
+"""Where to look for a position. None: as auto_offset_reset says, as also where nothing is committed."""
 
 
 class Chunk(NamedTuple):
@@ -48,10 +53,10 @@ class PartitionState:
         "rows",
     )
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, reset: Reset = None) -> None:
         self.partition = partition
         self.position: int | None = None
-        self.reset: OffsetSpec | None = None  # None: as auto_offset_reset says
+        self.reset = reset
         self.paused = False
         self.high_watermark = -1
         self.generation = 0
@@ -73,7 +78,7 @@ class PartitionState:
         self._forget()
         self.position = self.fetch_from = offset
 
-    def look_up(self, reset: OffsetSpec | None) -> None:
+    def look_up(self, reset: Reset) -> None:
         """Stand where `reset` says, once that has been looked up."""
         self._forget()
         self.position = None
@@ -95,7 +100,9 @@ class PartitionState:
 class Assignment:
     """The partitions that a consumer reads, in the order in which it asks them for records."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Reset = None) -> None:
+        """`begin` says where to look for the position of a partition that is new."""
+        self._begin = begin
         self.lock = threading.Lock()
         self._states: dict[TopicPartition, PartitionState] = {}
 
@@ -119,10 +126,17 @@ class Assignment:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; those that were assigned before stay where they are."""
         before = self._states
-        self._states = {partition: before.get(partition) or PartitionState(partition) for partition in partitions}
+        self._states = {
+            partition: before.get(partition) or PartitionState(partition, self._begin) for partition in partitions
+        }
         for partition, state in before.items():
             if partition not in self._states:
                 state.look_up(None)  # whatever is under way for it is of no use any more
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions, in order; takes the lock."""
+        with self.lock:
+            return sorted(self._states)
 
     def is_current(self, state: PartitionState, generation: int) -> bool:
         """Whether the partition is still assigned and has not been moved since `generation`."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
+from sparklog.client.commits import OffsetAndMetadata, Offsets
+from sparklog.client.committer import Callback
 from sparklog.client.consumed import ConsumerRecord
 from sparklog.client.consumer import AsyncConsumer
+from sparklog.client.listeners import check_plain
 from sparklog.client.loop_thread import Blocking
 from sparklog.client.offsets import ListedOffset
 
@@ -15,8 +19,8 @@ from sparklog.client.offsets import ListedOffset
 class Consumer(Blocking):
     """Reads records from partitions.
 
-        with Consumer(bootstrap_servers="127.0.0.1:9094", auto_offset_reset="earliest") as consumer:
-            consumer.assign_topic("orders")
+        with Consumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])  # or consumer.assign_topic("orders"), without a group
             for record in consumer:
                 print(record.offset, record.key, record.value)
 
@@ -37,6 +41,23 @@ class Consumer(Blocking):
     def assign_topic(self, topic: str) -> list[TopicPartition]:
         """As AsyncConsumer.assign_topic."""
         return self._run(self._core.assign_topic(topic))
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+        deny: str | None = None,
+        listener: Any = None,
+    ) -> None:
+        """As AsyncConsumer.subscribe; the listener's methods are called in the thread that polls."""
+        check_plain(listener)
+        self._core.subscribe(topics, pattern=pattern, deny=deny, listener=listener)
+
+    def unsubscribe(self) -> None:
+        """As AsyncConsumer.unsubscribe."""
+        if self._core.is_subscribed:
+            self._leave("unsubscribe")
 
     def assignment(self) -> list[TopicPartition]:
         """As AsyncConsumer.assignment."""
@@ -77,17 +98,34 @@ class Consumer(Blocking):
 
     def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """As AsyncConsumer.poll."""
-        return self._core.take(max_records) or self._run(self._core.poll(timeout_ms, max_records))
+        if not self._core.needs_poll and (records := self._core.take(max_records)):
+            return records
+        self._wait(timeout_ms)
+        return self._core.take(max_records)
 
     def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
         """As AsyncConsumer.poll_arrow."""
-        table = self._core.take_arrow(max_records)
-        return table if table.num_rows else self._run(self._core.poll_arrow(timeout_ms, max_records))
+        if not self._core.needs_poll and (table := self._core.take_arrow(max_records)).num_rows:
+            return table
+        self._wait(timeout_ms)
+        return self._core.take_arrow(max_records)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records as they come, without end."""
         while True:
             yield from self.poll()
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """As AsyncConsumer.commit."""
+        self._run(self._core.commit(offsets))
+
+    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
+        """As AsyncConsumer.commit_async; the callback is called in the thread that polls."""
+        self._run(self._commit_async(offsets, callback))
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As AsyncConsumer.committed."""
+        return self._run(self._core.committed(partitions))
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         """As AsyncConsumer.partitions_for."""
@@ -109,4 +147,29 @@ class Consumer(Blocking):
 
     def close(self) -> None:
         """As AsyncConsumer.close."""
-        self._run(self._core.close())
+        try:
+            if self._core.has_group:
+                self._leave("close")
+        finally:
+            self._run(self._core.release())
+
+    def _wait(self, timeout_ms: int) -> None:
+        """Until there is something to take; the calls that the group asks for are made here, in this thread."""
+        deadline = self._run(self._core.deadline(timeout_ms))
+        while call := self._run(self._core.next_call(deadline)):
+            call.run_here()
+
+    def _leave(self, reason: str) -> None:
+        leaving = self._run(self._core.begin_to_leave(reason))
+        try:
+            while call := self._run(self._core.next_call_of(leaving)):
+                call.run_here()
+        finally:
+            self._run(_ended(leaving))
+
+    async def _commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
+        self._core.commit_async(offsets, callback)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await task

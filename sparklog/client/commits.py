@@ -1,0 +1,114 @@
+"""How far a group has come, kept by its coordinator.
+
+Commits are sent one after the other, in the order in which they were asked for. A commit names the member and its
+generation, so that a member which the group has gone on without can commit nothing; a consumer that has chosen its
+partitions itself (`assign`) names none, and is refused while the group has members.
+
+While a rebalance is going on commits may be refused with REBALANCE_IN_PROGRESS: `commit` tries again, as what a member
+still has is still its to commit afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError
+from sparklog.base.ids import TopicPartition
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import error_of, raise_error_of
+from sparklog.client.coordinator import Coordinator
+from sparklog.v1 import groups_pb2
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: where to go on reading. `metadata` is anything that the committer wants to remember."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+class Committing(Protocol):
+    """Who commits."""
+
+    member_id: str
+    generation: int
+
+
+class Commits:
+    """Commits and committed offsets of one group."""
+
+    def __init__(self, coordinator: Coordinator, config: ConsumerConfig) -> None:
+        self._coordinator = coordinator
+        self._config = config
+        self._in_turn = asyncio.Lock()
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Committing | None, *, timeout_ms: int | None
+    ) -> None:
+        """Commit, tried again for `timeout_ms` (one attempt if None); raises the first error of any partition.
+
+        `member` is None for a consumer that is no member.
+        """
+        if not offsets:
+            return
+        clock, backoff = self._coordinator.cluster.clock, self._coordinator.cluster.backoff
+        deadline_ms = clock.monotonic_ms() + (timeout_ms or 0)
+        failures = 0
+        async with self._in_turn:
+            while True:
+                try:
+                    await self._attempt(offsets, member)
+                    return
+                except (RetriableError, RebalanceInProgress):
+                    failures += 1
+                    pause_ms = backoff.pause_ms(failures)
+                    if clock.monotonic_ms() + pause_ms >= deadline_ms:
+                        raise
+                await asyncio.sleep(pause_ms / 1000)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed for each partition; one attempt, whose error is raised."""
+        wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
+        if not wanted:
+            return {}
+        request = groups_pb2.OffsetFetchRequest(group_id=self._config.group_id, partitions=wanted, require_stable=True)
+        answer = await self._coordinator.ask("OffsetFetch", request, self._config.request_timeout_ms)
+        raise_error_of(answer)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for part in answer.partitions:
+            raise_error_of(part)
+            at = OffsetAndMetadata(part.offset, part.metadata, part.leader_epoch)
+            found[TopicPartition(part.topic, part.partition)] = at if part.offset >= 0 else None
+        return found
+
+    async def _attempt(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Committing | None) -> None:
+        request = groups_pb2.OffsetCommitRequest(
+            group_id=self._config.group_id,
+            offsets=[_message(partition, at) for partition, at in offsets.items()],
+        )
+        if member is not None:
+            request.generation = member.generation
+            request.member_id = member.member_id
+            if self._config.group_instance_id is not None:
+                request.group_instance_id = self._config.group_instance_id
+        answer = await self._coordinator.ask("OffsetCommit", request, self._config.request_timeout_ms)
+        errors: list[KafkaError] = [error for part in answer.partitions if (error := error_of(part))]
+        for error in errors:
+            self._coordinator.found_wrong(error)
+            raise error
+
+
+def _message(partition: TopicPartition, at: OffsetAndMetadata) -> groups_pb2.OffsetToCommit:
+    return groups_pb2.OffsetToCommit(
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=at.offset,
+        leader_epoch=at.leader_epoch if at.leader_epoch >= 0 else None,
+        metadata=at.metadata,
+    )

@@ -1,0 +1,154 @@
+"""When a consumer commits, and what: what the user says, or where it stands.
+
+Where a consumer stands is after the last record that `poll` has returned. With enable_auto_commit that is committed by
+`poll`, every auto_commit_interval_ms, for what earlier polls have returned: so a record is committed once the user
+comes back for more. It is also committed before partitions are given up, and by `close`.
+
+Only what has moved since its last commit is committed automatically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import MAX_LONG
+from sparklog.base.errors import KafkaError, UnknownMemberId
+from sparklog.base.ids import TopicPartition
+from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.interceptors import ConsumerInterceptors
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.membership import Membership
+from sparklog.client.positions import Assignment
+from sparklog.client.turns import Turns
+
+Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
+
+logger = logging.getLogger(__name__)
+
+
+class Committer:
+    """The commits of one consumer. Used on its event loop, but for `is_due`."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        membership: Membership,
+        assignment: Assignment,
+        turns: Turns,
+        config: ConsumerConfig,
+        clock: Clock,
+    ) -> None:
+        self.as_member = False
+        """Whether the partitions come from the group, and not from `assign`."""
+        self._commits = commits
+        self._membership = membership
+        self._assignment = assignment
+        self._turns = turns
+        self._config = config
+        self._clock = clock
+        self._interceptors = ConsumerInterceptors(config.interceptors)
+        self._committed: dict[TopicPartition, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._due_ms = clock.monotonic_ms() + config.auto_commit_interval_ms if config.enable_auto_commit else MAX_LONG
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next `poll` commits; for any thread."""
+        return self._clock.monotonic_ms() >= self._due_ms
+
+    def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the consumer stands in each partition, where that is known."""
+        with self._assignment.lock:
+            return {
+                state.partition: OffsetAndMetadata(state.position)
+                for state in self._assignment
+                if state.position is not None
+            }
+
+    async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
+        """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
+        wanted = self.standing() if offsets is None else _with_metadata(offsets)
+        await self._commits.commit(wanted, self._member(), timeout_ms=timeout_ms)
+        self._committed |= {partition: at.offset for partition, at in wanted.items()}
+        self._interceptors.on_commit(wanted)
+
+    def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
+        """Commit without waiting; `callback(offsets, error)` is called by a later `poll`, or by `close`."""
+        wanted = self.standing() if offsets is None else _with_metadata(offsets)
+        self._start(self._commit_and_tell(wanted, callback))
+
+    def start_if_due(self) -> None:
+        """Commit where the consumer stands, in the background, if it is time."""
+        if self.is_due:
+            self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
+            if moved := self._moved():
+                self._start(self._commit_and_tell(moved, None))
+
+    async def before_giving_up(self) -> None:
+        """Commit where the consumer stands, if it commits by itself; a failure is logged."""
+        if self._config.enable_auto_commit and (moved := self._moved()):
+            try:
+                await self.commit(moved, self._config.request_timeout_ms)
+            except KafkaError as error:
+                logger.warning("group %s: not committed: %s", self._config.group_id, error)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed for each partition; one attempt."""
+        return await self._commits.committed(partitions)
+
+    async def finish(self) -> None:
+        """Wait for the commits that are under way."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """Give up the commits that are under way."""
+        for task in self._tasks:
+            task.cancel()
+        await self.finish()
+
+    async def _commit_and_tell(
+        self, wanted: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
+    ) -> None:
+        failure: KafkaError | None = None
+        try:
+            await self.commit(wanted, None)
+        except KafkaError as error:
+            failure = error
+            logger.info("group %s: not committed: %s", self._config.group_id, error)
+        if callback is not None:
+            self._turns.post(callback, wanted, failure)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work, name="sparklog commit")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_defect)
+
+    def _moved(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the consumer stands, where that is not committed yet."""
+        standing = self.standing()
+        self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
+        return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
+
+    def _member(self) -> Membership | None:
+        if not self.as_member:
+            return None
+        if not self._membership.is_member:
+            raise UnknownMemberId(
+                f"group {self._config.group_id} has gone on without this consumer, which is joining it again: "
+                "others may read what it read"
+            )
+        self._membership.check()
+        return self._membership
+
+
+def _with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {
+        TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+        for partition, at in offsets.items()
+    }

@@ -1,0 +1,72 @@
+"""The broker that coordinates a group: found when it is first needed, and anew after an answer that says it is another.
+
+`ask` raises what the answer's own `error` says, after it has forgotten a coordinator that is none; trying again is
+for the caller, as calls differ in what may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from sparklog.base.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    NetworkException,
+    NotCoordinator,
+    RequestTimedOut,
+)
+from sparklog.client.cluster import Cluster
+from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.retry import retrying
+from sparklog.v1 import groups_pb2
+
+_ELSEWHERE = (NetworkException, NotCoordinator, CoordinatorNotAvailable, RequestTimedOut)
+
+
+class Coordinator:
+    """The coordinator of one group, as far as it is known."""
+
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.cluster = cluster
+        self.group_id = group_id
+        self._connection: Connection | None = None
+
+    async def ask(self, method: str, request: Any, timeout_ms: float) -> Any:
+        """The answer to one attempt, whose own `error` (if it has one) is left to the caller to look at."""
+        try:
+            connection = self._connection or await self._find()
+            answer = await connection.call(getattr(connection.groups, method), request, timeout_ms)
+        except KafkaError as error:
+            self.found_wrong(error)
+            raise
+        if "error" in answer.DESCRIPTOR.fields_by_name:
+            self.found_wrong(error_of(answer))
+        return answer
+
+    async def ask_until(self, method: str, request: Any, timeout_ms: int) -> Any:
+        """The answer without an error, tried again while errors are retriable, for `timeout_ms`."""
+
+        async def attempt() -> Any:
+            answer = await self.ask(method, request, self.cluster.config.request_timeout_ms)
+            raise_error_of(answer)
+            return answer
+
+        return await retrying(attempt, timeout_ms=timeout_ms, backoff=self.cluster.backoff, clock=self.cluster.clock)
+
+    def found_wrong(self, error: KafkaError | None) -> None:
+        """Look for the coordinator anew if `error` says so."""
+        if isinstance(error, _ELSEWHERE):
+            self._connection = None
+
+    async def _find(self) -> Connection:
+        request = groups_pb2.FindCoordinatorRequest(group_ids=[self.group_id])
+        limit_ms = self.cluster.config.request_timeout_ms
+
+        def ask(broker: Connection) -> Awaitable[Any]:
+            return broker.call(broker.groups.FindCoordinator, request, limit_ms)
+
+        [found] = (await self.cluster.any_broker(ask)).coordinators
+        raise_error_of(found)
+        self._connection = self.cluster.connections.get(found.grpc_address)
+        return self._connection

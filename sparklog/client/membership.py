@@ -1,0 +1,244 @@
+"""A member of a group, as its coordinator sees it: joins, synchronizes, sends heartbeats, leaves.
+
+    join        asks until the group has come together. A broker that is away, is loading the group or no longer
+                coordinates it is asked again after a pause, for as long as the consumer lives
+    heartbeat   in a task of its own from the end of `sync` to the next `join`, so also while the user works
+    due         the group has to come together anew: the coordinator said so, or `rejoin` did
+    lost        the group has gone on without this member. Either the coordinator said so, or no heartbeat was answered
+                for session.timeout.ms, counted from when the last answered one was sent: not later than the coordinator
+                gives the partitions to others. Or the user has not polled for max.poll.interval.ms, so the member left
+
+An error that leaves nothing to be tried comes out of `join`, `sync`, `until_due` and `check`. Used on one event loop
+only. (org.apache.kafka.clients.consumer.internals.AbstractCoordinator)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sparklog.base.consumer_protocol import NO_GENERATION, PROTOCOL_TYPE
+from sparklog.base.errors import (
+    IllegalGeneration,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    RetriableError,
+    UnknownMemberId,
+)
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import error_of, raise_error_of
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.loop_thread import report_defect
+from sparklog.v1 import groups_pb2
+
+JOIN_MARGIN_MS = 5_000
+"""How much later than the group's own time-out a join is given up."""
+
+LEAVE_TIMEOUT_MS = 5_000
+
+logger = logging.getLogger(__name__)
+
+
+class Membership:
+    """One member of one group."""
+
+    def __init__(self, coordinator: Coordinator, config: ConsumerConfig, idle_ms: Callable[[], int]) -> None:
+        """`idle_ms` tells for how long the user has not polled."""
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self._coordinator = coordinator
+        self._config = config
+        self._idle_ms = idle_ms
+        self._clock = coordinator.cluster.clock
+        self._backoff = coordinator.cluster.backoff
+        self._due = asyncio.Event()
+        self._lost: KafkaError | None = None
+        self._heart: asyncio.Task[None] | None = None
+
+    @property
+    def is_member(self) -> bool:
+        return self.generation != NO_GENERATION
+
+    def check(self) -> None:
+        """Raise why the membership is lost, if it is."""
+        if self._lost is not None:
+            raise self._lost
+
+    async def until_due(self) -> None:
+        """Return when the group has to come together anew; raises why the membership is lost."""
+        await self._due.wait()
+        self.check()
+
+    def rejoin(self, reason: str) -> None:
+        """Let the group come together anew."""
+        logger.info("group %s: joining again: %s", self._config.group_id, reason)
+        self._due.set()
+
+    def reset(self) -> None:
+        """Be no member any more. The id is kept unless the coordinator does not know it."""
+        self._stop_heart()
+        if isinstance(self._lost, UnknownMemberId):
+            self.member_id = ""
+        self.generation = NO_GENERATION
+        self._lost = None
+
+    async def join(self, protocols: Callable[[], Sequence[tuple[str, bytes]]]) -> groups_pb2.JoinGroupResponse:
+        """Come together with the group; `protocols` gives the assignors' names and metadata for each attempt."""
+        self._stop_heart()
+        self._due.clear()
+        limit_ms = max(self._config.request_timeout_ms, self._config.rebalance_ms + JOIN_MARGIN_MS)
+        failures = 0
+        while True:
+            try:
+                answer = await self._coordinator.ask("JoinGroup", self._join_request(protocols()), limit_ms)
+                error = error_of(answer)
+                if isinstance(error, MemberIdRequired):
+                    self.member_id = answer.member_id
+                    continue
+                if error is None:
+                    self.member_id, self.generation = answer.member_id, answer.generation
+                    logger.info("group %s: member %s, generation %d", *self._names)
+                    joined: groups_pb2.JoinGroupResponse = answer
+                    return joined
+                self._raise(error)
+            except RetriableError as failure:
+                failures += 1
+                await self._pause(failures, failure)
+
+    async def sync(self, protocol: str, assignments: Mapping[str, bytes]) -> bytes:
+        """The member's own assignment; raises RebalanceInProgress where the group comes together anew already."""
+        request = groups_pb2.SyncGroupRequest(
+            group_id=self._config.group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol=protocol,
+            assignments=[
+                groups_pb2.MemberAssignment(member_id=member_id, assignment=data)
+                for member_id, data in assignments.items()
+            ],
+        )
+        limit_ms = max(self._config.request_timeout_ms, self._config.rebalance_ms + JOIN_MARGIN_MS)
+        sent_ms = self._clock.monotonic_ms()
+        try:
+            answer = await self._coordinator.ask("SyncGroup", request, limit_ms)
+            if error := error_of(answer):
+                self._raise(error)
+        except RetriableError as error:
+            raise RebalanceInProgress(str(error)) from None  # joining again is always right
+        self._heart = asyncio.create_task(self._beat(sent_ms), name="sparklog heartbeat")
+        self._heart.add_done_callback(report_defect)
+        data: bytes = answer.assignment
+        return data
+
+    async def leave(self, reason: str) -> None:
+        """Leave the group; a static member only stops, so that it can come back. Failures are none of ours."""
+        self._stop_heart()
+        member_id, self.generation = self.member_id, NO_GENERATION
+        if not member_id or self._config.group_instance_id is not None:
+            return
+        self.member_id = ""
+        member = groups_pb2.LeavingMember(member_id=member_id, reason=reason)
+        request = groups_pb2.LeaveGroupRequest(group_id=self._config.group_id, members=[member])
+        try:
+            raise_error_of(await self._coordinator.ask("LeaveGroup", request, LEAVE_TIMEOUT_MS))
+        except KafkaError as error:
+            logger.info("group %s: leaving failed, the session will end by itself: %s", self._config.group_id, error)
+
+    def stop(self) -> None:
+        """Send no heartbeat any more."""
+        self._stop_heart()
+
+    @property
+    def _names(self) -> tuple[str | None, str, int]:
+        return self._config.group_id, self.member_id, self.generation
+
+    def _join_request(self, protocols: Sequence[tuple[str, bytes]]) -> groups_pb2.JoinGroupRequest:
+        return groups_pb2.JoinGroupRequest(
+            group_id=self._config.group_id,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[groups_pb2.GroupProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+            session_timeout_ms=self._config.session_timeout_ms,
+            rebalance_timeout_ms=self._config.rebalance_ms,
+        )
+
+    def _raise(self, error: KafkaError) -> None:
+        """Raise an error of the group; one that ends the membership is kept for `reset`."""
+        if isinstance(error, UnknownMemberId | IllegalGeneration):
+            self._lost = error
+        raise error
+
+    async def _pause(self, failures: int, failure: KafkaError) -> None:
+        logger.info("group %s: asking again, attempt %d: %s", self._config.group_id, failures, failure)
+        await asyncio.sleep(self._backoff.pause_ms(failures) / 1000)
+
+    async def _beat(self, alive_ms: int) -> None:
+        """Send heartbeats until the membership is lost. The coordinator knew of this member at `alive_ms`."""
+        failures = 0
+        pause_ms = self._config.heartbeat_interval_ms
+        while True:
+            await asyncio.sleep(self._until_next(pause_ms) / 1000)
+            if self._idle_ms() >= self._config.max_poll_interval_ms:
+                await self._leave_for_idleness()
+                return
+            sent_ms = self._clock.monotonic_ms()
+            session_ms = alive_ms + self._config.session_timeout_ms - sent_ms
+            if session_ms <= 0:
+                self._end(IllegalGeneration(f"no heartbeat was answered for {self._config.session_timeout_ms} ms"))
+                return
+            pause_ms = self._config.heartbeat_interval_ms
+            try:
+                await self._send_heartbeat(min(session_ms, self._config.request_timeout_ms))
+            except RetriableError as error:
+                failures += 1
+                pause_ms = min(self._backoff.pause_ms(failures), pause_ms)
+                logger.info("group %s: heartbeat, attempt %d: %s", self._config.group_id, failures, error)
+                continue
+            except KafkaError as error:
+                self._end(error)
+                return
+            alive_ms, failures = sent_ms, 0
+
+    async def _send_heartbeat(self, limit_ms: int) -> None:
+        request = groups_pb2.HeartbeatRequest(
+            group_id=self._config.group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
+        try:
+            raise_error_of(answer)
+        except RebalanceInProgress:
+            self._due.set()
+
+    def _until_next(self, pause_ms: int) -> int:
+        """How long to sleep: until the next heartbeat, or until the user should have polled."""
+        return max(min(pause_ms, self._config.max_poll_interval_ms - self._idle_ms()), 1)
+
+    async def _leave_for_idleness(self) -> None:
+        why = f"no poll for {self._config.max_poll_interval_ms} ms: poll more often, or raise max_poll_interval_ms"
+        logger.warning("group %s: %s", self._config.group_id, why)
+        self._end(UnknownMemberId(why))
+        self._heart = None  # this very task, that goes on to the end of `leave`
+        await self.leave("max.poll.interval.ms is over")
+
+    def _end(self, error: KafkaError) -> None:
+        self._lost = error
+        self._due.set()
+
+    def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+            self._heart = None
+
+
+def is_loss(error: Any) -> bool:
+    """Whether an error means that the group has gone on without this member."""
+    return isinstance(error, UnknownMemberId | IllegalGeneration)

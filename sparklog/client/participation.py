@@ -1,0 +1,154 @@
+"""A consumer's group with all its parts: what `consumer.py` needs to know of them.
+
+`subscribe` only notes what is wanted; the group's task begins with the `poll` that follows, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparklog.base.errors import InvalidRequest
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Commits
+from sparklog.client.committer import Committer
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.group import Group
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.membership import Membership
+from sparklog.client.positions import Assignment
+from sparklog.client.retry import retrying
+from sparklog.client.subscription import Selection
+from sparklog.client.turns import Call, Turns
+
+
+class Participation:
+    """What a consumer with a group_id has to do with its group."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        *,
+        tell: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`tell` wakes whoever waits in `poll`, `wake` the fetcher."""
+        assert config.group_id is not None  # whoever has none does not take part
+        self._cluster = cluster
+        self._config = config
+        self._tell = tell
+        coordinator = Coordinator(cluster, config.group_id)
+        self.turns = Turns(tell)
+        membership = Membership(coordinator, config, self._idle_ms)
+        self.committer = Committer(
+            Commits(coordinator, config), membership, assignment, self.turns, config, cluster.clock
+        )
+        self._group = Group(cluster, config, assignment, membership, self.turns, self.committer, wake)
+        self._wanted: tuple[Selection, Any] | None = None
+        self._polling = False
+        self._polled_ms = cluster.clock.monotonic_ms()
+
+    # For any thread.
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the group, and not `assign`, decides what is read."""
+        return self.committer.as_member
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether there is something to do on the event loop before records may be returned."""
+        return self._wanted is not None or self.turns.holds_back or self.committer.is_due
+
+    def subscribe(self, selection: Selection, listener: Any) -> None:
+        """Let the next `poll` subscribe."""
+        self._wanted = selection, listener
+        self.committer.as_member = True
+
+    def touch(self) -> None:
+        """The user has polled."""
+        self._polled_ms = self._cluster.clock.monotonic_ms()
+
+    # On the event loop.
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """The user is in `poll`."""
+        if self._wanted is not None:
+            selection, listener = self._wanted
+            self._wanted = None
+            self._group.subscribe(selection, listener)
+        self._polling = True
+        self.committer.start_if_due()
+        try:
+            yield
+        finally:
+            self._polling = False
+            self.touch()
+
+    def next_call(self) -> Call | None:
+        """Within `poll`: give the group its turn; returns what the user has to call."""
+        self.turns.grant()
+        return self.turns.next_call()
+
+    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Where the group has committed; one attempt."""
+        found = await self.committer.committed(partitions)
+        return {partition: at.offset if at else None for partition, at in found.items()}
+
+    async def committed_until(self, partitions: list[TopicPartition]) -> Any:
+        """As Committer.committed, tried again for default_api_timeout_ms."""
+        return await retrying(
+            lambda: self.committer.committed(partitions),
+            timeout_ms=self._config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+
+    def begin_to_end(self, reason: str) -> asyncio.Task[None]:
+        """Commit, give up what is read, leave. The user has to make calls meanwhile: `next_call_of`."""
+        self._polling = True
+        task = asyncio.create_task(self._end(reason), name="sparklog group's end")
+        task.add_done_callback(report_defect)
+        task.add_done_callback(lambda _: self._tell())
+        return task
+
+    async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> Call | None:
+        """What the user has to call next; None once everything is done."""
+        while True:
+            if call := self.turns.next_call():
+                return call
+            if ending.done():
+                self._polling = False
+                return None
+            await news()
+
+    async def _end(self, reason: str) -> None:
+        if self.is_subscribed:
+            await self._group.leave(reason)
+        else:
+            await self.committer.before_giving_up()
+        await self.committer.finish()
+        self._wanted = None
+        self.committer.as_member = False
+
+    async def stop(self) -> None:
+        """Stop everything, and say nothing to the group."""
+        await self._group.stop()
+        await self.committer.stop()
+
+    def _idle_ms(self) -> int:
+        return 0 if self._polling else self._cluster.clock.monotonic_ms() - self._polled_ms
+
+
+def required(participation: Participation | None) -> Participation:
+    """Raises InvalidRequest without a group."""
+    if participation is None:
+        raise InvalidRequest("this consumer has no group: give it a group_id")
+    return participation

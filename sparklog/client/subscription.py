@@ -1,0 +1,54 @@
+"""What a member of a group wants to read: topics by name, or all whose names match an expression and not another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sparklog.base.errors import ConfigError
+from sparklog.base.ids import INTERNAL_TOPICS, check_topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Topics by name, or by `allow` and `deny`. Expressions must match whole names."""
+
+    names: frozenset[str] = frozenset()
+    allow: re.Pattern[str] | None = None
+    deny: re.Pattern[str] | None = None
+    internal: bool = False
+    """Whether an expression also finds topics that brokers keep for themselves."""
+
+    def topics(self, existing: Iterable[str]) -> frozenset[str]:
+        """The topics that are wanted, given those that there are; named ones even if they do not exist yet."""
+        if self.allow is None:
+            return self.names
+        return frozenset(name for name in existing if self._matches(self.allow, name))
+
+    def _matches(self, allow: re.Pattern[str], name: str) -> bool:
+        if not allow.fullmatch(name) or (name in INTERNAL_TOPICS and not self.internal):
+            return False
+        return self.deny is None or not self.deny.fullmatch(name)
+
+
+def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, *, internal: bool) -> Selection:
+    """What `subscribe` was told; raises ConfigError where that is no selection, InvalidTopic for a wrong name."""
+    if (topics is None) == (pattern is None):
+        raise ConfigError("subscribe takes topics or a pattern, one of the two")
+    if topics is not None:
+        if deny is not None:
+            raise ConfigError("deny goes with a pattern: topics that are named are simply left out")
+        names = [topics] if isinstance(topics, str) else list(topics)
+        return Selection(names=frozenset(check_topic(name) for name in names))
+    assert pattern is not None  # one of the two is there
+    return Selection(
+        allow=_compile("pattern", pattern), deny=None if deny is None else _compile("deny", deny), internal=internal
+    )
+
+
+def _compile(option: str, expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise ConfigError(f"{option} = {expression!r} is no regular expression: {error}") from None
