@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-CACHE = Path(__file__).parents[2] / ".cache"
+CACHE = Path(__file__).parents[1] / ".cache"
 """Where `make test` puts clients that do not come from PyPI."""
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=5")
 
@@ -38,6 +39,12 @@ class BrokerProcess:
     def kill(self) -> None:
         self._process.kill()
         self._wait()
+
+    @property
+    def resident_bytes(self) -> int:
+        """The memory that the process has now."""
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
 
     @property
     def log(self) -> str:
