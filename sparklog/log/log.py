@@ -193,7 +193,7 @@ class Log:
 
     # Appending
 
-    def append(self, data: bytearray, *, leader_epoch: int) -> Appended:
+    def append(self, data: bytearray | memoryview, *, leader_epoch: int) -> Appended:
         """Append produced batches as their leader; their offsets, epoch and timestamps are written into `data`.
 
         Raises as `prepare` and `ProducerStates.check` do, with nothing written, or KafkaStorageError.

@@ -43,7 +43,9 @@ class Prepared(NamedTuple):
     """Those that clients have sent with a producer id."""
 
 
-def prepare(data: bytearray, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int) -> Prepared:
+def prepare(
+    data: bytearray | memoryview, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int
+) -> Prepared:
     """Make the batches in `data` those of a log that ends at `next_offset`; `data` is changed in place.
 
     Raises as `check_produced` does, and MessageTooLarge, RecordListTooLarge or InvalidTimestamp; then nothing may be

@@ -106,18 +106,25 @@ class ReplicaManager:
             if replica.partition.name.topic == topic:
                 replica.config = config
 
-    def append(self, name: TopicPartition, data: bytearray, *, acks: int, leader_epoch: int | None = None) -> Appended:
+    def append(
+        self, name: TopicPartition, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
+    ) -> Appended:
+        """As `append_to`; raises as `get` does, too."""
+        return self.append_to(self.get(name), data, acks=acks, leader_epoch=leader_epoch)
+
+    def append_to(
+        self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
+    ) -> Appended:
         """Append the batches of one produce request; their offsets are written into `data`.
 
-        Raises as `get`, `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
+        Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
-        replica = self.get(name)
         partition = replica.partition
         partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
         if not appended.is_duplicate and partition.log_appended(appended.last_offset + 1):
-            self._on_high_watermark(name)
+            self._on_high_watermark(partition.name)
         return appended
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:

@@ -1,10 +1,11 @@
-"""Produce: append record batches to partitions.
+"""Produce: append record batches to partitions (key 0, versions 3 to 13).
 
 - Batches are stored as they come (records/batch.py: checked, not opened); base offsets in them are ignored.
 - acks 1: answered once the leader has appended; -1 (all): once every in-sync replica has, or with REQUEST_TIMED_OUT for
   the partitions that did not get there within `timeout_ms` (their records stay appended); 0: the face sends no answer.
-- A topic that does not exist is created with the broker's defaults if auto.create.topics.enable is set. Apache Kafka
-  does that when a client asks for metadata, not here.
+- A topic that does not exist is created with the broker's defaults if the request wants it and
+  auto.create.topics.enable is set. Kafka's protocol does that when a client asks for metadata, not here.
+- Clients cannot write to internal topics (INVALID_TOPIC_EXCEPTION).
 - Where flush.messages asks for it, the answer waits until the records are on the disk; the event loop does not.
 - A batch with a producer id must be the next of its producer (log/producer_state.py); one that has been written before
   is answered as it was then, and not written again. Its log append time is given only where timestamps are the
@@ -19,11 +20,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from sparklog.base.errors import InvalidRequiredAcks, KafkaError, RequestTimedOut
-from sparklog.base.ids import TopicPartition
+from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, RequestTimedOut
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.model import Topic
+from sparklog.replica.manager import Replica
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -35,7 +37,7 @@ class PartitionProduce:
 
     topic: str
     partition: int
-    data: bytearray
+    data: bytearray | memoryview
     current_leader_epoch: int | None = None
 
 
@@ -44,6 +46,9 @@ class ProduceRequest:
     acks: int = ACKS_ALL
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     partitions: Sequence[PartitionProduce]
+    creates_topics: bool = True
+    """Whether topics that do not exist are created, where the broker does that at all."""
+    writes_internal_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,8 @@ class PartitionProduced:
     last_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
+    leader_epoch: int = -1
+    """The partition's, told where another broker leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +75,13 @@ async def handle(services: Services, request: ProduceRequest) -> ProduceResponse
     """Raises InvalidRequiredAcks for acks other than -1, 0 and 1."""
     if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
         raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
-    await create_missing_topics(services, request)
-    results = [_append(services, request.acks, part) for part in request.partitions]
-    results = [await _flush_if_due(services, result) for result in results]
+    if request.creates_topics:
+        await create_missing_topics(services, request)
+    done = [_append(services, request, part) for part in request.partitions]
+    results = [result for result, _ in done]
+    for number, (_, replica) in enumerate(done):
+        if replica and replica.log.must_flush:
+            results[number] = await _flush(replica, results[number])
     if request.acks == ACKS_ALL and not all(_is_settled(services, result) for result in results):
         results = await _wait_for_replicas(services, results, request.timeout_ms)
     return ProduceResponse(partitions=results)
@@ -91,32 +102,38 @@ async def find_or_create_topic(services: Services, name: str) -> Topic:
     return services.metadata.get(name)
 
 
-def _append(services: Services, acks: int, part: PartitionProduce) -> PartitionProduced:
-    name = TopicPartition(part.topic, part.partition)
+def _append(
+    services: Services, request: ProduceRequest, part: PartitionProduce
+) -> tuple[PartitionProduced, Replica | None]:
+    """What became of a partition's batches, and where they were appended."""
+    topic, partition = part.topic, part.partition
     try:
-        appended = services.replicas.append(name, part.data, acks=acks, leader_epoch=part.current_leader_epoch)
+        if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
+            raise InvalidTopic(f"{topic} is written by brokers only")
+        replica = services.replicas.get(TopicPartition(topic, partition))
+        appended = services.replicas.append_to(
+            replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
+        )
     except KafkaError as error:
-        return PartitionProduced(topic=part.topic, partition=part.partition, error=error)
+        return PartitionProduced(topic=topic, partition=partition, error=error), None
     if not appended.is_duplicate:
-        services.metrics.appended(part.topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
+        services.metrics.appended(topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
     return PartitionProduced(
-        topic=part.topic,
-        partition=part.partition,
+        topic=topic,
+        partition=partition,
         base_offset=appended.first_offset,
         last_offset=appended.last_offset,
         log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=services.replicas.get(name).log.log_start_offset,
-    )
+        log_start_offset=replica.log.log_start_offset,
+    ), replica
 
 
-async def _flush_if_due(services: Services, result: PartitionProduced) -> PartitionProduced:
-    """`result`, once its records are on the disk where flush.messages wants that; in a thread."""
-    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
-    if result.error is None and replica and replica.log.must_flush:
-        try:
-            await asyncio.to_thread(replica.log.flush)
-        except KafkaError as error:
-            return replace(result, error=error)
+async def _flush(replica: Replica, result: PartitionProduced) -> PartitionProduced:
+    """`result`, once its records are on the disk; in a thread."""
+    try:
+        await asyncio.to_thread(replica.log.flush)
+    except KafkaError as error:
+        return replace(result, error=error)
     return result
 
 
@@ -136,8 +153,10 @@ async def _wait_for_replicas(
 
 def _is_settled(services: Services, result: PartitionProduced) -> bool:
     """Whether there is nothing left to wait for: committed, refused, or the partition is gone."""
+    if result.error is not None:
+        return True
     replica = services.replicas.find(TopicPartition(result.topic, result.partition))
-    return result.error is not None or replica is None or replica.partition.is_committed(result.last_offset)
+    return replica is None or replica.partition.is_committed(result.last_offset)
 
 
 def _not_in_time(result: PartitionProduced, timeout_ms: int) -> RequestTimedOut:

@@ -1,92 +1,204 @@
-"""Produce on Kafka's wire."""
+"""Produce on Kafka's wire. Request and response are read and packed by hand: this is what most requests are.
+
+    ProduceResponse   array of topics │ throttle time i32 │ flexible: tags
+    topic             name, v13: id │ array of partitions │ tags
+    partition         index i32, error i16, base offset i64, log append time i64 │ v5: log start offset i64
+                      │ v8: array of record errors, error message nullable │ v10: tags, as 0 the current leader
+
+What Apache Kafka asks of requests of these versions: exactly one batch in each partition, of format v2, and compressed
+with zstd from version 7 on; else INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE for that partition. Record errors stay
+empty: no batch is opened, so nobody knows which record it was.
+
+With acks=0 there is no response; where there was an error the connection is closed, which is all a client can be told.
+
+There are no transactions. A request with a transactional id or a transactional batch gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is final for every client: it is what a cluster says that lets nobody have
+transactions. Topics are not created here, but when a client asks for metadata.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import (
+    InvalidRecord,
+    KafkaError,
+    NotLeaderOrFollower,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedCompressionType,
+)
 from sparklog.broker.apis import produce
 from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionProduced, ProduceRequest
+from sparklog.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    Codec,
+    size_and_magic,
+)
 from sparklog.server.kafka import packing
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.leaders import current_leader, node_endpoints
+from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
 from sparklog.server.kafka.translation import Call, Pieces, Translation
 
-FIRST_FLEXIBLE = 9
 FIRST_WITH_LOG_START = 5
+FIRST_WITH_ZSTD = 7
 FIRST_WITH_MESSAGES = 8
-FIRST_WITH_TOPIC_IDS = 13
+FIRST_FLEXIBLE = 9
+FIRST_WITH_LEADERS = 10
+ADMIN_CLIENT = "__admin_client"  # the one client that may write to internal topics, in Apache Kafka too
+CURRENT_LEADER_TAG = 0
+ATTRIBUTES_LOW_BYTE_AT = 22
 _INT32 = struct.Struct(">i")
-_RESULT = struct.Struct(">ihqq")
-_LOG_START = struct.Struct(">q")
+_FIELDS = struct.Struct(">ihqqq")
+_FIELDS_BEFORE_LOG_START = struct.Struct(">ihqq")
+_SUCCESS = struct.Struct(">ihqqqih")
+_SUCCESS_FLEXIBLE = struct.Struct(">ihqqqBBB")
+_NO_THROTTLE = _INT32.pack(0)
+_NO_THROTTLE_NO_TAGS = _NO_THROTTLE + packing.NO_TAGS
 
 
-async def serve(call: Call, request: Message) -> Pieces | None:
+async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
+    """Raises KafkaError where there is no other way to tell a client with acks=0."""
     wanted: list[PartitionProduce] = []
-    topics: list[tuple[bytes, list[PartitionProduced | int]]] = []
-    for topic in request.topic_data:
-        results: list[PartitionProduced | int] = []
-        topics.append((_topic_key(call.version, topic), results))
-        try:
-            name = topic.name if call.version < FIRST_WITH_TOPIC_IDS else _name(call, topic.topic_id)
-        except KafkaError as error:
-            results += [PartitionProduced(topic="", partition=part.index, error=error) for part in topic.partition_data]
-            continue
-        for part in topic.partition_data:
-            results.append(len(wanted))
-            wanted.append(PartitionProduce(topic=name, partition=part.index, data=bytearray(part.records or b"")))
+    refused: dict[tuple[bytes, int], PartitionProduced] = {}
+    for topic in request.topics:
+        _sort_out(call, request, topic, wanted, refused)
     response = await call.serve(
         produce.API,
-        ProduceRequest(acks=request.acks, timeout_ms=int(request.timeout.total_seconds() * 1000), partitions=wanted),
+        ProduceRequest(
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            partitions=wanted,
+            creates_topics=False,
+            writes_internal_topics=call.client_id == ADMIN_CLIENT,
+        ),
     )
-    done = response.partitions
+    results: Iterable[PartitionProduced] = response.partitions
+    if refused:
+        results = _merge(request, refused, iter(results))
     if request.acks == ACKS_NONE:
+        _raise_any(results)
         return None
-    return [
-        _pack(
-            call.version,
-            ((key, [done[each] if isinstance(each, int) else each for each in results]) for key, results in topics),
-            len(topics),
-        )
+    return (_pack(call, request, results),)
+
+
+def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces:
+    """The answer to a request that was refused as a whole; raises the error where none is to be sent."""
+    if request.acks == ACKS_NONE:
+        raise error
+    failed = [
+        PartitionProduced(topic="", partition=part.index, error=error)
+        for topic in request.topics
+        for part in topic.partitions
     ]
+    return (_pack(call, request, failed),)
 
 
-def _name(call: Call, topic_id):
-    return call.broker.services.metadata.get_by_id(topic_id).name
+def _sort_out(
+    call: Call,
+    request: WireProduceRequest,
+    topic: TopicProduced,
+    wanted: list[PartitionProduce],
+    refused: dict[tuple[bytes, int], PartitionProduced],
+) -> None:
+    """Put what may be appended into `wanted`, and the rest, by the topic's key and the partition, into `refused`."""
+    for index, records in topic.partitions:
+        try:
+            name = topic.name
+            if topic.topic_id is not None:
+                name = call.broker.services.metadata.get_by_id(topic.topic_id).name
+            data = _check(call.version, request, records)
+        except KafkaError as error:
+            refused[topic.key, index] = PartitionProduced(topic=topic.name, partition=index, error=error)
+        else:
+            wanted.append(PartitionProduce(topic=name, partition=index, data=data))
 
 
-def _topic_key(version: int, topic: Message) -> bytes:
-    if version >= FIRST_WITH_TOPIC_IDS:
-        return topic.topic_id.bytes if topic.topic_id else bytes(16)
-    return packing.string(topic.name, flexible=version >= FIRST_FLEXIBLE)
+def _check(version: int, request: WireProduceRequest, records: memoryview | None) -> memoryview:
+    """Raises KafkaError where such records may not come in such a request; all else is for the append to check."""
+    if records is None or len(records) < HEADER_SIZE:
+        raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
+    size, magic = size_and_magic(records)
+    attributes = records[ATTRIBUTES_LOW_BYTE_AT]
+    if magic != MAGIC:
+        raise InvalidRecord(f"version {version} of Produce takes record batches of magic {MAGIC} only, not {magic}")
+    if LOG_OVERHEAD < size < len(records):
+        raise InvalidRecord(f"version {version} of Produce takes exactly one record batch in each partition")
+    if version < FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
+        raise UnsupportedCompressionType(f"version {version} of Produce does not know zstd")
+    if attributes & TRANSACTIONAL_BIT or request.transactional_id is not None:
+        raise TransactionalIdAuthorizationFailed("there are no transactions here")
+    return records
 
 
-def _pack(version: int, topics: Iterable[tuple[bytes, Sequence[PartitionProduced]]], count: int) -> bytes:
+def _merge(
+    request: WireProduceRequest, refused: dict[tuple[bytes, int], PartitionProduced], done: Iterator[PartitionProduced]
+) -> list[PartitionProduced]:
+    """One result for each partition, in the order of the request."""
+    return [refused.get((topic.key, part.index)) or next(done) for topic in request.topics for part in topic.partitions]
+
+
+def _raise_any(results: Iterable[PartitionProduced]) -> None:
+    for result in results:
+        if result.error:
+            raise result.error
+
+
+def _pack(call: Call, request: WireProduceRequest, results: Iterable[PartitionProduced]) -> bytes:
+    version = call.version
     flexible = version >= FIRST_FLEXIBLE
-    tags = packing.NO_TAGS if flexible else b""
-    parts = [packing.array(count, flexible=flexible)]
-    for key, results in topics:
-        parts += (key, packing.array(len(results), flexible=flexible))
-        for result in results:
-            parts.append(
-                _RESULT.pack(
-                    result.partition,
-                    result.error.code if result.error else 0,
-                    result.base_offset,
-                    result.log_append_time_ms,
-                )
-            )
-            if version >= FIRST_WITH_LOG_START:
-                parts.append(_LOG_START.pack(result.log_start_offset))
-            if version >= FIRST_WITH_MESSAGES:
-                parts += (
-                    packing.array(0, flexible=flexible),
-                    packing.string(str(result.error) if result.error else None, flexible=flexible),
-                )
-            parts.append(tags)
-        parts.append(tags)
-    parts += (_INT32.pack(0), tags)
+    left = iter(results)
+    parts = [packing.array(len(request.topics), flexible=flexible)]
+    told_leader = False
+    for topic in request.topics:
+        parts += (topic.key, packing.array(len(topic.partitions), flexible=flexible))
+        for _ in topic.partitions:
+            result = next(left)
+            if result.error is None:
+                parts.append(_pack_success(version, result))
+            else:
+                told_leader = told_leader or _is_told_leader(version, result)
+                parts.append(_pack_error(call, result, result.error))
+        if flexible:
+            parts.append(packing.NO_TAGS)
+    if told_leader:
+        parts += (_NO_THROTTLE, node_endpoints(call))
+    else:
+        parts.append(_NO_THROTTLE_NO_TAGS if flexible else _NO_THROTTLE)
     return b"".join(parts)
 
 
-TRANSLATION = Translation(api=produce.API, serve=serve)
+def _pack_success(version: int, result: PartitionProduced) -> bytes:
+    fields = result.partition, 0, result.base_offset, result.log_append_time_ms
+    if version >= FIRST_FLEXIBLE:  # no record errors, no message, no tags
+        return _SUCCESS_FLEXIBLE.pack(*fields, result.log_start_offset, 1, 0, 0)
+    if version >= FIRST_WITH_MESSAGES:
+        return _SUCCESS.pack(*fields, result.log_start_offset, 0, -1)
+    if version >= FIRST_WITH_LOG_START:
+        return _FIELDS.pack(*fields, result.log_start_offset)
+    return _FIELDS_BEFORE_LOG_START.pack(*fields)
+
+
+def _pack_error(call: Call, result: PartitionProduced, error: KafkaError) -> bytes:
+    version = call.version
+    flexible = version >= FIRST_FLEXIBLE
+    if version < FIRST_WITH_LOG_START:
+        return _FIELDS_BEFORE_LOG_START.pack(result.partition, error.code, -1, -1)
+    packed = _FIELDS.pack(result.partition, error.code, -1, -1, result.log_start_offset)
+    if version >= FIRST_WITH_MESSAGES:
+        packed += packing.array(0, flexible=flexible) + packing.string(str(error), flexible=flexible)
+    if _is_told_leader(version, result):
+        return packed + packing.tags({CURRENT_LEADER_TAG: current_leader(call, result.leader_epoch)})
+    return packed + packing.NO_TAGS if flexible else packed
+
+
+def _is_told_leader(version: int, result: PartitionProduced) -> bool:
+    """Whether the client is told who leads, to save it a Metadata request (KIP-951)."""
+    return version >= FIRST_WITH_LEADERS and isinstance(result.error, NotLeaderOrFollower)
+
+
+TRANSLATION = Translation(api=produce.API, serve=serve, refuse=refuse, read=read_produce_request)
