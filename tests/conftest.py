@@ -14,6 +14,10 @@ settings.load_profile("sparklog")
 TESTS = Path(__file__).parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-scenarios", action="store_true", help="write what happens into tests/group/scenarios")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a JVM: `make test` runs them in one process, so that there is one SparkSession."""
     for item in items:

@@ -263,6 +263,7 @@ class GroupCoordinator:
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
         try:
             host = await self._host(request.group_id)
+            await host.committed()
             return host.shard.fetch_offsets(request)
         except KafkaError as error:
             return OffsetFetchResponse(error=error)

@@ -111,6 +111,11 @@ class Host:
         if finishing is not None:
             await asyncio.shield(finishing)
 
+    async def committed(self) -> None:
+        """Return once what the shard says now is committed, or has failed: what could be lost is not to be told."""
+        if self._finishing:
+            await asyncio.wait(tuple(self._finishing))
+
     def close(self, error: KafkaError) -> None:
         """Answer whoever waits with `error`, and do nothing any more."""
         self._closed = error
