@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from consumer_world import Client, FakeTopics, World, partitions, settle
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -20,7 +21,6 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_heartbeat import RevocationTimer, SessionTimer
 from sparklog.group.consumer_member import MemberState
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
-from tests.group.consumer_world import Client, FakeTopics, World, partitions, settle
 
 
 @pytest.fixture

@@ -1,0 +1,30 @@
+"""Java's own consumer with group.protocol=consumer against sparklog."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from sparklog.testing import start_broker
+
+JARS = Path(__file__).parents[2] / ".cache" / "kafka"
+
+
+def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:
+    with start_broker(kafka=True, num_partitions=3, group_consumer_heartbeat_interval_ms=200) as broker:
+        producer = Producer({"bootstrap.servers": broker.kafka})
+        for number in range(30):
+            producer.produce("orders", f"{number}")
+        assert producer.flush(10) == 0
+        command = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+        command += ["-cp", f"{JARS}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+        command += ["--bootstrap-server", broker.kafka, "--topic", "orders", "--group", "java", "--from-beginning"]
+        command += ["--command-property", "group.protocol=consumer", "--max-messages", "30", "--timeout-ms", "30000"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        assert sorted(done.stdout.split()) == sorted(str(number) for number in range(30)), done.stderr
+        groups = broker.node.broker.services.groups
+        shard = groups._host_of(groups.partition_for("java")).shard
+        assert (shard.groups["java"].group_type, shard.groups["java"].state_name) == ("consumer", "Empty")
+        assert sum(value.offset for value in shard.offsets.of("java").values()) == 30

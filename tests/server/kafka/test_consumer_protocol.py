@@ -1,0 +1,221 @@
+"""librdkafka with group.protocol=consumer (KIP-848): groups that form, hand over, survive clients and the broker."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from sparklog.group.requests import ConsumerGroupDescribe
+from sparklog.testing import RunningBroker, start_broker
+
+SETTINGS = {
+    "num_partitions": 4,
+    "offsets_topic_num_partitions": 2,
+    "group_consumer_heartbeat_interval_ms": 100,
+    "group_consumer_session_timeout_ms": 1_000,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with start_broker(kafka=True, **SETTINGS) as running:
+        yield running
+
+
+class Members:
+    """Consumers of one group; all poll while a test waits."""
+
+    def __init__(self, bootstrap: str, group_id: str) -> None:
+        self.bootstrap = bootstrap
+        self.group_id = group_id
+        self.open: dict[str, Consumer] = {}
+        self.read: dict[str, list[bytes]] = {}
+
+    def add(self, name: str, *topics: str, **config: str) -> Consumer:
+        options = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group_id,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "client.id": name,
+            "topic.metadata.refresh.interval.ms": 500,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        consumer = self.open[name] = Consumer(options)
+        self.read.setdefault(name, [])
+        consumer.subscribe(list(topics))
+        return consumer
+
+    def close(self, name: str) -> None:
+        self.open.pop(name).close()
+
+    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, {name: self.has(name) for name in self.open}
+            for name, consumer in self.open.items():
+                message = consumer.poll(0.01)
+                if message is not None and message.error() is None:
+                    self.read[name].append(message.value())
+
+    def has(self, *names: str) -> list[tuple[str, int]]:
+        return sorted((each.topic, each.partition) for name in names for each in self.open[name].assignment())
+
+
+@pytest.fixture
+def members(broker: RunningBroker, new_name: Callable[[], str]) -> Iterator[Members]:
+    group = Members(broker.kafka, f"new-{new_name()}")
+    yield group
+    for name in list(group.open):
+        group.close(name)
+
+
+@pytest.fixture
+def topic(broker: RunningBroker, new_name: Callable[[], str]) -> str:
+    """With 40 records in 4 partitions."""
+    name = f"new-{new_name()}"
+    produce(broker.kafka, name)
+    return name
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.list_topics(topic, timeout=10)  # creates it
+    for number in range(40):
+        producer.produce(topic, f"{number}", partition=number % 4)
+    assert producer.flush(10) == 0
+
+
+def all_of(topic: str) -> list[tuple[str, int]]:
+    return [(topic, partition) for partition in range(4)]
+
+
+def describe(broker: RunningBroker, group_id: str):
+    asked = ConsumerGroupDescribe(group_ids=[group_id])
+    return broker.run(broker.node.broker.services.groups.consumer_describe(asked)).groups[0]
+
+
+def test_members_share_a_topic_and_offsets_outlive_them(broker: RunningBroker, members: Members, topic: str) -> None:
+    a = members.add("a", topic)
+    members.until(lambda: len(members.read["a"]) == 40)
+    a.commit(asynchronous=False)
+    members.add("b", topic)
+    members.until(lambda: len(members.has("a")) == len(members.has("b")) == 2)
+    assert members.has("a", "b") == all_of(topic)
+    assert describe(broker, members.group_id).state == "Stable"
+    members.close("a")
+    members.until(lambda: members.has("b") == all_of(topic))
+    committed = members.open["b"].committed(members.open["b"].assignment(), timeout=5)
+    assert [each.offset for each in committed] == [10, 10, 10, 10]
+    assert members.read["b"] == []
+
+
+def test_a_static_member_comes_back_to_its_partitions(broker: RunningBroker, members: Members, topic: str) -> None:
+    members.add("a", topic, group_instance_id="i-a")
+    members.add("b", topic, group_instance_id="i-b")
+    members.until(lambda: len(members.has("a")) == len(members.has("b")) == 2)
+    had, epoch = members.has("b"), describe(broker, members.group_id).group_epoch
+    members.close("b")
+    members.add("b", topic, group_instance_id="i-b")
+    members.until(lambda: members.has("b") == had)
+    assert describe(broker, members.group_id).group_epoch == epoch
+
+
+def test_an_expression_takes_in_a_topic_that_comes_later(broker: RunningBroker, members: Members, topic: str) -> None:
+    members.add("a", f"^{topic}.*")
+    members.until(lambda: members.has("a") == all_of(topic))
+    produce(broker.kafka, f"{topic}-later")
+    members.until(lambda: members.has("a") == all_of(topic) + all_of(f"{topic}-later"))
+
+
+def test_a_client_is_told_why_its_assignor_is_refused(members: Members, topic: str) -> None:
+    members.add("a", topic, group_remote_assignor="lucky")
+    errors = []
+
+    def is_refused() -> bool:
+        message = members.open["a"].poll(0.05)
+        errors.extend([message.error()] if message is not None and message.error() is not None else [])
+        return bool(errors)
+
+    members.until(is_refused)
+    assert "assignor or its version range is not supported" in errors[0].str()
+
+
+def test_tools_see_the_group(broker: RunningBroker, members: Members, topic: str) -> None:
+    members.add("a", topic)
+    members.until(lambda: members.has("a") == all_of(topic))
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    listed = {group.group_id: group for group in admin.list_consumer_groups().result(10).valid}
+    assert (listed[members.group_id].state.name, listed[members.group_id].type.name) == ("STABLE", "CONSUMER")
+    with pytest.raises(KafkaException) as refused:
+        admin.delete_consumer_groups([members.group_id])[members.group_id].result(10)
+    assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
+    members.close("a")
+    admin.delete_consumer_groups([members.group_id])[members.group_id].result(10)
+    assert describe(broker, members.group_id).state == "Dead"
+
+
+KILLED = """
+import sys
+from confluent_kafka import Consumer
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": sys.argv[2], "group.protocol": "consumer"})
+consumer.subscribe([sys.argv[3]])
+while not consumer.assignment():
+    consumer.poll(0.05)
+print("ready", flush=True)
+while True:
+    consumer.poll(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Members, topic: str) -> None:
+    members.add("a", topic)
+    members.until(lambda: members.has("a") == all_of(topic))
+    command = [sys.executable, "-c", KILLED, members.bootstrap, members.group_id, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        members.until(lambda: len(members.has("a")) == 2)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        other.send_signal(signal.SIGKILL)
+    members.until(lambda: members.has("a") == all_of(topic))
+
+
+@pytest.mark.slow
+def test_the_group_is_the_same_after_the_broker_was_restarted(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        **SETTINGS,
+        "group_consumer_session_timeout_ms": 20_000,
+        "listeners": (f"PLAINTEXT://127.0.0.1:{port}",),
+    }
+    first = start_broker(tmp_path, **settings)
+    produce(first.kafka, "orders")
+    group = Members(first.kafka, "readers")
+    try:
+        group.add("a", "orders")
+        group.add("b", "orders")
+        group.until(lambda: len(group.has("a")) == len(group.has("b")) == 2)
+        group.until(lambda: describe(first, "readers").state == "Stable")
+        before = describe(first, "readers")
+        first.stop()
+        with start_broker(tmp_path, **settings) as second:
+            group.until(lambda: describe(second, "readers").error is None)
+            assert describe(second, "readers") == before
+            group.add("c", "orders")  # the others have to give it something, so they are still in the group
+            group.until(lambda: len(group.has("c")) == 1 and group.has("a", "b", "c") == all_of("orders"))
+            for name in "abc":
+                group.close(name)
+    finally:
+        first.stop()
