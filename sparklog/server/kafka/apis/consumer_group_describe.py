@@ -23,7 +23,7 @@ async def serve(call: Call, request: Message) -> Message:
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
-    groups = [DescribedConsumerGroup(group_id=group_id, error=error, state="") for group_id in request.group_ids]
+    groups = [DescribedConsumerGroup(group_id=group_id, error=error) for group_id in request.group_ids]
     return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
 
 
@@ -33,7 +33,7 @@ def _group(call: Call, group: DescribedConsumerGroup, *, ask_operations: bool) -
         "error_code": group.error,
         "error_message": message_of(group.error),
         "group_id": group.group_id,
-        "group_state": group.state,
+        "group_state": "" if group.error else group.state,
         "group_epoch": group.group_epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
@@ -51,7 +51,7 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
         "client_id": member.client_id,
         "client_host": member.client_host,
         "subscribed_topic_names": member.subscribed_topic_names,
-        "subscribed_topic_regex": member.subscribed_topic_regex,
+        "subscribed_topic_regex": member.subscribed_topic_regex or "",
         "assignment": {"topic_partitions": ids.named_fields(member.assignment)},
         "target_assignment": {"topic_partitions": ids.named_fields(member.target_assignment)},
         "member_type": CLASSIC if member.is_classic else CONSUMER,

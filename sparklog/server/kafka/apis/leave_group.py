@@ -1,10 +1,13 @@
-"""LeaveGroup on Kafka's wire: one member up to version 2, whose error is the response's; from 3 several (KIP-345)."""
+"""LeaveGroup on Kafka's wire: one member up to version 2, whose error is the response's; from 3 several (KIP-345).
+
+Of a group that is not there, each of several members is told that it is unknown.
+"""
 
 from __future__ import annotations
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import KafkaError, UnknownMemberId
 from sparklog.broker.apis import leave_group
-from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember
+from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember, LeftMember
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -13,7 +16,10 @@ FIRST_WITH_SEVERAL = 3
 
 async def serve(call: Call, request: Message) -> Message:
     wanted = LeaveGroup(group_id=request.group_id, members=_members(call, request))
-    return _answer(call, await call.serve(leave_group.API, wanted))
+    response = await call.serve(leave_group.API, wanted)
+    if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_WITH_SEVERAL:
+        response = LeaveGroupResponse(members=[_not_there(member, response.error) for member in wanted.members])
+    return _answer(call, response)
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
@@ -31,6 +37,10 @@ def _members(call: Call, request: Message) -> list[LeavingMember]:
         )
         for member in request.members
     ]
+
+
+def _not_there(member: LeavingMember, error: KafkaError) -> LeftMember:
+    return LeftMember(member_id=member.member_id, group_instance_id=member.group_instance_id, error=error)
 
 
 def _answer(call: Call, response: LeaveGroupResponse) -> Message:

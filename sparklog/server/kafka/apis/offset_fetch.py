@@ -70,22 +70,20 @@ def _group(call: Call, asked: Message, ids: TopicIds, response: OffsetFetchRespo
     if response.error is None:
         topics = _found(call, ids, response.offsets) + _unknown(asked, ids)
     elif call.version < FIRST_WITH_GROUP_ERROR:
-        topics = [
-            {"name": topic.name, "partitions": [_part(number, NOTHING, response.error) for number in numbers]}
-            for topic in asked.topics
-            for numbers in (topic.partition_indexes,)
-        ]
+        topics = [_refused(topic.name, topic.partition_indexes, response.error) for topic in asked.topics]
     fields = {"topics": topics, "error_code": response.error}
-    return fields | {"group_id": asked.group_id} if call.version >= FIRST_WITH_SEVERAL else fields
+    return {"group_id": asked.group_id, **fields} if call.version >= FIRST_WITH_SEVERAL else fields
 
 
 def _found(call: Call, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
     """What is committed; a topic that has been deleted has no id, so only versions with names can tell of it."""
     topics = by_topic((each.partition.topic, _part(each.partition.partition, each, each.error)) for each in offsets)
+    if call.version < FIRST_WITH_IDS:
+        return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
     return [
-        {"name": name, "topic_id": ids.id_of(name), "partitions": partitions}
+        {"topic_id": topic_id, "partitions": partitions}
         for name, partitions in topics.items()
-        if call.version < FIRST_WITH_IDS or ids.id_of(name)
+        if (topic_id := ids.id_of(name)) is not None
     ]
 
 
@@ -93,13 +91,16 @@ def _unknown(asked: Message, ids: TopicIds) -> list[dict[str, Any]]:
     error = UnknownTopicId("there is no topic with this id")
     return [
         {
-            "name": "",
             "topic_id": topic.topic_id,
             "partitions": [_part(number, NOTHING, error) for number in topic.partition_indexes],
         }
         for topic in asked.topics or ()
         if ids.name_of(topic) is None
     ]
+
+
+def _refused(name: str, numbers: Sequence[int], error: KafkaError) -> dict[str, Any]:
+    return {"name": name, "partitions": [_part(number, NOTHING, error) for number in numbers]}
 
 
 def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict[str, Any]:

@@ -1,15 +1,19 @@
-"""SyncGroup on Kafka's wire."""
+"""SyncGroup on Kafka's wire: from version 5 on the member must say which protocol it believes in (KIP-559)."""
 
 from __future__ import annotations
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import InconsistentGroupProtocol, KafkaError
 from sparklog.broker.apis import sync_group
 from sparklog.group.requests import SyncGroup
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
+FIRST_WITH_PROTOCOL = 5
+
 
 async def serve(call: Call, request: Message) -> Message:
+    if call.version >= FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        raise InconsistentGroupProtocol("protocol type and name must be given")
     wanted = SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,
