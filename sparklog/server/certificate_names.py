@@ -6,6 +6,7 @@ DER value. So names that were written down for Apache Kafka fit: ``User:CN=billi
 
 from __future__ import annotations
 
+import re
 import ssl
 
 from asn1crypto.x509 import Certificate, NameTypeAndValue
@@ -22,6 +23,9 @@ _SHORT_NAMES = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _ESCAPED = str.maketrans({char: f"\\{char}" for char in ',=+<>#;"\\'})
+
+_BLANKS_AROUND = re.compile(r"^ +| +$")
+_ESCAPED_BLANK = r"\ "
 
 
 def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
@@ -41,6 +45,4 @@ def _attribute(attribute: NameTypeAndValue) -> str:
     if oid not in _SHORT_NAMES:
         return f"{oid}=#{value.dump().hex()}"
     text = value.native.translate(_ESCAPED)
-    inner = text.strip(" ")
-    before, after = len(text) - len(text.lstrip(" ")), len(text) - len(text.rstrip(" "))
-    return _SHORT_NAMES[oid] + "=" + "\\ " * before + inner + "\\ " * after
+    return f"{_SHORT_NAMES[oid]}={_BLANKS_AROUND.sub(lambda blanks: _ESCAPED_BLANK * len(blanks[0]), text)}"

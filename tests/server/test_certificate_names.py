@@ -41,6 +41,12 @@ def certificate_of(names: Names) -> bytes:
             "CN=billing,OU=shop,O=Example,ST=Berlin,C=DE",
         ),
         ([[(NameOID.COMMON_NAME, 'a,b+c="d" ')]], 'CN=a\\,b\\+c\\=\\"d\\"\\ '),
+        ([[(NameOID.COMMON_NAME, " #<y>;\\ ü_*")]], "CN=\\ \\#\\<y\\>\\;\\\\ ü_*"),
+        ([[(NameOID.COMMON_NAME, "   ")]], "CN=\\ \\ \\ "),
+        (
+            [[(NameOID.COMMON_NAME, "x"), (NameOID.USER_ID, "u")], [(NameOID.DOMAIN_COMPONENT, "org")]],
+            "DC=org,CN=x+UID=u",
+        ),
         (
             [[(NameOID.COMMON_NAME, "x")], [(NameOID.EMAIL_ADDRESS, "a@b")]],
             "1.2.840.113549.1.9.1=#1603614062,CN=x",

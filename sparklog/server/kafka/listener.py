@@ -21,6 +21,7 @@ from sparklog.server.kafka import sasl
 from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
 from sparklog.server.kafka.connection import Connection, Host
 from sparklog.server.kafka.quotas import CreationRate
+from sparklog.server.kafka.sasl import Mechanisms
 from sparklog.server.kafka.translation import Session
 from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 
@@ -36,11 +37,12 @@ logger = logging.getLogger(__name__)
 class KafkaListener:
     """One address, until `close`."""
 
-    def __init__(self, host: Host, listener: Listener, context: ssl.SSLContext | None) -> None:
-        """`context` is what a listener with TLS speaks."""
+    def __init__(self, host: Host, listener: Listener, context: ssl.SSLContext | None, mechanisms: Mechanisms) -> None:
+        """`context` is what a listener with TLS speaks, `mechanisms` how clients of one with SASL show who they are."""
         self._host = host
         self._listener = listener
         self._context = context
+        self._mechanisms = mechanisms
         self._figures = host.broker.metrics.listeners[listener.name]
         self._rate = CreationRate(host.broker.config.max_connection_creation_rate)
         self._socket: socket.socket | None = None
@@ -153,7 +155,7 @@ class KafkaListener:
             max_request_bytes=broker.config.socket_request_max_bytes,
         )
         if self._listener.has_sasl:
-            sasl.begin(broker, session)
+            sasl.begin(broker, session, self._mechanisms)
         connection = Connection(self._host, session, self._figures)
         self._host.connections.add(connection)
         return connection

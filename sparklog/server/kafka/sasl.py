@@ -18,8 +18,7 @@ from functools import partial
 
 import scramp
 
-from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, SaslAuthenticationFailed
+from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
 from sparklog.broker.apis import sasl_authenticate
 from sparklog.broker.apis.sasl_authenticate import SaslAuthenticateRequest
 from sparklog.broker.node import Broker
@@ -29,6 +28,7 @@ from sparklog.server.kafka.jaas import parse_plain_users
 from sparklog.server.kafka.translation import Session
 
 PLAIN = "PLAIN"
+Mechanisms = Mapping[str, Callable[[], Exchange]]
 _SECRET = secrets.token_bytes(32)
 """Makes what unknown users are checked against: the same for one name as long as this process runs."""
 
@@ -85,26 +85,27 @@ class ScramExchange:
         return found.salt, found.stored_key, found.server_key, found.iterations
 
 
-def mechanisms(config: BrokerConfig, users: UserStore) -> dict[str, Callable[[], Exchange]]:
-    """The mechanisms that are enabled, each with what begins an exchange.
+def mechanisms(broker: Broker) -> Mechanisms:
+    """The mechanisms that are enabled, each with what begins an exchange once the broker has started.
 
     PLAIN is not among them where it has no users: it would only make clients send passwords for nothing. Raises
-    ConfigError where `plain.sasl.jaas.config` is wrong.
+    ConfigError where `plain.sasl.jaas.config` is wrong, or nothing is enabled.
     """
-    passwords = parse_plain_users(config.plain_sasl_jaas_config)
+    passwords = parse_plain_users(broker.config.plain_sasl_jaas_config)
     known: dict[str, Callable[[], Exchange]] = {PLAIN: partial(PlainExchange, passwords)} if passwords else {}
-    known |= {mechanism.sasl_name: partial(ScramExchange, mechanism, users) for mechanism in ScramMechanism}
-    return {name: known[name] for name in config.sasl_enabled_mechanisms if name in known}
+    known |= {mechanism.sasl_name: partial(_begin_scram, broker, mechanism) for mechanism in ScramMechanism}
+    enabled = {name: known[name] for name in broker.config.sasl_enabled_mechanisms if name in known}
+    if not enabled:
+        raise ConfigError("sasl.enabled.mechanisms = PLAIN needs plain.sasl.jaas.config: the users and their passwords")
+    return enabled
 
 
-def begin(broker: Broker, session: Session) -> None:
-    """Let nothing through on a new connection until its client has shown who it is."""
-    services = broker.services
-    session.authentication = Authentication(
-        mechanisms(services.config, services.users), services.clock, services.config.connections_max_reauth_ms
-    )
+def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
+    """Let nothing through on a new connection until its client has shown who it is by one of `mechanisms`."""
+    config = broker.config
+    session.authentication = Authentication(enabled, broker.services.clock, config.connections_max_reauth_ms)
     session.admit = _admit
-    session.max_request_bytes = services.config.sasl_server_max_receive_size
+    session.max_request_bytes = config.sasl_server_max_receive_size
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
@@ -119,6 +120,10 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
         session.principal = f"User:{session.authentication.user}"
         session.max_request_bytes = broker.config.socket_request_max_bytes
     return done
+
+
+def _begin_scram(broker: Broker, mechanism: ScramMechanism) -> ScramExchange:
+    return ScramExchange(mechanism, broker.services.users)
 
 
 def _admit(session: Session, api_key: int) -> None:

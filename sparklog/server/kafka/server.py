@@ -22,6 +22,7 @@ from sparklog.broker.node import Broker
 from sparklog.server.kafka.connection import SHARED_BYTES, Connection
 from sparklog.server.kafka.listener import KafkaListener
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, parse_overrides
+from sparklog.server.kafka.sasl import mechanisms
 from sparklog.server.tls import server_context
 
 MIN_SWEEP_S, MAX_SWEEP_S = 0.01, 5.0
@@ -50,8 +51,10 @@ class KafkaServer:
             config.listeners, config.advertised_listeners, config.listener_security_protocol_map, socket.gethostname()
         )
         context = server_context(config) if any(listener.has_tls for listener in self._listeners) else None
+        enabled = mechanisms(broker) if any(listener.has_sasl for listener in self._listeners) else {}
         self._doors = [
-            KafkaListener(self, listener, context if listener.has_tls else None) for listener in self._listeners
+            KafkaListener(self, listener, context if listener.has_tls else None, enabled)
+            for listener in self._listeners
         ]
         self._all_ended = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import trustme
+from secure import JAAS, PROTOCOLS, SCRAM_PASSWORD, SCRAM_USER, Secured
 from wire import Wire
 
 from sparklog.testing import RunningBroker, start_broker
@@ -39,3 +42,29 @@ def new_name() -> Callable[[], str]:
     """A name of a topic or group that nobody has used."""
     numbers = itertools.count()
     return lambda: f"name-{next(numbers)}"
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """PEM files: server.pem and client.pem, for which ca.pem vouches, and stranger.pem, for which nobody does."""
+    folder = tmp_path_factory.mktemp("keys")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    for name, issuer in (("server", authority), ("client", authority), ("stranger", trustme.CA())):
+        certificate = issuer.issue_cert("localhost", "127.0.0.1", common_name=name, organization_name="Example")
+        certificate.private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def secured(keys: Path) -> Iterator[Secured]:
+    """One broker with a listener of every security protocol, a user of PLAIN and one of SCRAM."""
+    with start_broker(
+        listeners=tuple(f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS),
+        ssl_keystore_location=str(keys / "server.pem"),
+        plain_sasl_jaas_config=JAAS,
+        connection_failed_authentication_delay_ms=1,
+    ) as broker:
+        found = Secured(broker, keys)
+        found.add_scram_user(SCRAM_USER, SCRAM_PASSWORD)
+        yield found

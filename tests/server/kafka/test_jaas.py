@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.base.errors import ConfigError
 from sparklog.server.kafka.jaas import parse_plain_users
+from sparklog.testing import start_broker
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -48,3 +49,15 @@ def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
         parse_plain_users(text)
 
     assert "hunter" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"plain_sasl_jaas_config": "hunter2"}, r"plain.sasl.jaas.config: it must be"),
+        ({"sasl_enabled_mechanisms": "PLAIN"}, r"needs plain.sasl.jaas.config"),
+    ],
+)
+def test_a_broker_that_could_let_nobody_in_does_not_start(keys: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        start_broker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), **keys)

@@ -1,0 +1,122 @@
+"""Clients as people have them, on listeners with TLS and SASL."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError as AIOKafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError as KafkaPythonError
+from secure import MECHANISMS, Secured
+
+NewName = Callable[[], str]
+WAYS = [
+    ("SSL", None),
+    *((protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS),
+]
+every_way = pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
+
+
+def librdkafka_options(secured: Secured, protocol: str, mechanism: str | None, password: str = "") -> dict[str, Any]:
+    options = {
+        "bootstrap.servers": secured.address(protocol),
+        "security.protocol": protocol,
+        "ssl.ca.location": str(secured.keys / "ca.pem"),
+        "log_level": 0,
+    }
+    if mechanism is None:
+        return options
+    user, right = MECHANISMS[mechanism]
+    return options | {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password or right}
+
+
+def python_options(secured: Secured, protocol: str, mechanism: str | None, password: str = "") -> dict[str, Any]:
+    """Of kafka-python and of aiokafka."""
+    options: dict[str, Any] = {"bootstrap_servers": secured.address(protocol), "security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        options["ssl_context"] = ssl.create_default_context(cafile=str(secured.keys / "ca.pem"))
+    if mechanism is None:
+        return options
+    user, right = MECHANISMS[mechanism]
+    return options | {
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": user,
+        "sasl_plain_password": password or right,
+    }
+
+
+@every_way
+def test_librdkafka_writes_and_reads(secured: Secured, new_name: NewName, protocol: str, mechanism: str | None) -> None:
+    options, topic = librdkafka_options(secured, protocol, mechanism), new_name()
+    producer = Producer(options)
+    producer.produce(topic, b"hello")
+    assert producer.flush(20) == 0
+
+    consumer = Consumer(options | {"group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        message = consumer.poll(20)
+        assert message is not None
+        assert (message.error(), message.value()) == (None, b"hello")
+    finally:
+        consumer.close()
+
+
+@pytest.mark.slow
+@every_way
+def test_kafka_python_writes_and_reads(
+    secured: Secured, new_name: NewName, protocol: str, mechanism: str | None
+) -> None:
+    options, topic = python_options(secured, protocol, mechanism), new_name()
+    producer = KafkaProducer(**options)
+    consumer = KafkaConsumer(topic, **options, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    try:
+        producer.send(topic, b"hello").get(20)
+        assert next(consumer).value == b"hello"
+    finally:
+        producer.close()
+        consumer.close()
+
+
+@pytest.mark.slow
+@every_way
+async def test_aiokafka_writes_and_reads(
+    secured: Secured, new_name: NewName, protocol: str, mechanism: str | None
+) -> None:
+    options, topic = python_options(secured, protocol, mechanism), new_name()
+    async with AIOKafkaProducer(**options) as producer:
+        await producer.send_and_wait(topic, b"hello")
+    async with AIOKafkaConsumer(topic, **options, auto_offset_reset="earliest") as consumer:
+        assert (await consumer.getone()).value == b"hello"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_says_that_a_password_is_wrong(secured: Secured, mechanism: str) -> None:
+    errors: list[KafkaError] = []
+    options = librdkafka_options(secured, "SASL_SSL", mechanism, password="wrong") | {"error_cb": errors.append}
+    client = AdminClient(options)
+
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=0.2)
+    client.poll(0.1)
+
+    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_clients_in_python_say_that_a_password_is_wrong(secured: Secured, mechanism: str) -> None:
+    options = python_options(secured, "SASL_PLAINTEXT", mechanism, password="wrong")
+
+    with pytest.raises(KafkaPythonError):
+        KafkaProducer(**options, bootstrap_timeout_ms=300)
+    producer = AIOKafkaProducer(**options)
+    with pytest.raises(AIOKafkaError):
+        await producer.start()
+    await producer.stop()
