@@ -277,6 +277,9 @@ class GroupCoordinator:
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Topics are no more: forget what was committed for them."""
         gone = frozenset(names)
+        if OFFSETS_TOPIC in gone:
+            for partition in tuple(self._places):
+                self.unload(partition)
         await self._everywhere(lambda shard: shard.delete_topics(gone))
 
     async def expire(self) -> None:

@@ -77,6 +77,7 @@ async def _delete(services: Services, topic: TopicToDelete, *, is_alone: bool) -
         else:
             raise InvalidRequest("Neither topic name nor id were specified.")
         await services.topics.delete(found.name)
+        await services.groups.delete_topics([found.name])
     except KafkaError as error:
         return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
     return TopicDeleted(name=found.name, topic_id=found.topic_id)
