@@ -237,7 +237,6 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        asked = {part.key: part for part in context.asked}
         self._sessions[session_id] = FetchSession(
             session_id=session_id,
             uses_topic_ids=context.uses_topic_ids,
@@ -245,7 +244,8 @@ class FetchSessions:
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
             partitions={
-                part.key: Cached(asked[part.key], part.high_watermark, part.log_start_offset) for part in found
+                asked.key: Cached(asked, part.high_watermark, part.log_start_offset)
+                for asked, part in zip(context.asked, found, strict=True)
             },
         )
         return session_id

@@ -2,7 +2,7 @@
 
     ProduceRequest   transactional id, nullable │ acks i16 │ timeout ms i32 │ array of topics │ flexible: tags
     topic            name, v13: id │ array of partitions │ tags
-    partition        index i32 │ records, nullable bytes │ tags
+    partition        number i32 │ records, nullable bytes │ tags
 
 Flexible from version 9 on. kio would read this as fast, but copies the records out of the request.
 """
@@ -26,9 +26,9 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 
 
 class Produced(NamedTuple):
-    """What is to be appended to one partition; None: the client sent null."""
+    """What is to be appended to one partition; `records` is None where the client sent null."""
 
-    index: int
+    partition: int
     records: memoryview | None
 
 
@@ -92,12 +92,12 @@ class _Reader:
         return TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions)
 
     def _partition(self) -> Produced:
-        (index,) = _INT32.unpack_from(self._data, self._at)
+        (partition,) = _INT32.unpack_from(self._data, self._at)
         self._at += 4
         size = self._compact_length() if self._flexible else self._int(_INT32)
         records = None if size < 0 else self._take(size)
         self._skip_tags()
-        return Produced(index, records)
+        return Produced(partition, records)
 
     def _text(self) -> str | None:
         size = self._compact_length() if self._flexible else self._int(_INT16)

@@ -91,7 +91,7 @@ def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces
     if request.acks == ACKS_NONE:
         raise error
     failed = [
-        PartitionProduced(topic="", partition=part.index, error=error)
+        PartitionProduced(topic="", partition=part.partition, error=error)
         for topic in request.topics
         for part in topic.partitions
     ]
@@ -106,16 +106,16 @@ def _sort_out(
     refused: dict[tuple[bytes, int], PartitionProduced],
 ) -> None:
     """Put what may be appended into `wanted`, and the rest, by the topic's key and the partition, into `refused`."""
-    for index, records in topic.partitions:
+    for partition, records in topic.partitions:
         try:
             name = topic.name
             if topic.topic_id is not None:
                 name = call.broker.services.metadata.get_by_id(topic.topic_id).name
             data = _check(call.version, request, records)
         except KafkaError as error:
-            refused[topic.key, index] = PartitionProduced(topic=topic.name, partition=index, error=error)
+            refused[topic.key, partition] = PartitionProduced(topic=topic.name, partition=partition, error=error)
         else:
-            wanted.append(PartitionProduce(topic=name, partition=index, data=data))
+            wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
 
 def _check(version: int, request: WireProduceRequest, records: memoryview | None) -> memoryview:
@@ -139,7 +139,9 @@ def _merge(
     request: WireProduceRequest, refused: dict[tuple[bytes, int], PartitionProduced], done: Iterator[PartitionProduced]
 ) -> list[PartitionProduced]:
     """One result for each partition, in the order of the request."""
-    return [refused.get((topic.key, part.index)) or next(done) for topic in request.topics for part in topic.partitions]
+    return [
+        refused.get((topic.key, part.partition)) or next(done) for topic in request.topics for part in topic.partitions
+    ]
 
 
 def _raise_any(results: Iterable[PartitionProduced]) -> None:

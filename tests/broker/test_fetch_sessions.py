@@ -1,0 +1,194 @@
+"""Fetch sessions: who gets one, what it reads, what the client is told, and who loses theirs."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+import pytest
+
+from sparklog.base.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    OffsetOutOfRange,
+)
+from sparklog.broker.fetch_sessions import EVICTION_MS, FetchSessions, PartitionFetch, PartitionFetched
+from sparklog.log.slice import LogSlice
+
+FULL, LAST = 0, -1
+NOW = 1_000_000
+
+
+def asked(partition: int, offset: int = 0, **fields) -> PartitionFetch:
+    return PartitionFetch(topic="t", partition=partition, fetch_offset=offset, max_bytes=1000, **fields)
+
+
+def found(partition: int, high_watermark: int = 0, log_start: int = 0, size: int = 0, error=None) -> PartitionFetched:
+    return PartitionFetched(
+        topic="t", partition=partition, fetch_offset=0, next_offset=0, high_watermark=high_watermark,
+        log_start_offset=log_start, slice=LogSlice(None, 0, size, 0, None) if size else None, error=error,
+    )  # fmt: skip
+
+
+class Client:
+    """Fetches against a cache of sessions, with whatever answers a test gives."""
+
+    def __init__(self, slots: int = 10) -> None:
+        numbers = itertools.count(1)
+        self.sessions = FetchSessions(slots, lambda: next(numbers))
+
+    def fetch(self, session_id, epoch, partitions=(), forget=(), answers=(), now=NOW, by_id=False):
+        """-> what was read, the session's id, and what the client was told."""
+        context = self.sessions.begin(
+            session_id=session_id, epoch=epoch, asked=partitions, forgotten=[("t", number) for number in forget],
+            uses_topic_ids=by_id, now_ms=now,
+        )  # fmt: skip
+        read = [part.partition for part, _ in context.pairs()]
+        session_id, told = self.sessions.end(context, answers or [found(number) for number in read], now)
+        return read, session_id, [part.partition for part in told]
+
+
+def test_a_full_fetch_opens_a_session_and_the_next_ones_name_no_partition() -> None:
+    client = Client()
+    read, session_id, told = client.fetch(0, FULL, [asked(0), asked(1)])
+    assert (read, told) == ([0, 1], [0, 1])
+    assert client.fetch(session_id, 1) == ([0, 1], session_id, [])
+    assert client.fetch(session_id, 2) == ([0, 1], session_id, [])
+
+
+def test_only_what_is_new_to_the_client_is_told() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(number) for number in range(4)])
+    answers = [found(0, size=10), found(1, high_watermark=5), found(2, log_start=3), found(3)]
+    assert client.fetch(session_id, 1, answers=answers)[2] == [0, 1, 2]
+    assert client.fetch(session_id, 2, answers=[found(1, 5), found(2, log_start=3), found(3), found(0)])[2] == []
+
+
+def test_an_error_is_told_each_time_and_its_end_too() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    failed = found(0, -1, -1, error=OffsetOutOfRange("5"))
+    assert client.fetch(session_id, 1, answers=[failed])[2] == [0]
+    assert client.fetch(session_id, 2, answers=[failed])[2] == [0]
+    assert client.fetch(session_id, 3, answers=[found(0)])[2] == [0]
+    assert client.fetch(session_id, 4, answers=[found(0)])[2] == []
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0), asked(1)])
+    assert client.fetch(session_id, 1, [asked(2)], forget=[0])[0] == [1, 2]
+    context = client.sessions.begin(
+        session_id=session_id, epoch=2, asked=[asked(1, offset=7)], forgotten=(), uses_topic_ids=False, now_ms=NOW
+    )
+    assert [(part.partition, part.fetch_offset) for part, _ in context.pairs()] == [(1, 7), (2, 0)]
+
+
+def test_what_gave_records_is_read_last_the_next_time() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(number) for number in range(3)])
+    client.fetch(session_id, 1, answers=[found(0, size=10), found(1), found(2)])
+    assert client.fetch(session_id, 2, answers=[found(1, size=10), found(2), found(0)])[0] == [1, 2, 0]
+    assert client.fetch(session_id, 3)[0] == [2, 0, 1]
+
+
+def test_a_session_without_partitions_ends() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    assert client.fetch(session_id, 1, forget=[0]) == ([], 0, [])
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(session_id, 2)
+
+
+@pytest.mark.parametrize("epoch", [FULL, LAST])
+def test_a_full_fetch_ends_the_session_it_names(epoch: int) -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    _, other, told = client.fetch(session_id, epoch, [asked(0)])
+    assert told == [0]
+    assert (other == 0) == (epoch == LAST)
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(session_id, 1)
+
+
+def test_requests_out_of_turn_are_refused_and_change_nothing() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(session_id + 1, 1)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        client.fetch(session_id, 2, [asked(1)])
+    with pytest.raises(FetchSessionTopicIdError):
+        client.fetch(session_id, 1, [asked(1)], by_id=True)
+    assert client.fetch(session_id, 1)[0] == [0]
+
+
+def test_of_two_requests_at_once_the_first_is_refused() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    waiting = client.sessions.begin(
+        session_id=session_id, epoch=1, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW
+    )
+    client.fetch(session_id, 2)
+    with pytest.raises(InvalidFetchSessionEpoch):
+        client.sessions.end(waiting, [found(0, size=1)], NOW)
+
+
+def test_partitions_of_a_topic_that_came_back_are_others() -> None:
+    client = Client()
+    old, new = uuid.uuid4(), uuid.uuid4()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0, topic_id=old)], by_id=True)
+    context = client.sessions.begin(
+        session_id=session_id, epoch=1, asked=[asked(0, topic_id=new)], forgotten=[(old, 0)], uses_topic_ids=True,
+        now_ms=NOW,
+    )  # fmt: skip
+    assert [part.topic_id for part, _ in context.pairs()] == [new]
+
+
+def test_epochs_go_round_past_zero() -> None:
+    client = Client()
+    _, session_id, _ = client.fetch(0, FULL, [asked(0)])
+    context = client.sessions.begin(
+        session_id=session_id, epoch=1, asked=(), forgotten=(), uses_topic_ids=False, now_ms=NOW
+    )
+    context.session.epoch = 2**31 - 1
+    client.fetch(session_id, 2**31 - 1)
+    assert client.fetch(session_id, 1)[1] == session_id
+
+
+def test_sessions_in_use_are_not_evicted() -> None:
+    client = Client(slots=1)
+    _, first, _ = client.fetch(0, FULL, [asked(0)])
+    assert client.fetch(0, FULL, [asked(0), asked(1)])[1] == 0
+    assert client.fetch(first, 1)[1] == first
+
+
+def test_an_unused_session_gives_way() -> None:
+    client = Client(slots=2)
+    _, unused, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
+    _, used, _ = client.fetch(0, FULL, [asked(0)])
+    later = NOW + EVICTION_MS + 1
+    client.fetch(used, 1, now=later)
+    assert client.fetch(0, FULL, [asked(0)], now=later)[1] != 0
+    assert client.fetch(used, 2, now=later)[1] == used
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(unused, 1, now=later)
+
+
+def test_a_small_old_session_gives_way_to_a_larger_one_only() -> None:
+    client = Client(slots=2)
+    _, small, _ = client.fetch(0, FULL, [asked(0), asked(1)])
+    _, large, _ = client.fetch(0, FULL, [asked(0), asked(1), asked(2)])
+    later = NOW + EVICTION_MS + 1
+    client.fetch(small, 1, now=later)
+    client.fetch(large, 1, now=later)
+    assert client.fetch(0, FULL, [asked(0), asked(1)], now=later)[1] == 0
+    assert client.fetch(0, FULL, [asked(0), asked(1), asked(2)], now=later)[1] != 0
+    assert client.fetch(large, 2, now=later)[1] == large
+    with pytest.raises(FetchSessionIdNotFound):
+        client.fetch(small, 2, now=later)
+
+
+def test_without_slots_nobody_gets_a_session() -> None:
+    assert Client(slots=0).fetch(0, FULL, [asked(0)]) == ([0], 0, [0])
