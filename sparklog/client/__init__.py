@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from sparklog.base.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from sparklog.client.commits import OffsetAndMetadata
     from sparklog.client.consumed import CONSUMED, ConsumerRecord
     from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
-    from sparklog.client.interceptors import Interceptor, ProducerRecord
+    from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
+    from sparklog.client.listeners import RebalanceListener
     from sparklog.client.offsets import ListedOffset
     from sparklog.client.sync_admin import Admin
     from sparklog.client.sync_consumer import Consumer
@@ -28,13 +30,16 @@ __all__ = [
     "CONSUMED",
     "Admin",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerRecord",
     "Delivery",
     "Interceptor",
     "ListedOffset",
+    "OffsetAndMetadata",
     "OffsetRange",
     "Producer",
     "ProducerRecord",
+    "RebalanceListener",
     "RecordMetadata",
     "TableDelivery",
     "TableMetadata",
@@ -46,13 +51,16 @@ _MODULES = {
     "CONSUMED": "consumed",
     "Admin": "sync_admin",
     "Consumer": "sync_consumer",
+    "ConsumerInterceptor": "interceptors",
     "ConsumerRecord": "consumed",
     "Delivery": "delivery",
     "Interceptor": "interceptors",
     "ListedOffset": "offsets",
+    "OffsetAndMetadata": "commits",
     "OffsetRange": "delivery",
     "Producer": "sync_producer",
     "ProducerRecord": "interceptors",
+    "RebalanceListener": "listeners",
     "RecordMetadata": "delivery",
     "TableDelivery": "delivery",
     "TableMetadata": "delivery",

@@ -1,4 +1,4 @@
-"""The admin client: topics, their configuration, and what the cluster looks like.
+"""The admin client: topics, their configuration, groups, and what the cluster looks like.
 
 `AsyncAdmin` is the implementation, `Admin` (sync_admin.py) the same for use without an event loop. Every call is tried
 again while no broker answers, for `default_api_timeout_ms`. Calls that take several topics raise the error of the
@@ -17,6 +17,7 @@ from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig
 from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.descriptions import (
@@ -30,6 +31,8 @@ from sparklog.client.descriptions import (
     to_log_dir,
     to_topic,
 )
+from sparklog.client.group_admin import GroupAdmin
+from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
 from sparklog.client.retry import retrying
 from sparklog.v1 import admin_pb2
@@ -47,6 +50,7 @@ class AsyncAdmin:
     def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
         self.config = AdminConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._groups = GroupAdmin(self._cluster)
 
     async def create_topic(
         self,
@@ -172,6 +176,35 @@ class AsyncAdmin:
             answer = await connection.call(connection.admin.DescribeLogDirs, request, self.config.request_timeout_ms)
             found[broker] = [to_log_dir(item) for item in answer.log_dirs]
         return found
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
+        return await self._groups.list_groups(states, types)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members and what these read; raises GroupIdNotFound."""
+        return await self._groups.describe_groups(group_ids)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups with what they have committed; raises NonEmptyGroup for one with members, GroupIdNotFound."""
+        await self._groups.delete_groups(group_ids)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """How far the group has come in these partitions, or in all where it has committed, with its lag."""
+        return await self._groups.list_group_offsets(group_id, partitions)
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+        """Let the group go on elsewhere; it comes to be if it was not there.
+
+        Raises UnknownMemberId where the group has members: they would not notice.
+        """
+        await self._groups.alter_group_offsets(group_id, offsets)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what the group has committed; raises GroupSubscribedToTopic where a member reads the topic."""
+        await self._groups.delete_group_offsets(group_id, partitions)
 
     async def close(self) -> None:
         """Let go of the connections."""

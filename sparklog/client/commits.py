@@ -48,9 +48,7 @@ class Commits:
         self._config = config
         self._in_turn = asyncio.Lock()
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Committing | None, *, timeout_ms: int | None
-    ) -> None:
+    async def commit(self, offsets: Offsets, member: Committing | None, *, timeout_ms: int | None) -> None:
         """Commit, tried again for `timeout_ms` (one attempt if None); raises the first error of any partition.
 
         `member` is None for a consumer that is no member.
@@ -87,10 +85,10 @@ class Commits:
             found[TopicPartition(part.topic, part.partition)] = at if part.offset >= 0 else None
         return found
 
-    async def _attempt(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Committing | None) -> None:
+    async def _attempt(self, offsets: Offsets, member: Committing | None) -> None:
         request = groups_pb2.OffsetCommitRequest(
             group_id=self._config.group_id,
-            offsets=[_message(partition, at) for partition, at in offsets.items()],
+            offsets=offset_messages(offsets),
         )
         if member is not None:
             request.generation = member.generation
@@ -104,11 +102,23 @@ class Commits:
             raise error
 
 
-def _message(partition: TopicPartition, at: OffsetAndMetadata) -> groups_pb2.OffsetToCommit:
-    return groups_pb2.OffsetToCommit(
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=at.offset,
-        leader_epoch=at.leader_epoch if at.leader_epoch >= 0 else None,
-        metadata=at.metadata,
-    )
+def with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Plain offsets, too, as OffsetAndMetadata."""
+    return {
+        TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
+        for partition, at in offsets.items()
+    }
+
+
+def offset_messages(offsets: Offsets) -> list[groups_pb2.OffsetToCommit]:
+    """As they stand in an OffsetCommit request."""
+    return [
+        groups_pb2.OffsetToCommit(
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=at.offset,
+            leader_epoch=at.leader_epoch if at.leader_epoch >= 0 else None,
+            metadata=at.metadata,
+        )
+        for partition, at in with_metadata(offsets).items()
+    ]

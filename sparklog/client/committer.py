@@ -18,7 +18,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.config import MAX_LONG
 from sparklog.base.errors import KafkaError, UnknownMemberId
 from sparklog.base.ids import TopicPartition
-from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets
+from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
@@ -72,14 +72,14 @@ class Committer:
 
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
-        wanted = self.standing() if offsets is None else _with_metadata(offsets)
+        wanted = self.standing() if offsets is None else with_metadata(offsets)
         await self._commits.commit(wanted, self._member(), timeout_ms=timeout_ms)
         self._committed |= {partition: at.offset for partition, at in wanted.items()}
         self._interceptors.on_commit(wanted)
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         """Commit without waiting; `callback(offsets, error)` is called by a later `poll`, or by `close`."""
-        wanted = self.standing() if offsets is None else _with_metadata(offsets)
+        wanted = self.standing() if offsets is None else with_metadata(offsets)
         self._start(self._commit_and_tell(wanted, callback))
 
     def start_if_due(self) -> None:
@@ -145,10 +145,3 @@ class Committer:
             )
         self._membership.check()
         return self._membership
-
-
-def _with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {
-        TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
-        for partition, at in offsets.items()
-    }

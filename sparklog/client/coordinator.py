@@ -6,7 +6,7 @@ for the caller, as calls differ in what may be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 from sparklog.base.errors import (
@@ -45,11 +45,13 @@ class Coordinator:
         return answer
 
     async def ask_until(self, method: str, request: Any, timeout_ms: int) -> Any:
-        """The answer without an error, tried again while errors are retriable, for `timeout_ms`."""
+        """The answer without any error in it, tried again while errors are retriable, for `timeout_ms`."""
 
         async def attempt() -> Any:
             answer = await self.ask(method, request, self.cluster.config.request_timeout_ms)
-            raise_error_of(answer)
+            for result in _results(answer):
+                self.found_wrong(error_of(result))
+                raise_error_of(result)
             return answer
 
         return await retrying(attempt, timeout_ms=timeout_ms, backoff=self.cluster.backoff, clock=self.cluster.clock)
@@ -70,3 +72,12 @@ class Coordinator:
         raise_error_of(found)
         self._connection = self.cluster.connections.get(found.grpc_address)
         return self._connection
+
+
+def _results(answer: Any) -> Iterator[Any]:
+    """Everything in an answer that may carry an error: itself, and its groups, members or partitions."""
+    for name, field in answer.DESCRIPTOR.fields_by_name.items():
+        if name == "error":
+            yield answer
+        elif field.message_type is not None and "error" in field.message_type.fields_by_name:
+            yield from getattr(answer, name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client.admin import AsyncAdmin
+from sparklog.client.commits import Offsets
 from sparklog.client.descriptions import (
     ClusterDescription,
     ConfigValue,
@@ -14,6 +15,7 @@ from sparklog.client.descriptions import (
     TopicDescription,
     TopicListing,
 )
+from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.loop_thread import Blocking
 from sparklog.client.offsets import ListedOffset, OffsetSpec
 
@@ -98,6 +100,32 @@ class Admin(Blocking):
     def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
         """As AsyncAdmin.describe_log_dirs."""
         return self._run(self._core.describe_log_dirs(topics))
+
+    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """As AsyncAdmin.list_groups."""
+        return self._run(self._core.list_groups(states=states, types=types))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """As AsyncAdmin.describe_groups."""
+        return self._run(self._core.describe_groups(group_ids))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """As AsyncAdmin.delete_groups."""
+        self._run(self._core.delete_groups(group_ids))
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """As AsyncAdmin.list_group_offsets."""
+        return self._run(self._core.list_group_offsets(group_id, partitions))
+
+    def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+        """As AsyncAdmin.alter_group_offsets."""
+        self._run(self._core.alter_group_offsets(group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """As AsyncAdmin.delete_group_offsets."""
+        self._run(self._core.delete_group_offsets(group_id, partitions))
 
     def close(self) -> None:
         """As AsyncAdmin.close."""

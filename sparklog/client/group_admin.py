@@ -1,0 +1,146 @@
+"""The admin client's half that asks about groups: who is in them, how far they have come, how far behind that is.
+
+What concerns one group goes to its coordinator; lists are put together from all brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Offsets, offset_messages
+from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset, to_group, to_listing
+from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, OffsetSpec, list_offsets
+from sparklog.records.batch import BatchHeader, TimestampType, iterate_headers
+from sparklog.v1 import groups_pb2, log_pb2
+
+Partitions = Iterable[TopicPartition]
+
+
+class GroupAdmin:
+    """Groups, for AsyncAdmin, whose methods of the same names say what these do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._timeout_ms = cluster.config.default_api_timeout_ms
+
+    async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+        request = groups_pb2.ListGroupsRequest(states=list(states), types=list(types))
+        found: list[GroupListing] = []
+        for connection in (await self._cluster.brokers()).values():
+            answer = await connection.call(
+                connection.groups.ListGroups, request, self._cluster.config.request_timeout_ms
+            )
+            raise_error_of(answer)
+            found += map(to_listing, answer.groups)
+        return sorted(found, key=lambda group: group.group_id)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        async def describe(group_id: str) -> GroupDescription:
+            request = groups_pb2.DescribeGroupsRequest(group_ids=[group_id])
+            [found] = (await self._ask(group_id, "DescribeGroups", request)).groups
+            return to_group(found)
+
+        return list(await asyncio.gather(*map(describe, group_ids)))
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        requests = {group_id: groups_pb2.DeleteGroupsRequest(group_ids=[group_id]) for group_id in group_ids}
+        outcomes = await asyncio.gather(
+            *(self._ask(group_id, "DeleteGroups", request) for group_id, request in requests.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Partitions | None
+    ) -> dict[TopicPartition, GroupOffset]:
+        wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions or ()]
+        if partitions is not None and not wanted:
+            return {}
+        request = groups_pb2.OffsetFetchRequest(group_id=group_id, partitions=wanted)
+        answer = await self._ask(group_id, "OffsetFetch", request)
+        found = {TopicPartition(part.topic, part.partition): part for part in answer.partitions}
+        starts = await self._listed(dict.fromkeys(found, EARLIEST))
+        ends = await self._listed(dict.fromkeys(found, LATEST))
+        behind = {
+            item: max(part.offset, starts[item].offset)
+            for item, part in found.items()
+            if item in ends and 0 <= max(part.offset, starts[item].offset) < ends[item].offset and part.offset >= 0
+        }
+        since_ms = await self._times(behind)
+        gone = ListedOffset(-1, -1)
+        return {
+            item: GroupOffset(
+                partition=item,
+                offset=part.offset,
+                metadata=part.metadata,
+                leader_epoch=part.leader_epoch,
+                commit_timestamp_ms=part.commit_timestamp_ms,
+                log_start_offset=starts.get(item, gone).offset,
+                high_watermark=ends.get(item, gone).offset,
+                behind_since_ms=since_ms.get(item),
+            )
+            for item, part in sorted(found.items())
+        }
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+        if offsets:
+            request = groups_pb2.OffsetCommitRequest(group_id=group_id, offsets=offset_messages(offsets))
+            await self._ask(group_id, "OffsetCommit", request)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
+        wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
+        if wanted:
+            request = groups_pb2.OffsetDeleteRequest(group_id=group_id, partitions=wanted)
+            await self._ask(group_id, "OffsetDelete", request)
+
+    async def _ask(self, group_id: str, method: str, request: Any) -> Any:
+        """The answer of the group's coordinator; raises the first error in it."""
+        return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
+
+    async def _listed(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        """The offsets of those partitions that there are."""
+        try:
+            return await list_offsets(self._cluster, wanted, self._timeout_ms)
+        except UnknownTopicOrPartition:
+            if len(wanted) == 1:
+                return {}
+        each = await asyncio.gather(*(self._listed({item: spec}) for item, spec in wanted.items()))
+        return {item: listed for found in each for item, listed in found.items()}
+
+    async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The time of the batch that each offset lies in, or of the next one, taken from its header."""
+
+        async def ask(leader: Connection, items: list[TopicPartition]) -> dict[TopicPartition, int]:
+            parts = [
+                log_pb2.PartitionFetch(
+                    topic=item.topic, partition=item.partition, fetch_offset=offsets[item], partition_max_bytes=1
+                )
+                for item in items
+            ]
+            found: dict[TopicPartition, int] = {}
+            for part in parts:  # a request's first batch comes whatever its size, others only as far as there is room
+                request = log_pb2.FetchRequest(partitions=[part])
+                answer = await leader.call(leader.log.Fetch, request, self._cluster.config.request_timeout_ms)
+                headers = (header for _, header in iterate_headers(answer.partitions[0].batches))
+                if header := next(headers, None):
+                    found[TopicPartition(part.topic, part.partition)] = _time_of(header)
+            return found
+
+        groups = await self._cluster.by_leader(offsets, self._timeout_ms)
+        answers = await asyncio.gather(*(ask(leader, items) for leader, items in groups.items()))
+        return {item: time_ms for answer in answers for item, time_ms in answer.items()}
+
+
+def _time_of(header: BatchHeader) -> int:
+    """Of the batch's first record; of its last where there is nothing else in the header."""
+    is_first = header.timestamp_type == TimestampType.CREATE_TIME and header.delete_horizon_ms is None
+    return header.base_timestamp if is_first else header.max_timestamp

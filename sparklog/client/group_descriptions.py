@@ -1,0 +1,120 @@
+"""What the admin client tells about groups: frozen values, made from the messages of the Groups service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.base.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group; `state` as Kafka prints it (Stable, Empty, …), `type` is classic or consumer."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group. What only groups of the newer protocol have is empty, or -1, in classic ones."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    topic_regex: str
+    assignment: tuple[TopicPartition, ...]
+    target_assignment: tuple[TopicPartition, ...]
+    member_epoch: int
+    rack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group with its members; `protocol` is the assignor, `coordinator` a broker's id."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    group_epoch: int
+    assignment_epoch: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """How far a group has come in a partition, and how far behind that is."""
+
+    partition: TopicPartition
+    offset: int
+    """Where the group goes on; -1 where it has committed nothing."""
+    metadata: str
+    leader_epoch: int
+    commit_timestamp_ms: int
+    """When it was committed; -1 where that is not known."""
+    log_start_offset: int
+    high_watermark: int
+    """Both -1 for a partition that is no more."""
+    behind_since_ms: int | None
+    """The time of the batch in which the first record lies that the group has not come to; None where it is up to
+    date, or has committed nothing."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that the group has yet to come to; None where it has committed nothing, or the partition is gone."""
+        if self.offset < 0 or self.high_watermark < 0:
+            return None
+        return max(self.high_watermark - max(self.offset, self.log_start_offset), 0)
+
+    def lag_ms(self, now_ms: int) -> int | None:
+        """For how long the first record that the group has not come to has been waiting; 0 where there is none."""
+        if self.lag is None:
+            return None
+        return 0 if self.behind_since_ms is None else max(now_ms - self.behind_since_ms, 0)
+
+
+def to_listing(found: Any) -> GroupListing:
+    """From a GroupListing message."""
+    return GroupListing(group_id=found.group_id, protocol_type=found.protocol_type, state=found.state, type=found.type)
+
+
+def to_group(found: Any) -> GroupDescription:
+    """From a GroupDescription message."""
+    return GroupDescription(
+        group_id=found.group_id,
+        type=found.type,
+        state=found.state,
+        protocol_type=found.protocol_type,
+        protocol=found.protocol,
+        coordinator=found.coordinator,
+        group_epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        members=tuple(sorted(map(_member, found.members), key=lambda member: (member.client_id, member.member_id))),
+    )
+
+
+def _member(found: Any) -> GroupMember:
+    return GroupMember(
+        member_id=found.member_id,
+        group_instance_id=found.group_instance_id if found.HasField("group_instance_id") else None,
+        client_id=found.client_id,
+        client_host=found.client_host,
+        topics=tuple(found.topics),
+        topic_regex=found.topic_regex,
+        assignment=_partitions(found.assignment),
+        target_assignment=_partitions(found.target_assignment),
+        member_epoch=found.member_epoch,
+        rack=found.rack,
+    )
+
+
+def _partitions(messages: Any) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(item.topic, item.partition) for item in messages))
