@@ -43,6 +43,7 @@ class BrokerLookup:
             bootstrap_servers=broker.bootstrap_servers,
             request_timeout_ms=broker.timeout_ms,
             default_api_timeout_ms=broker.timeout_ms,
+            **broker.security,
         )
         self._read_mode = read_mode
         self._folders: dict[TopicPartition, str] | None = None
@@ -128,6 +129,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
         max_partition_fetch_bytes=FETCH_BYTES,
         prefetch_max_bytes=2 * FETCH_BYTES,
         auto_offset_reset="none",
+        **broker.security,
     ) as consumer:
         partition, offset, end = whole
         while offset < end:

@@ -5,7 +5,7 @@ what is being done (``endingOffsets`` in a stream), is refused with the list of 
 must not silently read something else. Of three ways to say where to begin, ``startingTimestamp`` goes before
 ``startingOffsetsByTimestamp`` and that before ``startingOffsets``, as in Spark; the same at the end.
 
-    where     path | kafka.bootstrap.servers (or bootstrap.servers)
+    where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`: all topics, if none is given)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, minPartitions, maxRecordsPerPartition, maxOffsetsPerTrigger (stream), failOnDataLoss,
@@ -124,6 +124,8 @@ class BrokerOptions:
     """Deadline of one call, of a fetch too: a call that hangs would hang the query."""
     retries: int
     retry_backoff_ms: int
+    security: Mapping[str, str]
+    """Keyword arguments of the clients of `sparklog.client`: how they speak TLS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +193,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         topic=given.get("topic"),
         include_headers=given.get("includeheaders", True),
-        producer={"bootstrap_servers": _bootstrap(given, Use.WRITE), **producer},
+        producer={"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given), **producer},
     )
 
 
@@ -260,11 +262,17 @@ def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
         timeout_ms=given.get("kafkaconsumer.polltimeoutms", 120_000),
         retries=given.get("fetchoffset.numretries", 3),
         retry_backoff_ms=given.get("fetchoffset.retryintervalms", 1_000),
+        security=_security(given),
     )
 
 
+def _security(given: Mapping[str, Any]) -> dict[str, str]:
+    found = {key.replace(".", "_"): given.get(f"kafka.{key}") for key in SECURITY_KEYS}
+    return {argument: value for argument, value in found.items() if value is not None}
+
+
 def _refuse_broker(given: Mapping[str, Any]) -> None:
-    for name in ("kafka.bootstrap.servers", "bootstrap.servers"):
+    for name in ("kafka.bootstrap.servers", "bootstrap.servers", *(f"kafka.{key}" for key in SECURITY_KEYS)):
         if name in given:
             raise ConfigError(f"path and {name} contradict each other: path reads files, without a broker")
     if given.get("readmode") is ReadMode.FETCH:
@@ -389,6 +397,26 @@ def _codec(raw: str) -> str:
     return {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}[raw.strip().lower()]
 
 
+SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
+    "security.protocol": ("PLAINTEXT", "SSL"),
+    "ssl.truststore.location": (),
+    "ssl.truststore.type": ("PEM",),
+    "ssl.keystore.location": (),
+    "ssl.keystore.type": ("PEM",),
+}
+"""Keys of Kafka's clients, with the words that are allowed; none: any text."""
+
+
+def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
+    def parse(raw: str) -> str:
+        if allowed and raw not in allowed:
+            raise ValueError(raw)
+        return raw
+
+    expects = " or ".join(allowed) or "a PEM file that every executor can see"
+    return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
+
+
 OPTIONS: Mapping[str, Option] = {
     option.name.lower(): option
     for option in (
@@ -416,6 +444,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
         _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),
+        *(_security_option(key, allowed) for key, allowed in SECURITY_KEYS.items()),
         _option("topic", _topic, "a topic's name", Use.WRITE),
         _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
         _option("queryName", str, "any text; Spark's own", Use.WRITE),

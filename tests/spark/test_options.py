@@ -104,6 +104,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_and_all_that_are_allowed(
         ({"subscribe": "a"}, Use.BATCH, "kafka.bootstrap.servers is missing"),
         ({**BROKER, "bootstrap.servers": "h:1", "subscribe": "a"}, Use.BATCH, "exactly one"),
         ({**BROKER, "path": "/logs"}, Use.BATCH, "contradict each other"),
+        ({"path": "/logs", "kafka.security.protocol": "SSL"}, Use.BATCH, "contradict each other"),
+        ({**BROKER, "subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, Use.BATCH, "PLAINTEXT or SSL"),
         ({"path": "/logs", "readMode": "fetch"}, Use.BATCH, "contradict each other"),
         ({**BROKER, "subscribe": "a", "startingOffsets": "latest"}, Use.BATCH, "cannot be latest"),
         ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, Use.BATCH, "cannot be latest"),
@@ -131,6 +133,14 @@ def test_a_write_names_its_topic_and_the_producers_settings():
     assert options.producer == {"bootstrap_servers": "127.0.0.1:9094", "acks": 1, "linger_ms": 20}
     with pytest.raises(ConfigError, match="subscribe has no meaning for a write"):
         parse_write_options({**BROKER, "subscribe": "a"})
+
+
+def test_tls_is_for_reads_and_writes_alike():
+    tls = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/ca.pem"}
+    expected = {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem"}
+
+    assert parse_read_options({**BROKER, **tls, "subscribe": "a"}, Use.STREAM).broker.security == expected
+    assert parse_write_options({**BROKER, **tls}).producer == {"bootstrap_servers": "127.0.0.1:9094", **expected}
 
 
 def test_every_option_is_found_by_its_name_in_lower_case():

@@ -58,7 +58,8 @@ class AlterUserScramCredentialsResponse:
 
 async def handle(services: Services, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
     changes: dict[str, list[Deletion | Upsertion]] = {}
-    for change in (*request.deletions, *request.upsertions):
+    asked_for: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
+    for change in asked_for:
         changes.setdefault(change.user, []).append(change)
     results = {
         user: await asyncio.to_thread(_change_user, services.users, user, asked) for user, asked in changes.items()
