@@ -25,7 +25,6 @@ from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.model import Topic
-from sparklog.replica.manager import Replica
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -77,14 +76,26 @@ async def handle(services: Services, request: ProduceRequest) -> ProduceResponse
         raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
     if request.creates_topics:
         await create_missing_topics(services, request)
-    done = [_append(services, request, part) for part in request.partitions]
-    results = [result for result, _ in done]
-    for number, (_, replica) in enumerate(done):
-        if replica and replica.log.must_flush:
-            results[number] = await _flush(replica, results[number])
-    if request.acks == ACKS_ALL and not all(_is_settled(services, result) for result in results):
+    results, pending = _append_all(services, request)
+    for number in pending:
+        results[number] = await _flush_if_due(services, results[number])
+    if pending and request.acks == ACKS_ALL and not all(_is_settled(services, result) for result in results):
         results = await _wait_for_replicas(services, results, request.timeout_ms)
     return ProduceResponse(partitions=results)
+
+
+def _append_all(services: Services, request: ProduceRequest) -> tuple[list[PartitionProduced], list[int]]:
+    """What became of each partition's batches, and the places of those that cannot be answered yet."""
+    results, pending = [], []
+    for part in request.partitions:
+        try:
+            result, is_pending = _append(services, request, part)
+        except KafkaError as error:
+            result, is_pending = PartitionProduced(topic=part.topic, partition=part.partition, error=error), False
+        if is_pending:
+            pending.append(len(results))
+        results.append(result)
+    return results, pending
 
 
 async def create_missing_topics(services: Services, request: ProduceRequest) -> None:
@@ -102,38 +113,36 @@ async def find_or_create_topic(services: Services, name: str) -> Topic:
     return services.metadata.get(name)
 
 
-def _append(
-    services: Services, request: ProduceRequest, part: PartitionProduce
-) -> tuple[PartitionProduced, Replica | None]:
-    """What became of a partition's batches, and where they were appended."""
-    topic, partition = part.topic, part.partition
-    try:
-        if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
-            raise InvalidTopic(f"{topic} is written by brokers only")
-        replica = services.replicas.get(TopicPartition(topic, partition))
-        appended = services.replicas.append_to(
-            replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
-        )
-    except KafkaError as error:
-        return PartitionProduced(topic=topic, partition=partition, error=error), None
+def _append(services: Services, request: ProduceRequest, part: PartitionProduce) -> tuple[PartitionProduced, bool]:
+    """What became of a partition's batches, and whether a flush or replicas must be waited for; raises KafkaError."""
+    topic = part.topic
+    if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
+        raise InvalidTopic(f"{topic} is written by brokers only")
+    replica = services.replicas.get(TopicPartition(topic, part.partition))
+    appended = services.replicas.append_to(
+        replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
+    )
+    last_offset = appended.last_offset
     if not appended.is_duplicate:
-        services.metrics.appended(topic, appended.size_bytes, appended.last_offset - appended.first_offset + 1)
+        services.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
     return PartitionProduced(
         topic=topic,
-        partition=partition,
+        partition=part.partition,
         base_offset=appended.first_offset,
-        last_offset=appended.last_offset,
+        last_offset=last_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=replica.log.log_start_offset,
-    ), replica
+    ), replica.log.must_flush or not replica.partition.is_committed(last_offset)
 
 
-async def _flush(replica: Replica, result: PartitionProduced) -> PartitionProduced:
-    """`result`, once its records are on the disk; in a thread."""
-    try:
-        await asyncio.to_thread(replica.log.flush)
-    except KafkaError as error:
-        return replace(result, error=error)
+async def _flush_if_due(services: Services, result: PartitionProduced) -> PartitionProduced:
+    """`result`, once its records are on the disk where flush.messages wants that; in a thread."""
+    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
+    if replica and replica.log.must_flush:
+        try:
+            await asyncio.to_thread(replica.log.flush)
+        except KafkaError as error:
+            return replace(result, error=error)
     return result
 
 

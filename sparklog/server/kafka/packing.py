@@ -34,6 +34,8 @@ def varint(value: int) -> bytes:
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """The unsigned varint at `at`, and where it ends; raises InvalidRequest beyond five bytes or the data's end."""
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(data):

@@ -10,7 +10,7 @@ Flexible from version 9 on. kio would read this as fast, but copies the records 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,6 +23,8 @@ ID_SIZE = 16
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_ACKS_TIMEOUT_AND_COUNT = struct.Struct(">hii")
+_PARTITION = struct.Struct(">ii")
 
 
 class Produced(NamedTuple):
@@ -32,8 +34,7 @@ class Produced(NamedTuple):
     records: memoryview | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicProduced:
+class TopicProduced(NamedTuple):
     """`key` is how the request names the topic, in bytes that the response can repeat."""
 
     key: bytes
@@ -43,8 +44,7 @@ class TopicProduced:
     partitions: list[Produced]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireProduceRequest:
+class WireProduceRequest(NamedTuple):
     transactional_id: str | None
     acks: int
     timeout_ms: int
@@ -54,81 +54,96 @@ class WireProduceRequest:
 def read_produce_request(version: int, data: memoryview) -> WireProduceRequest:
     """Raises InvalidRequest where `data` does not hold a whole request of this version."""
     try:
-        return _Reader(version, data).request()
+        return _read_flexible(version, data) if version >= FIRST_FLEXIBLE else _read(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"not a Produce request of version {version}: {error}") from None
 
 
-class _Reader:
-    """Walks over a request; `_at` is where it is."""
-
-    __slots__ = ("_at", "_data", "_flexible", "_has_ids")
-
-    def __init__(self, version: int, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
-        self._flexible = version >= FIRST_FLEXIBLE
-        self._has_ids = version >= FIRST_WITH_TOPIC_IDS
-
-    def request(self) -> WireProduceRequest:
-        transactional_id = self._text()
-        acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(self._data, self._at)
-        self._at += _ACKS_AND_TIMEOUT.size
-        topics = [self._topic() for _ in range(self._count())]
-        return WireProduceRequest(
-            transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics
-        )  # what follows are tags that mean nothing yet
-
-    def _topic(self) -> TopicProduced:
-        began = self._at
-        name, topic_id = "", None
-        if self._has_ids:
-            topic_id = UUID(bytes=bytes(self._take(ID_SIZE)))
-        else:
-            name = self._text() or ""
-        key = bytes(self._data[began : self._at])
-        partitions = [self._partition() for _ in range(self._count())]
-        self._skip_tags()
-        return TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions)
-
-    def _partition(self) -> Produced:
-        (partition,) = _INT32.unpack_from(self._data, self._at)
-        self._at += 4
-        size = self._compact_length() if self._flexible else self._int(_INT32)
-        records = None if size < 0 else self._take(size)
-        self._skip_tags()
-        return Produced(partition, records)
-
-    def _text(self) -> str | None:
-        size = self._compact_length() if self._flexible else self._int(_INT16)
-        return None if size < 0 else str(self._take(size), "utf-8")
-
-    def _count(self) -> int:
-        return self._compact_length() if self._flexible else self._int(_INT32)
-
-    def _take(self, size: int) -> memoryview:
-        end = self._at + size
-        if end > len(self._data):
-            raise IndexError(f"{size} bytes at position {self._at}, of {len(self._data)} in all")
-        part = self._data[self._at : end]
-        self._at = end
-        return part
-
-    def _int(self, form: struct.Struct) -> int:
-        value: int = form.unpack_from(self._data, self._at)[0]
-        self._at += form.size
-        return value
-
-    def _compact_length(self) -> int:
-        """-1 for null."""
-        value, self._at = read_varint(self._data, self._at)
-        return value - 1
-
-    def _skip_tags(self) -> None:
-        if not self._flexible:
-            return
-        count, self._at = read_varint(self._data, self._at)
+def _read(data: memoryview) -> WireProduceRequest:
+    transactional_id, at = _text(data, 0)
+    acks, timeout_ms, count = _ACKS_TIMEOUT_AND_COUNT.unpack_from(data, at)
+    at += _ACKS_TIMEOUT_AND_COUNT.size
+    topics = []
+    for _ in range(count):
+        began = at
+        name, at = _text(data, at)
+        key = bytes(data[began:at])
+        (count,) = _INT32.unpack_from(data, at)
+        at += 4
+        partitions = []
         for _ in range(count):
-            _, self._at = read_varint(self._data, self._at)
-            size, self._at = read_varint(self._data, self._at)
-            self._take(size)
+            partition, size = _PARTITION.unpack_from(data, at)
+            at += _PARTITION.size
+            records = None
+            if size >= 0:
+                records, at = _take(data, at, size)
+            partitions.append(Produced(partition, records))
+        topics.append(TopicProduced(key=key, name=name or "", topic_id=None, partitions=partitions))
+    return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
+
+
+def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
+    """What follows the topics are tags that mean nothing yet."""
+    transactional_id, at = _compact_text(data, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
+    count, at = read_varint(data, at + _ACKS_AND_TIMEOUT.size)
+    topics = []
+    for _ in range(count - 1):
+        began, name, topic_id = at, "", None
+        if version >= FIRST_WITH_TOPIC_IDS:
+            found, at = _take(data, at, ID_SIZE)
+            topic_id = _topic_id(bytes(found))
+        else:
+            text, at = _compact_text(data, at)
+            name = text or ""
+        key = bytes(data[began:at])
+        count, at = read_varint(data, at)
+        partitions = []
+        for _ in range(count - 1):
+            (partition,) = _INT32.unpack_from(data, at)
+            size, at = read_varint(data, at + 4)
+            records = None
+            if size:
+                records, at = _take(data, at, size - 1)
+            at = _after_tags(data, at)
+            partitions.append(Produced(partition, records))
+        at = _after_tags(data, at)
+        topics.append(TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions))
+    return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
+
+
+@lru_cache(1024)
+def _topic_id(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+def _take(data: memoryview, at: int, size: int) -> tuple[memoryview, int]:
+    end = at + size
+    if end > len(data):
+        raise IndexError(f"{size} bytes at position {at}, of {len(data)} in all")
+    return data[at:end], end
+
+
+def _text(data: memoryview, at: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(data, at)
+    if size < 0:
+        return None, at + 2
+    found, at = _take(data, at + 2, size)
+    return str(found, "utf-8"), at
+
+
+def _compact_text(data: memoryview, at: int) -> tuple[str | None, int]:
+    size, at = read_varint(data, at)
+    if size == 0:
+        return None, at
+    found, at = _take(data, at, size - 1)
+    return str(found, "utf-8"), at
+
+
+def _after_tags(data: memoryview, at: int) -> int:
+    count, at = read_varint(data, at)
+    for _ in range(count):
+        _, at = read_varint(data, at)
+        size, at = read_varint(data, at)
+        _, at = _take(data, at, size)
+    return at
