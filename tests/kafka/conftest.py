@@ -16,20 +16,37 @@ JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.
 
 
 @pytest.fixture(scope="session")
-def dump_log_segments() -> Callable[..., str]:
-    """Run `kafka-dump-log.sh` (org.apache.kafka.tools.DumpLogSegments); returns what it printed, complaints too.
+def kafka_tool() -> Callable[..., str]:
+    """Run one of Kafka's tools by the name of its class; returns what it printed, complaints too.
 
     Fails where the tool fails; `make test` has fetched its jars.
     """
     assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
 
-    def dump(*files: Path, options: tuple[str, ...] = ("--deep-iteration",)) -> str:
-        names = ",".join(map(str, files))
-        command = [*JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments", *options, "--files", names]
+    def run(name: str, *arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False
+            [*JVM, "-cp", f"{JARS}/*", name, *arguments],
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, done.stdout
-        return OF_EVERY_SEGMENT.sub("", done.stdout)
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def dump_log_segments(kafka_tool: Callable[..., str]) -> Callable[..., str]:
+    """Run `kafka-dump-log.sh`; returns what it printed, complaints too."""
+
+    def dump(*files: Path, options: tuple[str, ...] = ("--deep-iteration",)) -> str:
+        names = ",".join(map(str, files))
+        return OF_EVERY_SEGMENT.sub(
+            "", kafka_tool("org.apache.kafka.tools.DumpLogSegments", *options, "--files", names)
+        )
 
     return dump

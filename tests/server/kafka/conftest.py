@@ -16,7 +16,7 @@ from sparklog.testing import RunningBroker, start_broker
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
-    with start_broker(listeners=("PLAINTEXT://127.0.0.1:0",)) as broker:
+    with start_broker(kafka=True) as broker:
         yield broker
 
 

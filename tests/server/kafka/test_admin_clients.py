@@ -33,13 +33,13 @@ TIMEOUT_S = 30
 @pytest.fixture(scope="module")
 def kafka_broker() -> Iterator[RunningBroker]:
     """A broker whose new groups do not wait for more members."""
-    with start_broker(listeners=("PLAINTEXT://127.0.0.1:0",), group_initial_rebalance_delay_ms=0) as broker:
+    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def bootstrap(kafka_broker: RunningBroker) -> str:
-    return str(kafka_broker.node.kafka_addresses["PLAINTEXT"])
+    return kafka_broker.kafka
 
 
 @pytest.fixture(scope="module")
