@@ -12,12 +12,15 @@ Apache Kafka does not: it makes a difference for some names beyond ASCII.
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import scramp
 
+from sparklog.base.addresses import Address
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaError, SaslAuthenticationFailed
 from sparklog.broker.apis import sasl_authenticate
 from sparklog.broker.apis.sasl_authenticate import SaslAuthenticateRequest
@@ -27,6 +30,7 @@ from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechani
 from sparklog.server.kafka.jaas import parse_plain_users
 from sparklog.server.kafka.translation import Session
 
+logger = logging.getLogger(__name__)
 PLAIN = "PLAIN"
 Mechanisms = Mapping[str, Callable[[], Exchange]]
 _SECRET = secrets.token_bytes(32)
@@ -97,6 +101,7 @@ def mechanisms(broker: Broker) -> Mechanisms:
     enabled = {name: known[name] for name in broker.config.sasl_enabled_mechanisms if name in known}
     if not enabled:
         raise ConfigError("sasl.enabled.mechanisms = PLAIN needs plain.sasl.jaas.config: the users and their passwords")
+    _warn_where_grpc_is_open(broker.config)
     return enabled
 
 
@@ -120,6 +125,17 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
         session.principal = f"User:{session.authentication.user}"
         session.max_request_bytes = broker.config.socket_request_max_bytes
     return done
+
+
+def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
+    """A password at one door is worth nothing beside another that everybody can go through."""
+    host = Address.parse(config.grpc_listener, "grpc.listener").host
+    asks = config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
+    if not (asks or host in ("localhost", "::1") or host.startswith("127.")):
+        logger.warning(
+            "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/SECURITY.md",
+            config.grpc_listener,
+        )
 
 
 def _begin_scram(broker: Broker, mechanism: ScramMechanism) -> ScramExchange:

@@ -1,4 +1,4 @@
-"""Users of PLAIN from a line of JAAS."""
+"""Users of PLAIN from a line of JAAS, and brokers with SASL that do not start or that warn."""
 
 from __future__ import annotations
 
@@ -61,3 +61,12 @@ def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
 def test_a_broker_that_could_let_nobody_in_does_not_start(keys: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         start_broker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), **keys)
+
+
+@pytest.mark.parametrize(("grpc_listener", "warns"), [("0.0.0.0:0", True), ("127.0.0.1:0", False)])
+def test_an_open_grpc_listener_beside_sasl_is_warned_of(
+    caplog: pytest.LogCaptureFixture, grpc_listener: str, warns: bool
+) -> None:
+    start_broker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), grpc_listener=grpc_listener).stop()
+
+    assert ("does not: see docs/SECURITY.md" in caplog.text) is warns
