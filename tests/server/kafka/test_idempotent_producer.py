@@ -1,61 +1,41 @@
-"""An idempotent librdkafka producer through kill -9 of the broker, a real process: every record is there once."""
+"""An idempotent librdkafka producer whose answers get lost and whose broker is killed: every record is there once."""
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker_process import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from lossy_proxy import LossyProxy
 
-RECORDS = 6_000
-KILLS = 3
+RECORDS = 4_000
+KILL_AT = (1_000, 2_000, 3_000)
 POLLS = 20_000
+TIMEOUT_S = 30
 
 pytestmark = pytest.mark.slow
 
 
-class Process:
-    """`sparklog up` on ports of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.address = f"127.0.0.1:{_free_port()}"
-        self._command = [
-            sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(folder),
-            "--grpc", "127.0.0.1:0", "--kafka", self.address,
-        ]  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self._process.stdout
-        assert "ready" in self._process.stdout.readline()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout
-        self._process.stdout.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@pytest.fixture
+def proxy() -> Iterator[LossyProxy]:
+    proxy = LossyProxy()
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Process]:
-    process = Process(tmp_path / "data")
+def broker(tmp_path: Path, proxy: LossyProxy) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path, f"advertised.listeners=PLAINTEXT://{proxy.address}")
+    proxy.target = process.kafka
+    process.start()
     yield process
     process.kill()
 
 
-def test_every_record_is_there_once_and_in_order_after_kill_9(broker: Process) -> None:
+def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: LossyProxy) -> None:
     offsets: dict[int, int] = {}
     failures: list[KafkaError] = []
 
@@ -67,7 +47,7 @@ def test_every_record_is_there_once_and_in_order_after_kill_9(broker: Process) -
 
     producer = Producer(
         {
-            "bootstrap.servers": broker.address,
+            "bootstrap.servers": proxy.address,
             "enable.idempotence": True,
             "linger.ms": 1,
             "batch.num.messages": 20,
@@ -75,20 +55,24 @@ def test_every_record_is_there_once_and_in_order_after_kill_9(broker: Process) -
             "error_cb": lambda _: None,
         }
     )
-    kill_at = [RECORDS * (number + 1) // (KILLS + 1) for number in range(KILLS)]
-    for number in range(RECORDS):
+    producer.produce("t", b"0", partition=0, on_delivery=delivered)
+    assert producer.flush(TIMEOUT_S) == 0
+    for number in range(1, RECORDS):
+        if number in KILL_AT:
+            proxy.lose_answers()
         producer.produce("t", b"%d" % number, partition=0, on_delivery=delivered)
         producer.poll(0)
         if number % 20 == 0:
             time.sleep(0.002)  # spreads the records over the time in which the broker dies
-        if number in kill_at:
+        if number - 100 in KILL_AT:
+            assert proxy.wait_for_loss(TIMEOUT_S)
             broker.kill()
             broker.start()
-    assert producer.flush(60) == 0
+            proxy.restore()
+    assert producer.flush(2 * TIMEOUT_S) == 0
 
     assert failures == []
-    found = _read(broker.address)
-    assert found == list(range(RECORDS))
+    assert _read(broker.kafka) == list(range(RECORDS))
     assert offsets == {number: number for number in range(RECORDS)}
 
 
@@ -96,7 +80,7 @@ def _read(address: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "g", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("t", 0, 0)])
-        _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=30)
+        _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=TIMEOUT_S)
         found: list[int] = []
         for _ in range(POLLS):
             if len(found) >= end:
