@@ -11,7 +11,7 @@ to, or has reached. So the group is
     Stable        all have
 
 Kafka's counts begin at 1, the first member makes it 2. What the log does not keep: which version of the cluster's
-topics the group was last compared with.
+topics the group was last compared with, and who has been told to join again.
 
 Differs from Kafka: the metadata hash is another function of the same facts (Kafka's is XXH3), so a group that Kafka
 has written is assigned once more, with nothing moved, when its first member comes.
@@ -58,6 +58,7 @@ from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 
 FIRST_EPOCH = 1
 NOTHING_TO_READ = 0
+_NOT_KEPT = frozenset({"topics", "rejoining", "compared_with"})
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
@@ -81,14 +82,18 @@ class ConsumerGroup:
         """Who has each partition, assigned or revoking."""
         self.regexes: dict[str, RegexValue] = {}
         """The topics that each regular expression stands for."""
+        self.rejoining: set[str] = set()
+        """Members of the classic protocol that have been told to join again; a copy shares them."""
         self.compared_with = -1
         """The version of the topics that hash and expressions were last compared with."""
 
     def copy(self) -> ConsumerGroup:
         """One that can go its own way."""
         other = ConsumerGroup(self.group_id, self.topics)
-        for name, value in vars(self).items():
-            setattr(other, name, dict(value) if isinstance(value, dict) else value)
+        other.epoch, other.metadata_hash, other.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        other.members, other.static_members = self.members.copy(), self.static_members.copy()
+        other.target, other.owners, other.regexes = self.target.copy(), self.owners.copy(), self.regexes.copy()
+        other.rejoining, other.compared_with = self.rejoining, self.compared_with
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -97,7 +102,7 @@ class ConsumerGroup:
     __hash__ = None  # type: ignore[assignment]
 
     def _kept(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("topics", "compared_with")}
+        return {name: value for name, value in vars(self).items() if name not in _NOT_KEPT}
 
     # What others ask (group.Group)
 

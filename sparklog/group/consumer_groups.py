@@ -7,17 +7,27 @@ becomes it, where that is allowed (`migration.py`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, MutableMapping
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId
 from sparklog.base.ids import encode_id
+from sparklog.group.classic_group import ClassicGroup
+from sparklog.group.classic_members import ClassicMembers, RejoinTimer, SyncTimer
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup, ConsumerKey
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RevocationTimer, SessionTimer
-from sparklog.group.consumer_member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState, flatten
+from sparklog.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    flatten,
+)
 from sparklog.group.group import Group, TopicsView
+from sparklog.group.migration import can_downgrade, check_upgrade, downgrade, upgrade
 from sparklog.group.records import ConsumerGroupKey, CoordinatorRecord
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
@@ -26,11 +36,25 @@ from sparklog.group.requests import (
     ConsumerGroupHeartbeatResponse,
     DescribedConsumer,
     DescribedConsumerGroup,
+    Heartbeat,
+    HeartbeatResponse,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    LeaveGroupResponse,
+    SyncGroup,
+    SyncGroupResponse,
 )
 from sparklog.runtime.machine import Draft
 
 Work = Draft[CoordinatorRecord]
-ConsumerTimer = SessionTimer | RevocationTimer
+ConsumerTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
+_FAILURES: dict[type[ConsumerTimer], str] = {
+    SessionTimer: "has not been heard of",
+    RevocationTimer: "has not given up its partitions in time",
+    RejoinTimer: "has not joined again in time",
+    SyncTimer: "has not asked for its assignment in time",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -48,19 +72,41 @@ class ConsumerGroups:
         self._topics = topics
         self._config = config
         self.heartbeats = ConsumerHeartbeats(config, topics, lambda: encode_id(new_id()))
+        self._classic = ClassicMembers(self.heartbeats, config, new_id)
 
     # Requests
 
     def heartbeat(self, request: ConsumerGroupHeartbeat, now_ms: int, work: Work) -> ConsumerGroupHeartbeatResponse:
         self.heartbeats.check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-            return self.heartbeats.leave(GroupEdit(self.get(request.group_id), work), request)
-        group = self.find(request.group_id)
-        if group is None and request.member_epoch == 0:
-            group = self._create(request.group_id, work)
-        if group is None:
-            raise GroupIdNotFound(f"Group {request.group_id} is not a consumer group.")
-        return self.heartbeats.heartbeat(GroupEdit(group, work), request, now_ms)
+            group = self.get(request.group_id)
+            member = self.heartbeats.leaving_member(group, request)
+            if request.member_epoch == LEAVE_STATIC_EPOCH:
+                self.heartbeats.go_away(GroupEdit(group, work), member)
+            else:
+                self.remove(group, [member.member_id], now_ms, work)
+            return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+        if request.member_epoch == JOIN_EPOCH:
+            edit = self._edit_or_create(request.group_id, now_ms, work)
+        else:
+            edit = GroupEdit(self.get(request.group_id), work)
+        return self.heartbeats.heartbeat(edit, request, now_ms)
+
+    def join(self, group: ConsumerGroup, request: JoinGroup, now_ms: int, work: Work) -> JoinGroupResponse:
+        """A member of the classic protocol, as the three below."""
+        return self._classic.join(GroupEdit(group, work), request, now_ms)
+
+    def sync(self, group: ConsumerGroup, request: SyncGroup, work: Work) -> SyncGroupResponse:
+        return self._classic.sync(group, request, work)
+
+    def classic_heartbeat(self, group: ConsumerGroup, request: Heartbeat, work: Work) -> HeartbeatResponse:
+        return self._classic.heartbeat(group, request, work)
+
+    def leave(self, group: ConsumerGroup, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
+        left, leaving = self._classic.find_leaving(group, request)
+        if leaving:
+            self.remove(group, leaving, now_ms, work)
+        return LeaveGroupResponse(members=left)
 
     def describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
         return ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
@@ -109,14 +155,19 @@ class ConsumerGroups:
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return group
 
-    def _create(self, group_id: str, work: Work) -> ConsumerGroup | None:
-        """A new group, in the place of a classic one without members; None: there is a classic one with members."""
-        classic = self._groups.get(group_id)
-        if classic is not None:
-            if not classic.is_empty:
-                return None
-            work.records += classic.tombstones()
-        return ConsumerGroup(group_id, self._topics)
+    def _edit_or_create(self, group_id: str, now_ms: int, work: Work) -> GroupEdit:
+        """A member joins: where there is no group of the new protocol, there is one now."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return GroupEdit(group, work)
+        edit = GroupEdit(ConsumerGroup(group_id, self._topics), work)
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            check_upgrade(group, self._config)
+            upgrade(group, edit, self.heartbeats, now_ms)
+            logger.info("group %s: %d members go over to the new protocol", group_id, len(group.members))
+        elif group is not None:
+            work.records += group.tombstones()
+        return edit
 
     # The log and the timers
 
@@ -150,19 +201,24 @@ class ConsumerGroups:
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             work.set_timer(RevocationTimer(group.group_id, member.member_id), member.rebalance_timeout_ms)
 
-    def timer_fired(self, timer: ConsumerTimer, work: Work) -> None:
+    def timer_fired(self, timer: ConsumerTimer, now_ms: int, work: Work) -> None:
         group = self.find(timer.group_id)
         member = group.members.get(timer.member_id) if group else None
         if group is None or member is None:
             return
-        if isinstance(timer, RevocationTimer):
-            if member.state is not MemberState.UNREVOKED_PARTITIONS:
-                return
-            reason = f"has not given up its partitions within {member.rebalance_timeout_ms} ms"
-        else:
-            reason = "has not been heard of"
-        logger.info("group %s: member %s is put out, it %s", group.group_id, member.member_id, reason)
-        self.put_out(group, [member.member_id], work)
+        if isinstance(timer, RevocationTimer) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            return
+        group.rejoining.discard(member.member_id)
+        logger.info("group %s: member %s is put out, it %s", group.group_id, member.member_id, _FAILURES[type(timer)])
+        self.remove(group, [member.member_id], now_ms, work)
 
-    def put_out(self, group: ConsumerGroup, member_ids: Sequence[str], work: Work) -> None:
-        self.heartbeats.remove(GroupEdit(group, work), member_ids)
+    def remove(self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int, work: Work) -> None:
+        """Members go; where only members of the classic protocol are left, the group becomes theirs."""
+        if can_downgrade(group, member_ids, self._config):
+            downgrade(group, member_ids, self.heartbeats, now_ms, work)
+            logger.info("group %s: goes back to the classic protocol", group.group_id)
+        else:
+            self.heartbeats.remove(GroupEdit(group, work), member_ids)
+        for member_id in member_ids:
+            work.cancel_timer(RejoinTimer(group.group_id, member_id))
+            work.cancel_timer(SyncTimer(group.group_id, member_id))

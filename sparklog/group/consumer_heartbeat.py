@@ -131,7 +131,8 @@ class ConsumerHeartbeats:
         group_id, group = edit.group.group_id, edit.group
         if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
             raise GroupMaxSizeReached(f"group {group_id!r} has its {self._config.group_consumer_max_size} members")
-        owned = self._ids_of(request.owned_partitions)
+        asked = request.owned_partitions
+        owned = None if asked is None else self.ids_of(asked)
         before = self._find_member(edit, request, owned)
         member = _described(before, request)
         changed = self.update_member(edit, before, member, now_ms)
@@ -151,15 +152,11 @@ class ConsumerHeartbeats:
             assignment=self.names_of(member.assigned) if shows else None,
         )
 
-    def leave(self, edit: GroupEdit, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        """Epochs -1 and -2. Where the member goes for good, the caller has seen to a downgrade before."""
-        member = self.leaving_member(edit.group, request)
-        if request.group_instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
-            away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
-            edit.write(CurrentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value())
-        else:
-            self.remove(edit, [member.member_id])
-        return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
+    @staticmethod
+    def go_away(edit: GroupEdit, member: ConsumerMember) -> None:
+        """Epoch -2: a static member keeps its place until it comes back, or its session ends."""
+        away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
+        edit.write(CurrentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value())
 
     @staticmethod
     def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> ConsumerMember:
@@ -339,9 +336,8 @@ class ConsumerHeartbeats:
         except UnknownTopicId:
             return None
 
-    def _ids_of(self, partitions: Collection[TopicPartition] | None) -> set[IdPartition] | None:
-        if partitions is None:
-            return None
+    def ids_of(self, partitions: Collection[TopicPartition]) -> set[IdPartition]:
+        """By the ids of their topics; partitions of topics that do not exist are left out."""
         found = ((self._topics.find(topic), number) for topic, number in partitions)
         return {(topic.topic_id, number) for topic, number in found if topic}
 

@@ -22,7 +22,7 @@ members are told at the same time as in Kafka, once it is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, MutableMapping
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -319,6 +319,18 @@ class ClassicGroups:
                     self._phases.heard_of(group, member, work)
                 if len(group.members) > self._config.group_max_size:
                     self._phases.rebalance(group, "it has more than group.max.size members", now_ms, work)
+
+    def take_over(
+        self, group_id: str, protocols: Mapping[str, Sequence[tuple[str, bytes]]], now_ms: int, work: Work
+    ) -> None:
+        """A group of the new protocol has become a classic one: its members have to join its next generation."""
+        group = self._find(group_id)
+        if group is None or group.state is not STABLE:
+            return
+        for member in group.members.values():
+            member.protocols = tuple(protocols.get(member.member_id, member.protocols))
+            self._phases.heard_of(group, member, work)
+        self._phases.rebalance(group, "it has become a classic group", now_ms, work)
 
     def timer_fired(self, timer: ClassicTimer, now_ms: int, work: Work) -> None:
         group = self._find(timer.group_id)

@@ -18,6 +18,7 @@ from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
+from sparklog.group.migration import Downgraded
 from sparklog.group.offsets import Offsets
 from sparklog.group.rebalance import ClassicTimer
 from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
@@ -67,18 +68,28 @@ class Shard:
 
     def join(self, request: JoinGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, JoinGroupResponse]:
         work = Work()
+        if group := self.consumers.find(request.group_id):
+            if not group.is_empty:
+                return work.decide(self.consumers.join(group, request, now_ms, work))
+            work.records += group.tombstones()  # it gives way to a classic group
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
     def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
         work = Work()
+        if group := self.consumers.find(request.group_id):
+            return work.decide(self.consumers.sync(group, request, work))
         return work.decide(self.classic.sync(request, ticket, work))
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> Decision[CoordinatorRecord, HeartbeatResponse]:
         work = Work()
+        if group := self.consumers.find(request.group_id):
+            return work.decide(self.consumers.classic_heartbeat(group, request, work))
         return work.decide(self.classic.heartbeat(request, work))
 
     def leave(self, request: LeaveGroup, now_ms: int) -> Decision[CoordinatorRecord, LeaveGroupResponse]:
         work = Work()
+        if group := self.consumers.find(request.group_id):
+            return work.decide(self.consumers.leave(group, request, now_ms, work))
         return work.decide(self.classic.leave(request, now_ms, work))
 
     def consumer_heartbeat(
@@ -187,13 +198,15 @@ class Shard:
         if isinstance(key, ClassicTimer):
             self.classic.timer_fired(key, now_ms, work)
         elif isinstance(key, ConsumerTimer):
-            self.consumers.timer_fired(key, work)
+            self.consumers.timer_fired(key, now_ms, work)
         return work.decide()
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[CoordinatorRecord, None]:
         work = Work()
         if isinstance(event, GroupCreated | GroupAssigned | StaticReplaced):
             self.classic.written(event, error, now_ms, work)
+        elif isinstance(event, Downgraded):
+            self.classic.take_over(event.group_id, event.protocols, now_ms, work)
         return work.decide()
 
     def _delete(self, group: Group, work: Work) -> None:

@@ -11,8 +11,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
+from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.records import decode, encode
-from sparklog.group.requests import ConsumerGroupHeartbeat
+from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.runtime.machine import CancelTimer, Draft, SetTimer
 
 GROUP = "readers"
@@ -76,10 +77,15 @@ class World:
         self.heartbeats.check(request)
         draft = Draft()
         edit = GroupEdit(self.group, draft)
-        if request.member_epoch < 0:
-            response = self.heartbeats.leave(edit, request)
-        else:
+        if request.member_epoch >= 0:
             response = self.heartbeats.heartbeat(edit, request, self.now_ms)
+        else:
+            member = self.heartbeats.leaving_member(self.group, request)
+            if request.member_epoch == LEAVE_STATIC_EPOCH:
+                self.heartbeats.go_away(edit, member)
+            else:
+                self.heartbeats.remove(edit, [member.member_id])
+            response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
         self.apply(draft)
         return response
 

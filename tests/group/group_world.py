@@ -32,6 +32,10 @@ class SimTopic(NamedTuple):
 class SimTopics(dict[str, SimTopic]):
     """A TopicsView in which there is every topic."""
 
+    @property
+    def version(self) -> int:
+        return len(self)
+
     def find(self, name: str) -> SimTopic:
         return self.setdefault(name, SimTopic(name, range(8), UUID(int=len(self) + 1)))
 

@@ -1,0 +1,221 @@
+"""A group changes its protocol while its members go on: classic to new with the first member of the new one, and back
+with the last (KIP-848).
+
+Up, when group.consumer.migration.policy says bidirectional or upgrade, the members of the classic group are consumers,
+and what they said in joining and were assigned can be read. The group's epoch is the generation; every member has what
+it was assigned, as its target too. Who waits for the end of a rebalance is told to join again.
+
+Down, when it says bidirectional or downgrade: when those that are left all speak the classic protocol. The generation
+is the epoch; every member has its target assigned, and a rebalance begins at once.
+
+Both are one batch of records: tombstones of the group as it was, and the group as it is.
+
+Differs from Kafka: a classic static member that takes the place of the last member of the new protocol does not bring
+the group back; the next one that leaves does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from sparklog.base.errors import GroupIdNotFound, RebalanceInProgress
+from sparklog.base.ids import TopicPartition
+from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.consumer_edit import GroupEdit
+from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RevocationTimer, SessionTimer
+from sparklog.group.consumer_member import ConsumerMember, flatten, group_by_topic, to_target_value
+from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
+from sparklog.group.records import (
+    ClassicMemberMetadata,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberKey,
+    CoordinatorRecord,
+    CurrentKey,
+    GroupKey,
+    GroupMember,
+    GroupValue,
+    SupportedProtocol,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetKey,
+)
+from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
+from sparklog.runtime.machine import Draft
+
+Work = Draft[CoordinatorRecord]
+Protocols = Sequence[tuple[str, bytes]]
+
+
+class Downgraded(NamedTuple):
+    """A group has become a classic one; `protocols` are what its members have said in joining, by their ids."""
+
+    group_id: str
+    protocols: Mapping[str, Protocols]
+
+
+# Up
+
+
+def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
+    """Raises GroupIdNotFound, as Kafka does: to this client there is no such group of its protocol."""
+    reason = None
+    if config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
+        reason = "online upgrade is disabled"
+    elif group.protocol_type != PROTOCOL_TYPE:
+        reason = "the group does not use the consumer embedded protocol"
+    elif len(group.members) > config.group_consumer_max_size:
+        reason = "the group size exceeds the consumer group maximum size"
+    if reason is not None:
+        raise GroupIdNotFound(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
+
+
+def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats, now_ms: int) -> None:
+    """Write the classic group as one of the new protocol. Raises GroupIdNotFound where it cannot be read."""
+    members = [_upgraded(group, member, heartbeats) for member in group.members.values()]
+    group_id, work = group.group_id, edit.draft
+    work.records += group.tombstones()
+    _release(group, work)
+    for member in members:
+        edit.write(ConsumerMemberKey(group_id=group_id, member_id=member.member_id), member.to_member_value())
+    value = ConsumerGroupValue(epoch=group.generation, metadata_hash=edit.group.hash_topics())
+    edit.write(ConsumerGroupKey(group_id=group_id), value)
+    for member in members:
+        target = {topic: frozenset(numbers) for topic, numbers in group_by_topic(member.assigned).items()}
+        edit.write(TargetKey(group_id=group_id, member_id=member.member_id), to_target_value(target))
+    epoch = TargetEpochValue(assignment_epoch=group.generation, assignment_timestamp_ms=now_ms)
+    edit.write(TargetEpochKey(group_id=group_id), epoch)
+    for member in members:
+        edit.write(CurrentKey(group_id=group_id, member_id=member.member_id), member.to_current_value())
+        if member.classic is not None:
+            work.set_timer(SessionTimer(group_id, member.member_id), member.classic.session_timeout_ms)
+
+
+def _upgraded(group: ClassicGroup, member: Member, heartbeats: ConsumerHeartbeats) -> ConsumerMember:
+    try:
+        subscription = read_subscription(member.metadata_for(group.protocol) or member.protocols[0][1])
+        assignment = read_assignment(member.assignment)
+    except (ValueError, IndexError) as error:
+        raise GroupIdNotFound(
+            f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol "
+            f"is malformed: {error}"
+        ) from error
+    if assignment.user_data:
+        raise GroupIdNotFound(
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom assignor "
+            "is in use."
+        )
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=frozenset(subscription.topics),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=classic_metadata(member.session_timeout_ms, member.protocols),
+        member_epoch=group.generation,
+        previous_member_epoch=group.generation,
+        assigned=dict.fromkeys(heartbeats.ids_of(assignment.partitions), group.generation),
+    )
+
+
+def classic_metadata(session_timeout_ms: int, protocols: Protocols) -> ClassicMemberMetadata:
+    supported = tuple(SupportedProtocol(name=name, metadata=metadata) for name, metadata in protocols)
+    return ClassicMemberMetadata(session_timeout_ms=session_timeout_ms, supported_protocols=supported)
+
+
+def _release(group: ClassicGroup, work: Work) -> None:
+    """Nobody waits for the classic group any more, and none of its timers runs."""
+    error = RebalanceInProgress(f"group {group.group_id!r} is being rebalanced")
+    for member in group.members.values():
+        if member.join_ticket is not None:
+            work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
+        if member.sync_ticket is not None:
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
+    for member_id in (*group.members, *group.pending_joins):
+        work.cancel_timer(ClassicTimer(SESSION, group.group_id, member_id))
+    for what in (JOIN, SYNC):
+        work.cancel_timer(ClassicTimer(what, group.group_id))
+
+
+# Down
+
+
+def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
+    """Whether the group becomes a classic one when these members leave."""
+    staying = [member for member_id, member in group.members.items() if member_id not in leaving]
+    return (
+        bool(staying)
+        and all(member.classic is not None for member in staying)
+        and config.group_consumer_migration_policy in ("bidirectional", "downgrade")
+        and len(staying) <= config.group_max_size
+    )
+
+
+def downgrade(
+    group: ConsumerGroup, leaving: Collection[str], heartbeats: ConsumerHeartbeats, now_ms: int, work: Work
+) -> None:
+    """Write those that stay as a classic group."""
+    staying = {member_id: member for member_id, member in group.members.items() if member_id not in leaving}
+    protocols = {member_id: protocols_of(member) for member_id, member in staying.items()}
+    protocol = _choose_protocol(list(protocols.values()))
+    work.records += group.tombstones()
+    value = GroupValue(
+        protocol_type=PROTOCOL_TYPE,
+        generation=group.epoch,
+        protocol=protocol,
+        leader=next(iter(staying)),
+        current_state_timestamp_ms=now_ms,
+        members=[
+            _downgraded(member, dict(protocols[member_id])[protocol], _target_of(group, member_id, heartbeats))
+            for member_id, member in staying.items()
+        ],
+    )
+    work.records.append(CoordinatorRecord(GroupKey(group_id=group.group_id), value))
+    for member_id in group.members:
+        work.cancel_timer(SessionTimer(group.group_id, member_id))
+        work.cancel_timer(RevocationTimer(group.group_id, member_id))
+    work.then = Downgraded(group.group_id, protocols)
+
+
+def protocols_of(member: ConsumerMember) -> Protocols:
+    """What a classic member has said in joining."""
+    supported = member.classic.supported_protocols if member.classic else ()
+    return tuple((each.name, each.metadata) for each in supported)
+
+
+def _choose_protocol(offers: Sequence[Protocols]) -> str:
+    """That which most prefer of those that all have; joining has seen to it that there is one."""
+    common = set.intersection(*({name for name, _ in offer} for offer in offers))
+    votes = Counter(next(name for name, _ in offer if name in common) for offer in offers)
+    return max(votes, key=lambda name: votes[name])
+
+
+def _target_of(group: ConsumerGroup, member_id: str, heartbeats: ConsumerHeartbeats) -> Sequence[TopicPartition]:
+    return heartbeats.names_of(flatten(group.target.get(member_id, {})))
+
+
+def _downgraded(member: ConsumerMember, subscription: bytes, target: Sequence[TopicPartition]) -> GroupMember:
+    assert member.classic is not None
+    return GroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        subscription=subscription,
+        assignment=write_assignment(Assignment(partitions=target)),
+    )
