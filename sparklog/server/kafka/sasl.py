@@ -118,8 +118,9 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
     request = SaslAuthenticateRequest(authentication=session.authentication, token=token)
     try:
         done = await broker.serve(sasl_authenticate.API, request)
-    except KafkaError:
+    except KafkaError as error:
         session.is_over = session.authentication is not None
+        logger.info("failed authentication from %s on %s: %s", session.host, session.listener, error)
         raise
     if session.authentication and session.authentication.user:
         session.principal = f"User:{session.authentication.user}"

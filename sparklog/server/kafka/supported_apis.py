@@ -48,7 +48,6 @@ GAPS = {
     "ElectLeaders": _ONE_BROKER,
     "AlterPartitionReassignments": _ONE_BROKER,
     "ListPartitionReassignments": _ONE_BROKER,
-    "DescribeClientQuotas": _QUOTAS,
     "AlterClientQuotas": _QUOTAS,
     "Vote": _KRAFT,
     "BeginQuorumEpoch": _KRAFT,

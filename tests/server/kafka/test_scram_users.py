@@ -23,7 +23,7 @@ from secure import Secured
 from wire import Wire
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
-DESCRIBE, ALTER = 50, 51
+DESCRIBE_CLIENT_QUOTAS, DESCRIBE, ALTER = 48, 50, 51
 SHA_256, SHA_512 = 1, 2
 SALT = b"0123456789ab"
 
@@ -156,3 +156,11 @@ def test_users_are_described_by_name_or_all(wire: Wire, new_name: NewName) -> No
     assert describe(wire, one, one) == {one: ErrorCode.duplicate_resource}
     everybody = describe(wire)
     assert {name: everybody[name] for name in (one, other)} == {one: {SHA_256: 5000}, other: {SHA_256: 4096}}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_nobody_has_a_quota(wire: Wire, version: int) -> None:
+    asked = [{"entity_type": "user", "match_type": 2, "match": None}]
+    response = wire.send(DESCRIBE_CLIENT_QUOTAS, version, components=asked, strict=False)
+
+    assert (response.error_code, response.entries) == (ErrorCode.none, ())

@@ -1,0 +1,28 @@
+"""DescribeClientQuotas: the quotas of users and clients, of which there are none (key 48).
+
+- It is served because `kafka-configs.sh --describe --entity-type users` asks it before it asks for SCRAM credentials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClientQuotasRequest:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeClientQuotasResponse:
+    pass
+
+
+async def handle(services: Services, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse()
+
+
+API = Api(name="DescribeClientQuotas", handle=handle, key=48, versions=(0, 1))

@@ -1,0 +1,16 @@
+"""DescribeClientQuotas on Kafka's wire."""
+
+from __future__ import annotations
+
+from sparklog.broker.apis import describe_client_quotas
+from sparklog.broker.apis.describe_client_quotas import DescribeClientQuotasRequest
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    await call.serve(describe_client_quotas.API, DescribeClientQuotasRequest())
+    return call.answer(error_message=None, entries=())
+
+
+TRANSLATION = Translation(api=describe_client_quotas.API, serve=serve)
