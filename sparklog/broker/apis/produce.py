@@ -86,7 +86,8 @@ async def handle(services: Services, request: ProduceRequest) -> ProduceResponse
 
 def _append_all(services: Services, request: ProduceRequest) -> tuple[list[PartitionProduced], list[int]]:
     """What became of each partition's batches, and the places of those that cannot be answered yet."""
-    results, pending = [], []
+    results: list[PartitionProduced] = []
+    pending: list[int] = []
     for part in request.partitions:
         try:
             result, is_pending = _append(services, request, part)
