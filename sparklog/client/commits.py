@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError
+from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import error_of, raise_error_of
@@ -63,6 +63,8 @@ class Commits:
                 try:
                     await self._attempt(offsets, member)
                     return
+                except UnknownTopicOrPartition:
+                    raise
                 except (RetriableError, RebalanceInProgress):
                     failures += 1
                     pause_ms = backoff.pause_ms(failures)

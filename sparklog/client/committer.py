@@ -43,8 +43,6 @@ class Committer:
         config: ConsumerConfig,
         clock: Clock,
     ) -> None:
-        self.as_member = False
-        """Whether the partitions come from the group, and not from `assign`."""
         self._commits = commits
         self._membership = membership
         self._assignment = assignment
@@ -136,7 +134,7 @@ class Committer:
         return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
 
     def _member(self) -> Membership | None:
-        if not self.as_member:
+        if not self._assignment.from_group:
             return None
         if not self._membership.is_member:
             raise UnknownMemberId(

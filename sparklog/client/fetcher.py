@@ -8,8 +8,13 @@ for `poll`.
 
     no error               kept for `poll`; the fetch goes on behind it
     OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
+    no topic any more      `poll` raises, unless a group gave the partition: it takes it back
     other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
-    unnoticed anything else          `poll` raises
+                           unnoticed
+    anything else          `poll` raises
+
+Without a position, a partition is looked up where the group has committed, if there is a group; else as
+auto_offset_reset says.
 """
 
 from __future__ import annotations
@@ -228,7 +233,8 @@ class Fetcher:
         """With the lock held."""
         state.failures += 1
         state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
-        gone = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
+        unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
+        gone = unknown and not self._assignment.from_group
         if isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
             logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)

@@ -82,6 +82,7 @@ class Group:
         self._topics: frozenset[str] = frozenset()
         self._had: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
         self._led: dict[str, int] | None = None  # as leader: partitions of every topic that the group wants
+        self._joining = False
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, selection: Selection, listener: Any) -> None:
@@ -95,15 +96,20 @@ class Group:
             self.membership.rejoin("another subscription")
 
     async def leave(self, reason: str) -> None:
-        """Commit, revoke everything and leave. The user has to make the calls that this asks for."""
+        """Commit, revoke everything and leave. The user has to make the calls that this asks for.
+
+        A join that is under way comes to its end meanwhile: the coordinator takes no commit before.
+        """
         if self._task is None:
             return
-        await self._end_task()
+        if not self._joining:
+            await self._end_task()
         try:
             self.membership.check()
             await self._revoke(self._assignment.partitions())
         except KafkaError:
             await self._lose()
+        await self._end_task()
         await self.membership.leave(reason)
 
     async def stop(self) -> None:
@@ -115,14 +121,16 @@ class Group:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+            self._task, self._joining = None, False
 
     async def _run(self) -> None:
         """Until cancelled. Ends only with the consumer: each round waits for the coordinator or the user."""
         while True:
             try:
                 await self._let_go()
+                self._joining = True
                 assigned = await self._come_together()
+                self._joining = False
                 async with self._turns.turn():
                     self.membership.check()
                     await self._take_up(assigned)
@@ -133,6 +141,7 @@ class Group:
             except KafkaError as error:
                 logger.warning("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
                 self.membership.reset()
+                self._joining = False
                 async with self._turns.turn():
                     await self._lose()
                     if not is_loss(error):

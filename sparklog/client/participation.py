@@ -42,6 +42,7 @@ class Participation:
         assert config.group_id is not None  # whoever has none does not take part
         self._cluster = cluster
         self._config = config
+        self._assignment = assignment
         self._tell = tell
         coordinator = Coordinator(cluster, config.group_id)
         self.turns = Turns(tell)
@@ -59,7 +60,7 @@ class Participation:
     @property
     def is_subscribed(self) -> bool:
         """Whether the group, and not `assign`, decides what is read."""
-        return self.committer.as_member
+        return self._assignment.from_group
 
     @property
     def needs_poll(self) -> bool:
@@ -69,7 +70,7 @@ class Participation:
     def subscribe(self, selection: Selection, listener: Any) -> None:
         """Let the next `poll` subscribe."""
         self._wanted = selection, listener
-        self.committer.as_member = True
+        self._assignment.from_group = True
 
     def touch(self) -> None:
         """The user has polled."""
@@ -136,7 +137,7 @@ class Participation:
             await self.committer.before_giving_up()
         await self.committer.finish()
         self._wanted = None
-        self.committer.as_member = False
+        self._assignment.from_group = False
 
     async def stop(self) -> None:
         """Stop everything, and say nothing to the group."""

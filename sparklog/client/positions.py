@@ -103,6 +103,8 @@ class Assignment:
     def __init__(self, begin: Reset = None) -> None:
         """`begin` says where to look for the position of a partition that is new."""
         self._begin = begin
+        self.from_group = False
+        """Whether a group gives the partitions, and takes back those that are no more."""
         self.lock = threading.Lock()
         self._states: dict[TopicPartition, PartitionState] = {}
 
