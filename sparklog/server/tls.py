@@ -43,10 +43,10 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
             f"ssl.keystore.location = {config.ssl_keystore_location!r}: no private key that ssl.key.password opens, "
             f"with the certificate that belongs to it ({_reason(error)})"
         ) from None
-    if trusted := _read_truststore(config):
+    if _read_truststore(config):
         try:
-            context.load_verify_locations(cadata=trusted.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
+            context.load_verify_locations(cafile=config.ssl_truststore_location)
+        except ssl.SSLError as error:
             raise ConfigError(
                 f"ssl.truststore.location = {config.ssl_truststore_location!r}: {_reason(error)}"
             ) from None

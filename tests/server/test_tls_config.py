@@ -76,6 +76,15 @@ def test_clients_with_certificates_need_somebody_who_vouches_for_them(keystore: 
         tls.server_context(config(keystore, ssl_client_auth="required"))
 
 
+def test_a_truststore_may_have_notes_between_its_certificates(keystore: Path, tmp_path: Path) -> None:
+    truststore = tmp_path / "truststore.pem"
+    truststore.write_bytes("Authority of Zürich\n".encode() + keystore.read_bytes())
+
+    context = tls.server_context(config(keystore, ssl_client_auth="required", ssl_truststore_location=str(truststore)))
+
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
 def test_a_file_without_a_key_is_an_error(keystore: Path, tmp_path: Path) -> None:
     certificates = tmp_path / "certificates.pem"
     certificates.write_bytes(keystore.read_bytes().partition(b"-----END EC PRIVATE KEY-----\n")[2])
