@@ -80,11 +80,15 @@ class Wire:
 
 def request_frame(key: int, version: int, correlation_id: int = 1, /, **fields: Any) -> bytes:
     """A request with its header, without its size."""
-    request = make(load_request_schema(key, version), **fields)
+    return message_frame(make(load_request_schema(key, version), **fields), correlation_id)
+
+
+def message_frame(request: Any, correlation_id: int = 1) -> bytes:
+    """A request of kio's with its header, without its size."""
     header = make(
         request.__header_schema__,
-        request_api_key=key,
-        request_api_version=version,
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
         correlation_id=correlation_id,
         client_id=CLIENT_ID,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import api_versions
 from sparklog.broker.apis.api_versions import ApiVersionsRequest
 from sparklog.server.kafka.messages import Message
@@ -26,4 +27,8 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-TRANSLATION = Translation(api=api_versions.API, serve=serve)
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, api_keys=[])
+
+
+TRANSLATION = Translation(api=api_versions.API, serve=serve, refuse=refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_client_quotas
 from sparklog.broker.apis.describe_client_quotas import DescribeClientQuotasRequest
 from sparklog.server.kafka.messages import Message
@@ -13,4 +14,8 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(error_message=None, entries=())
 
 
-TRANSLATION = Translation(api=describe_client_quotas.API, serve=serve)
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, error_message=str(error), entries=None)
+
+
+TRANSLATION = Translation(api=describe_client_quotas.API, serve=serve, refuse=refuse)

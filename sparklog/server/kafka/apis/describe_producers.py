@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import describe_producers
 from sparklog.broker.apis.describe_producers import DescribeProducersRequest, PartitionProducers
@@ -20,6 +21,16 @@ async def serve(call: Call, request: Message) -> Message:
             for topic, parts in groupby(response.partitions, lambda part: part.topic)
         ]
     )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    topics = []
+    for topic in request.topics:
+        parts = [
+            PartitionProducers(topic=topic.name, partition=number, error=error) for number in topic.partition_indexes
+        ]
+        topics.append({"name": topic.name, "partitions": [_partition(part) for part in parts]})
+    return call.answer(topics=topics)
 
 
 def _partition(part: PartitionProducers) -> dict[str, object]:
@@ -41,4 +52,4 @@ def _partition(part: PartitionProducers) -> dict[str, object]:
     }
 
 
-TRANSLATION = Translation(api=describe_producers.API, serve=serve)
+TRANSLATION = Translation(api=describe_producers.API, serve=serve, refuse=refuse)

@@ -88,7 +88,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
             }
             for topic in request.topics or ()
         ],
-        error_code=None,
+        error_code=error,
     )
 
 
