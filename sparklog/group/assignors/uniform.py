@@ -24,9 +24,9 @@ Owned = dict[str, dict[UUID, set[int]]]
 
 def assign_uniform(spec: GroupSpec) -> Mapping[str, Partitions]:
     subscribers = spec.subscribers()
-    owned = _keep(spec, subscribers)
+    free = {topic: set(range(spec.partition_counts[topic])) for topic in subscribers}
+    owned = _keep(spec, free)
     sizes = {member_id: sum(map(len, topics.values())) for member_id, topics in owned.items()}
-    free = _free(spec, subscribers, owned)
     if all(len(members) == len(spec.members) for members in subscribers.values()):
         _assign_evenly(owned, sizes, free)
     else:
@@ -38,42 +38,23 @@ def assign_uniform(spec: GroupSpec) -> Mapping[str, Partitions]:
     }
 
 
-def _keep(spec: GroupSpec, subscribers: Mapping[UUID, list[str]]) -> Owned:
-    """What each member has now and may keep: it is subscribed, the partition exists, and nobody before it has it."""
-    taken: set[tuple[UUID, int]] = set()
+def _keep(spec: GroupSpec, free: dict[UUID, set[int]]) -> Owned:
+    """What each member has now and may keep: it is subscribed, and the partition exists and is free; then it is not."""
     owned: Owned = {}
     for member_id in sorted(spec.members):
         member = spec.members[member_id]
-        mine = owned.setdefault(member_id, {})
-        for topic in sorted(member.partitions.keys() & member.topics & subscribers.keys()):
-            kept = {
-                partition
-                for partition in member.partitions[topic]
-                if partition < spec.partition_counts[topic] and (topic, partition) not in taken
-            }
-            taken.update((topic, partition) for partition in kept)
-            mine[topic] = kept
+        mine = owned[member_id] = {}
+        for topic, partitions in member.partitions.items():
+            if topic in member.topics and topic in free:
+                mine[topic] = free[topic].intersection(partitions)
+                free[topic] -= partitions
     return owned
 
 
-def _free(spec: GroupSpec, subscribers: Mapping[UUID, list[str]], owned: Owned) -> list[tuple[UUID, int]]:
-    taken = {
-        (topic, partition)
-        for topics in owned.values()
-        for topic, partitions in topics.items()
-        for partition in partitions
-    }
-    return [
-        (topic, partition)
-        for topic in subscribers
-        for partition in range(spec.partition_counts[topic])
-        if (topic, partition) not in taken
-    ]
-
-
-def _assign_evenly(owned: Owned, sizes: dict[str, int], free: list[tuple[UUID, int]]) -> None:
+def _assign_evenly(owned: Owned, sizes: dict[str, int], unassigned: dict[UUID, set[int]]) -> None:
     if not owned:
         return
+    free = [(topic, partition) for topic, partitions in unassigned.items() for partition in partitions]
     share, extra = divmod(sum(sizes.values()) + len(free), len(owned))
     order = sorted(owned, key=lambda member_id: (-sizes[member_id], member_id))
     quotas = {member_id: share + (place < extra) for place, member_id in enumerate(order)}
@@ -92,16 +73,13 @@ def _assign_evenly(owned: Owned, sizes: dict[str, int], free: list[tuple[UUID, i
 
 
 def _assign_to_least(
-    owned: Owned, sizes: dict[str, int], free: list[tuple[UUID, int]], subscribers: Mapping[UUID, list[str]]
+    owned: Owned, sizes: dict[str, int], free: dict[UUID, set[int]], subscribers: Mapping[UUID, list[str]]
 ) -> None:
     """Topics with the most free partitions for each subscriber first: the others can still even things out."""
-    by_topic: dict[UUID, list[int]] = {}
-    for topic, partition in free:
-        by_topic.setdefault(topic, []).append(partition)
-    for topic in sorted(by_topic, key=lambda t: (-len(by_topic[t]) / len(subscribers[t]), len(subscribers[t]), t)):
+    for topic in sorted(free, key=lambda t: (-len(free[t]) / len(subscribers[t]), len(subscribers[t]), t)):
         heap = [(sizes[member_id], member_id) for member_id in subscribers[topic]]
         heapify(heap)
-        for partition in by_topic[topic]:
+        for partition in sorted(free[topic]):
             _, member_id = heappop(heap)
             _give(owned, sizes, member_id, topic, partition)
             heappush(heap, (sizes[member_id], member_id))
