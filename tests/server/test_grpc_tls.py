@@ -97,7 +97,13 @@ def test_a_client_names_the_file_that_is_of_no_use(tmp_path: Path) -> None:
     jks = tmp_path / "trust.jks"
     jks.write_bytes(b"\xfe\xed\xfe\xed")
 
-    with pytest.raises(
-        ConfigError, match=r"ssl_truststore_location = .* is not a PEM file; make one of"
-    ):
+    with pytest.raises(ConfigError, match=r"ssl_truststore_location = .* is not a PEM file; make one of"):
         Admin(security_protocol="SSL", ssl_truststore_location=str(jks))
+
+
+def test_a_line_of_client_settings_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("\nsecurity.protocol SSL\n")
+
+    assert run(["topics", "list", "--client-config", str(settings)]) == 2
+    assert f"{settings}:2: 'security.protocol SSL' is not KEY=VALUE" in capsys.readouterr().err

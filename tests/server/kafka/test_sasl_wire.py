@@ -12,10 +12,11 @@ from kio.schema.errors import ErrorCode
 from secure import PLAIN_PASSWORD, PLAIN_USER, SCRAM_PASSWORD, SCRAM_USER, Secured
 from wire import Wire, request_frame
 
+from sparklog.client import Admin
 from sparklog.testing import start_broker
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
-DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+DESCRIBE_CONFIGS, DESCRIBE_USER_SCRAM_CREDENTIALS = 32, 50
 SCRAM_256 = "SCRAM-SHA-256"
 PLAIN_TOKEN = f"\0{PLAIN_USER}\0{PLAIN_PASSWORD}".encode()
 REFUSAL = f"Authentication failed during authentication due to invalid credentials with SASL mechanism {SCRAM_256}"
@@ -227,3 +228,14 @@ def test_garbage_never_gets_in(
 
         assert is_closed(wire)
     assert "Traceback" not in caplog.text
+
+
+def test_secrets_are_not_among_the_configurations_that_are_shown(secured: Secured) -> None:
+    with secured.wire("PLAINTEXT") as wire:
+        resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
+        [described] = wire.send(DESCRIBE_CONFIGS, 4, resources=[resource], include_documentation=True).results
+    with Admin(bootstrap_servers=secured.broker.bootstrap) as admin:
+        over_grpc = admin.describe_configs(broker=0)
+
+    assert {"plain.sasl.jaas.config", "ssl.key.password"} <= {entry.name for entry in described.configs}
+    assert PLAIN_PASSWORD not in f"{described} {over_grpc}"

@@ -1,0 +1,77 @@
+"""Apache Kafka's own tools on a listener with TLS and passwords."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from sparklog.testing import RunningBroker, start_broker
+
+JARS = Path(__file__).parents[2] / ".cache" / "kafka"
+JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+pytestmark = pytest.mark.jvm
+
+
+class Tools:
+    """Kafka's tools, run as one user or another."""
+
+    def __init__(self, broker: RunningBroker, folder: Path) -> None:
+        self._address = broker.node.kafka_addresses["SASL_SSL"]
+        self._folder = folder
+
+    def run(
+        self, name: str, *arguments: str, mechanism: str, user: str, password: str, given: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        settings = self._folder / "client.properties"
+        module = PLAIN_MODULE if mechanism == "PLAIN" else SCRAM_MODULE
+        settings.write_text(
+            f"security.protocol=SASL_SSL\nsasl.mechanism={mechanism}\n"
+            f'sasl.jaas.config={module} required username="{user}" password="{password}";\n'
+            f"ssl.truststore.type=PEM\nssl.truststore.location={self._folder / 'ca.pem'}\n"
+        )
+        connect = ("--bootstrap-server", str(self._address), "--command-config", str(settings))
+        command = [*JVM, "-cp", f"{JARS}/*", name, *connect, *arguments]
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Iterator[Tools]:
+    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    with start_broker(
+        listeners=("SASL_SSL://127.0.0.1:0",),
+        ssl_keystore_location=str(tmp_path / "server.pem"),
+        plain_sasl_jaas_config=f'{PLAIN_MODULE} required user_admin="admin-secret";',
+        group_initial_rebalance_delay_ms=0,
+    ) as broker:
+        yield Tools(broker, tmp_path)
+
+
+def test_a_user_is_added_writes_reads_and_is_refused_with_another_password(tools: Tools) -> None:
+    admin = {"mechanism": "PLAIN", "user": "admin", "password": "admin-secret"}
+    configs, users = "kafka.admin.ConfigCommand", ("--entity-type", "users")
+    credentials = "SCRAM-SHA-256=[password=pw],SCRAM-SHA-512=[iterations=8192,password=pw]"
+    added = tools.run(configs, "--alter", "--add-config", credentials, *users, "--entity-name", "bob", **admin)
+    assert added.returncode == 0, added.stderr
+    assert tools.run(configs, "--describe", *users, **admin).stdout == (
+        "SCRAM credential configs for user-principal 'bob' are "
+        "SCRAM-SHA-256=iterations=4096, SCRAM-SHA-512=iterations=8192\n"
+    )
+
+    produce, topic = "org.apache.kafka.tools.ConsoleProducer", ("--topic", "secret")
+    bob = {"mechanism": "SCRAM-SHA-512", "user": "bob", "password": "pw"}
+    assert tools.run(produce, *topic, **bob, given="hello\n").returncode == 0
+    consume = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
+    assert tools.run(consume, *topic, *read, **bob | {"mechanism": "SCRAM-SHA-256"}).stdout == "hello\n"
+
+    refused = tools.run(produce, *topic, **bob | {"password": "wrong"}, given="bad\n")
+    assert "SaslAuthenticationException" in refused.stdout + refused.stderr
