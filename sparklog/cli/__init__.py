@@ -32,6 +32,7 @@ TOOLS = {
     "topics": "Create, list, describe, alter and delete topics.",
     "produce": "Write lines, or JSON lines, to a topic.",
     "consume": "Read a topic, from any offset or time.",
+    "groups": "List and describe consumer groups, reset their offsets, delete them.",
     "users": "Add, list and delete SCRAM users.",
     "dump": "Print what is inside segment and index files.",
     "bench": "Measure what a running broker takes and gives.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,6 +20,21 @@ PATIENCE_MS = 2_000
 """How long a command tries to reach a broker: as long as one takes to start, not as long as a service would wait."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Time(click.ParamType[int]):
+    """Milliseconds since 1970, or a date and time as in ISO 8601 (UTC where it names no zone)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int) or value.isdigit():
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds since 1970 nor a time such as 2013-07-01T06:00", param, ctx)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 CLIENT_CONFIG = "sparklog.client_config"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from sparklog import client
 from sparklog.base.errors import RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.cli.common import PATIENCE_MS, bootstrap_option, client_options, json_option
+from sparklog.cli.common import PATIENCE_MS, Time, bootstrap_option, client_options, json_option
 from sparklog.cli.json_lines import format_record
 
 if TYPE_CHECKING:
@@ -23,21 +22,6 @@ POLL_RECORDS = 10_000
 SILENCE_MS = 30_000
 """With --exit-at-end: the broker is given up after this long without a record."""
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
-
-
-class Time(click.ParamType[int]):
-    """Milliseconds since 1970, or a date and time as in ISO 8601 (UTC where it names no zone)."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int) or value.isdigit():
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither milliseconds since 1970 nor a time such as 2013-07-01T06:00", param, ctx)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 @click.command("consume")
