@@ -356,6 +356,10 @@ class FencedInstanceId(KafkaError):
     code, name = 82, "FENCED_INSTANCE_ID"
 
 
+class ElectionNotNeeded(RetriableError):
+    code, name = 84, "ELECTION_NOT_NEEDED"
+
+
 class GroupSubscribedToTopic(KafkaError):
     code, name = 86, "GROUP_SUBSCRIBED_TO_TOPIC"
 

@@ -18,7 +18,6 @@ from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import versions_of
 
 _TRANSACTIONS = "there are no transactions"
-_ACLS = "there is no authorizer: whoever may connect may do everything"
 _TOKENS = "there are no delegation tokens"
 _ONE_BROKER = "the cluster is one broker, so replicas have nowhere else to be"
 _QUOTAS = "there are no quotas of users or clients"
@@ -37,17 +36,12 @@ GAPS = {
     "TxnOffsetCommit": _TRANSACTIONS,
     "DescribeTransactions": _TRANSACTIONS,
     "ListTransactions": _TRANSACTIONS,
-    "DescribeAcls": _ACLS,
-    "CreateAcls": _ACLS,
-    "DeleteAcls": _ACLS,
     "AlterReplicaLogDirs": "partitions do not move between log directories",
     "CreateDelegationToken": _TOKENS,
     "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS,
     "DescribeDelegationToken": _TOKENS,
-    "ElectLeaders": _ONE_BROKER,
     "AlterPartitionReassignments": _ONE_BROKER,
-    "ListPartitionReassignments": _ONE_BROKER,
     "AlterClientQuotas": _QUOTAS,
     "Vote": _KRAFT,
     "BeginQuorumEpoch": _KRAFT,

@@ -17,6 +17,7 @@ from sparklog.testing import RunningBroker
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 20, 21, 37
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 DESCRIBE_LOG_DIRS, LIST_CONFIG_RESOURCES = 35, 74
+DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 29, 30, 31, 43, 46
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -341,3 +342,41 @@ def test_a_deleted_topic_leaves_nothing_behind(wire: Wire, kafka_broker: Running
     delete(wire, {"name": topic, "topic_id": None})
     assert TopicPartition(topic, 0) not in {replica.partition.name for replica in kafka_broker.node.broker.replicas()}
     assert delete(wire, {"name": None, "topic_id": uuid.uuid4()})[0].error_code is ErrorCode.unknown_topic_id
+
+
+ACL = {"resource_type": TOPIC, "resource_name": "t", "principal": "User:a", "host": "*", "operation": 3}
+ACL_FILTER = {
+    "resource_type_filter": TOPIC,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
+@every_version(DESCRIBE_ACLS)
+def test_there_is_no_authorizer_to_ask(wire: Wire, version: int) -> None:
+    described = wire.send(DESCRIBE_ACLS, version, **ACL_FILTER)
+    assert (described.error_code, described.resources) == (ErrorCode.security_disabled, ())
+    created = wire.send(CREATE_ACLS, version, creations=[ACL | {"permission_type": 3}] * 2).results
+    assert [each.error_code for each in created] == [ErrorCode.security_disabled] * 2
+    (deleted,) = wire.send(DELETE_ACLS, version, filters=[ACL_FILTER]).filter_results
+    assert (deleted.error_code, deleted.matching_acls) == (ErrorCode.security_disabled, ())
+
+
+@every_version(ELECT_LEADERS)
+def test_the_only_replica_leads_already(wire: Wire, topic: str, version: int) -> None:
+    asked = [{"topic": topic, "partitions": [0, 9]}]
+    (found,) = wire.send(ELECT_LEADERS, version, election_type=0, topic_partitions=asked).replica_election_results
+    assert [(part.partition_id, part.error_code) for part in found.partition_result] == [
+        (0, ErrorCode.election_not_needed),
+        (9, ErrorCode.unknown_topic_or_partition),
+    ]
+    assert wire.send(ELECT_LEADERS, version, election_type=0, topic_partitions=None).replica_election_results == ()
+
+
+def test_no_partition_is_on_the_move(wire: Wire, topic: str) -> None:
+    asked = [{"name": topic, "partition_indexes": [0]}]
+    found = wire.send(LIST_PARTITION_REASSIGNMENTS, 0, topics=asked)
+    assert (found.error_code, found.topics) == (ErrorCode.none, ())

@@ -1,0 +1,38 @@
+"""ElectLeaders on Kafka's wire. Which leader is wanted makes no difference: there is one that can be."""
+
+from __future__ import annotations
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import elect_leaders
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    partitions = None
+    if request.topic_partitions is not None:
+        partitions = [
+            TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions
+        ]
+    response = await call.serve(elect_leaders.API, ElectLeadersRequest(partitions=partitions))
+    topics = by_topic(
+        (
+            name.topic,
+            {"partition_id": name.partition, "error_code": error, "error_message": message_of(error)},
+        )
+        for name, error in response.errors.items()
+    )
+    return call.answer(
+        replica_election_results=[{"topic": name, "partition_result": parts} for name, parts in topics.items()]
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, replica_election_results=[])
+
+
+TRANSLATION = Translation(api=elect_leaders.API, serve=serve, refuse=refuse)
