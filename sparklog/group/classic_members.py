@@ -14,7 +14,7 @@ Who is told to join again has its rebalance timeout to do it, and after the join
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
@@ -30,7 +30,7 @@ from sparklog.base.errors import (
 )
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
-from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RevocationTimer, SessionTimer
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RejoinTimer, RevocationTimer, SessionTimer, SyncTimer
 from sparklog.group.consumer_member import ConsumerMember, MemberState, flatten
 from sparklog.group.migration import classic_metadata, protocols_of
 from sparklog.group.records import CoordinatorRecord
@@ -49,22 +49,6 @@ from sparklog.group.requests import (
 from sparklog.runtime.machine import Draft
 
 Work = Draft[CoordinatorRecord]
-
-
-@dataclass(frozen=True, slots=True)
-class RejoinTimer:
-    """Key of the timer by which a member must have joined again."""
-
-    group_id: str
-    member_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class SyncTimer:
-    """Key of the timer by which a member that has joined must ask for its assignment."""
-
-    group_id: str
-    member_id: str
 
 
 class ClassicMembers:

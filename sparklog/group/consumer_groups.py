@@ -14,10 +14,17 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId
 from sparklog.base.ids import encode_id
 from sparklog.group.classic_group import ClassicGroup
-from sparklog.group.classic_members import ClassicMembers, RejoinTimer, SyncTimer
+from sparklog.group.classic_members import ClassicMembers
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup, ConsumerKey
-from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RevocationTimer, SessionTimer
+from sparklog.group.consumer_heartbeat import (
+    ConsumerHeartbeats,
+    ConsumerTimer,
+    RejoinTimer,
+    RevocationTimer,
+    SessionTimer,
+    SyncTimer,
+)
 from sparklog.group.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -48,7 +55,6 @@ from sparklog.group.requests import (
 from sparklog.runtime.machine import Draft
 
 Work = Draft[CoordinatorRecord]
-ConsumerTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
 _FAILURES: dict[type[ConsumerTimer], str] = {
     SessionTimer: "has not been heard of",
     RevocationTimer: "has not given up its partitions in time",
@@ -94,7 +100,11 @@ class ConsumerGroups:
 
     def join(self, group: ConsumerGroup, request: JoinGroup, now_ms: int, work: Work) -> JoinGroupResponse:
         """A member of the classic protocol, as the three below."""
-        return self._classic.join(GroupEdit(group, work), request, now_ms)
+        edit = GroupEdit(group, work)
+        response = self._classic.join(edit, request, now_ms)
+        if response.error is None and can_downgrade(edit.group, (), self._config):
+            downgrade(edit.group, (), self.heartbeats, now_ms, work)
+        return response
 
     def sync(self, group: ConsumerGroup, request: SyncGroup, work: Work) -> SyncGroupResponse:
         return self._classic.sync(group, request, work)
@@ -219,6 +229,3 @@ class ConsumerGroups:
             logger.info("group %s: goes back to the classic protocol", group.group_id)
         else:
             self.heartbeats.remove(GroupEdit(group, work), member_ids)
-        for member_id in member_ids:
-            work.cancel_timer(RejoinTimer(group.group_id, member_id))
-            work.cancel_timer(SyncTimer(group.group_id, member_id))

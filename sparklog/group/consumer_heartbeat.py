@@ -83,6 +83,25 @@ class RevocationTimer:
     member_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class RejoinTimer:
+    """Key of the timer by which a member of the classic protocol must have joined again."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTimer:
+    """Key of the timer by which a member of the classic protocol that has joined must ask for its assignment."""
+
+    group_id: str
+    member_id: str
+
+
+ConsumerTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
+
+
 class ConsumerHeartbeats:
     """Decides for one group at a time. Raises KafkaError where a request is refused; what was drafted is then void."""
 
@@ -213,8 +232,8 @@ class ConsumerHeartbeats:
         edit.write(CurrentKey(group_id=group_id, member_id=member_id))
         edit.write(TargetKey(group_id=group_id, member_id=member_id))
         edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id))
-        edit.draft.cancel_timer(SessionTimer(group_id, member_id))
-        edit.draft.cancel_timer(RevocationTimer(group_id, member_id))
+        for timer in timers_of(group_id, member_id):
+            edit.draft.cancel_timer(timer)
 
     # Steps 2 to 4
 
@@ -340,6 +359,16 @@ class ConsumerHeartbeats:
         """By the ids of their topics; partitions of topics that do not exist are left out."""
         found = ((self._topics.find(topic), number) for topic, number in partitions)
         return {(topic.topic_id, number) for topic, number in found if topic}
+
+
+def timers_of(group_id: str, member_id: str) -> tuple[ConsumerTimer, ...]:
+    """All that may run for a member."""
+    return (
+        SessionTimer(group_id, member_id),
+        RevocationTimer(group_id, member_id),
+        RejoinTimer(group_id, member_id),
+        SyncTimer(group_id, member_id),
+    )
 
 
 def _described(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:

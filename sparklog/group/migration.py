@@ -5,13 +5,11 @@ Up, when group.consumer.migration.policy says bidirectional or upgrade, the memb
 and what they said in joining and were assigned can be read. The group's epoch is the generation; every member has what
 it was assigned, as its target too. Who waits for the end of a rebalance is told to join again.
 
-Down, when it says bidirectional or downgrade: when those that are left all speak the classic protocol. The generation
-is the epoch; every member has its target assigned, and a rebalance begins at once.
+Down, when it says bidirectional or downgrade: when the last member of the new protocol has gone, or a classic one has
+taken its place (as a static member does). The generation is the epoch; every member has its target assigned, and a
+rebalance begins at once.
 
 Both are one batch of records: tombstones of the group as it was, and the group as it is.
-
-Differs from Kafka: a classic static member that takes the place of the last member of the new protocol does not bring
-the group back; the next one that leaves does.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.classic_group import ClassicGroup, Member
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
-from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RevocationTimer, SessionTimer
+from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, timers_of
 from sparklog.group.consumer_member import ConsumerMember, flatten, group_by_topic, to_target_value
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
 from sparklog.group.records import (
@@ -185,8 +183,8 @@ def downgrade(
     )
     work.records.append(CoordinatorRecord(GroupKey(group_id=group.group_id), value))
     for member_id in group.members:
-        work.cancel_timer(SessionTimer(group.group_id, member_id))
-        work.cancel_timer(RevocationTimer(group.group_id, member_id))
+        for timer in timers_of(group.group_id, member_id):
+            work.cancel_timer(timer)
     work.then = Downgraded(group.group_id, protocols)
 
 

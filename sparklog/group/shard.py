@@ -15,7 +15,8 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
-from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
+from sparklog.group.consumer_groups import ConsumerGroups
+from sparklog.group.consumer_heartbeat import ConsumerTimer
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.migration import Downgraded

@@ -66,9 +66,10 @@ class World:
     topics: FakeTopics
     config: BrokerConfig = field(default_factory=BrokerConfig)
     now_ms: int = 1_000_000
+    group_id: str = GROUP
 
     def __post_init__(self):
-        self.group = ConsumerGroup(GROUP, self.topics)
+        self.group = ConsumerGroup(self.group_id, self.topics)
         self.heartbeats = ConsumerHeartbeats(self.config, self.topics, lambda: "chosen")
         self.log = []
         self.timers = {}
@@ -106,7 +107,7 @@ class World:
 
     def reloaded(self):
         """The group as another coordinator would read it from the log."""
-        group = ConsumerGroup(GROUP, self.topics)
+        group = ConsumerGroup(self.group_id, self.topics)
         for record in self.log:
             group.replay(decode(*record))
         return group
@@ -129,7 +130,7 @@ class Client:
     def request(self, **fields):
         return ConsumerGroupHeartbeat(
             **{
-                "group_id": GROUP,
+                "group_id": self.world.group_id,
                 "member_id": self.member_id,
                 "member_epoch": self.epoch,
                 "client_id": "client",

@@ -17,6 +17,7 @@ from sparklog.base.consumer_protocol import (
     write_subscription,
 )
 from sparklog.base.errors import (
+    FencedInstanceId,
     GroupIdNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
@@ -62,16 +63,17 @@ class Group:
 class Classic:
     """A member of the classic protocol that assigns by range, cooperatively: it says what it owns, and keeps it."""
 
-    def __init__(self, group, name, *, user_data=None, protocol="range"):
+    def __init__(self, group, name, *, user_data=None, protocol="range", static=None):
         self.group, self.name = group, name
         self.member_id, self.generation, self.owned = "", -1, set()
-        self.user_data, self.protocol = user_data, protocol
+        self.user_data, self.protocol, self.static = user_data, protocol, static
 
     def join_request(self):
         subscription = Subscription(topics=[TOPIC], owned=sorted(self.owned), generation=self.generation)
         return JoinGroup(
             group_id="g",
             member_id=self.member_id,
+            group_instance_id=self.static,
             client_id=self.name,
             client_host="/h",
             protocol_type="consumer",
@@ -81,9 +83,13 @@ class Classic:
             requires_known_member_id=False,
         )
 
-    async def join(self):
+    async def join_only(self):
         joined = await self.group.ask(lambda shard, ticket, now: shard.join(self.join_request(), ticket, now))
         self.member_id = joined.member_id
+        return joined
+
+    async def join(self):
+        joined = await self.join_only()
         if joined.error is not None:
             return joined
         self.generation = joined.generation
@@ -91,7 +97,13 @@ class Classic:
         if joined.leader == self.member_id:
             assignments = self.assign([member.member_id for member in joined.members])
             assert all(read_subscription(member.metadata).topics for member in joined.members)
-        sync = SyncGroup(group_id="g", generation=self.generation, member_id=self.member_id, assignments=assignments)
+        sync = SyncGroup(
+            group_id="g",
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.static,
+            assignments=assignments,
+        )
         synced = await self.group.ask(lambda shard, ticket, now: shard.sync(sync, ticket, now))
         self.owned = set(read_assignment(synced.assignment).partitions)
         return joined
@@ -103,7 +115,9 @@ class Classic:
         return {m: write_assignment(Assignment(partitions=p, user_data=self.user_data)) for m, p in shares.items()}
 
     async def beat(self):
-        request = Heartbeat(group_id="g", generation=self.generation, member_id=self.member_id)
+        request = Heartbeat(
+            group_id="g", generation=self.generation, member_id=self.member_id, group_instance_id=self.static
+        )
         return (await self.group.ask(lambda shard, _, now: shard.heartbeat(request, now))).error
 
     async def beat_and_follow(self):
@@ -118,8 +132,8 @@ class Classic:
 class New:
     """A member of the new protocol."""
 
-    def __init__(self, group, name):
-        self.group, self.name = group, name
+    def __init__(self, group, name, *, static=None):
+        self.group, self.name, self.static = group, name, static
         self.epoch, self.owned = 0, set()
 
     async def beat(self, **fields):
@@ -127,6 +141,7 @@ class New:
             group_id="g",
             member_id=self.name,
             member_epoch=self.epoch,
+            group_instance_id=self.static,
             client_id=self.name,
             client_host="/h",
             rebalance_timeout_ms=REBALANCE_MS,
@@ -166,8 +181,8 @@ async def join_first(group, member):
     await joining
 
 
-async def two_classic(group):
-    a, b = Classic(group, "a"), Classic(group, "b")
+async def two_classic(group, **static):
+    a, b = (Classic(group, name, static=static.get(name)) for name in "ab")
     await join_first(group, a)
     second = asyncio.create_task(b.join())
     await group.world.advance(1)
@@ -337,3 +352,28 @@ async def test_an_empty_group_of_either_protocol_gives_way_to_the_other(group):
     await d.beat()
     assert (group.now.group_type, d.owned) == ("consumer", ALL)
     assert group.world.load().groups["g"] == group.now
+
+
+async def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(group):
+    a, b = await two_classic(group, a="i-a", b="i-b")
+    had = set(b.owned)
+    new_b = New(group, "new-b", static="i-b")  # b has stopped, as static members do: without a word
+    await new_b.beat()
+    assert new_b.owned == had
+    await settle(a, new_b)
+    assert new_b.owned == had
+    await new_b.beat(member_epoch=-2)
+    back = Classic(group, "back", static="i-b")
+    assert (await back.join_only()).error is None
+    await group.world.settle()
+    assert group.now.group_type == "classic"
+    await asyncio.gather(a.join(), back.join())
+    assert {*a.owned, *back.owned} == ALL
+    assert len(group.now.members) == 2
+
+
+async def test_only_the_newest_of_a_static_member_goes_on(group):
+    _, b = await two_classic(group, a="i-a", b="i-b")
+    await New(group, "new-b", static="i-b").beat()
+    with pytest.raises(FencedInstanceId):
+        await b.beat()
