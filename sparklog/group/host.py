@@ -32,6 +32,8 @@ from sparklog.group.shard import Shard
 from sparklog.runtime.machine import Decision, SetTimer, Timer
 
 Response = TypeVar("Response")
+Finishing = asyncio.Task[KafkaError | None]
+"""Waits for the commit of what a decision has written; its result is what went wrong."""
 logger = logging.getLogger(__name__)
 _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
     (
@@ -77,7 +79,7 @@ class Host:
         self._tickets = count(1)
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
         self._timers: dict[Hashable, Handle] = {}
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._finishing: set[Finishing] = set()
         self._closed: KafkaError | None = None
 
     @property
@@ -99,17 +101,14 @@ class Host:
             finishing = self._carry_out(decision)
             if decision.response is None:
                 return await answer
-            if finishing is not None:
-                await asyncio.shield(finishing)
+            await _finished(finishing)
             return decision.response
         finally:
             del self._waiting[ticket]
 
     async def do(self, decision: Decision[CoordinatorRecord, None]) -> None:
         """Carry out what nobody asked for; raises KafkaError where the records cannot be written."""
-        finishing = self._carry_out(decision)
-        if finishing is not None:
-            await asyncio.shield(finishing)
+        await _finished(self._carry_out(decision))
 
     async def committed(self) -> None:
         """Return once what the shard says now is committed, or has failed: what could be lost is not to be told."""
@@ -125,8 +124,9 @@ class Host:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
+                answer.exception()  # where nobody awaits it, because its answer only waits for a commit, all is well
 
-    def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> asyncio.Task[None] | None:
+    def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> Finishing | None:
         """None: all is done. Raises KafkaError where the records cannot be written."""
         offset = -1
         error: KafkaError | None = None
@@ -150,7 +150,9 @@ class Host:
             raise error
         return None
 
-    async def _finish_when_committed(self, decision: Decision[CoordinatorRecord, Any], offset: int) -> None:
+    async def _finish_when_committed(
+        self, decision: Decision[CoordinatorRecord, Any], offset: int
+    ) -> KafkaError | None:
         error: KafkaError | None = None
         try:
             await self._log.wait_committed(offset)
@@ -158,8 +160,7 @@ class Host:
             error = _answer_for(refused)
         error = self._closed or error
         self._finish(decision, error)
-        if error is not None:
-            raise error
+        return error
 
     def _finish(self, decision: Decision[CoordinatorRecord, Any], error: KafkaError | None) -> None:
         for reply in decision.replies:
@@ -185,6 +186,13 @@ class Host:
             self._carry_out(decision)
         except KafkaError as error:
             logger.error("groups could not be written: %s", error)
+
+
+async def _finished(finishing: Finishing | None) -> None:
+    """Wait, though not so that a client that goes away ends what others wait for too; raises what went wrong."""
+    error = await asyncio.shield(finishing) if finishing is not None else None
+    if error is not None:
+        raise error
 
 
 def _answer_for(error: KafkaError) -> KafkaError:
