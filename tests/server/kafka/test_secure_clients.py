@@ -68,6 +68,22 @@ def test_librdkafka_writes_and_reads(secured: Secured, new_name: NewName, protoc
         consumer.close()
 
 
+def test_what_is_larger_than_a_socket_takes_at_once_comes_whole(secured: Secured, new_name: NewName) -> None:
+    options, topic = librdkafka_options(secured, "SSL", None), new_name()
+    values = [bytes([number]) * 900_000 for number in range(10)]
+    producer = Producer(options)
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(20) == 0
+
+    consumer = Consumer(options | {"group.id": topic, "fetch.message.max.bytes": 10_000_000})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        assert [message.value() for message in consumer.consume(len(values), 20)] == values
+    finally:
+        consumer.close()
+
+
 @pytest.mark.slow
 @every_way
 def test_kafka_python_writes_and_reads(

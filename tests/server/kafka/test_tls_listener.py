@@ -12,6 +12,7 @@ import pytest
 from secure import Secured
 from wire import Wire
 
+from sparklog.server.kafka import listener
 from sparklog.testing import RunningBroker, start_broker
 
 API_VERSIONS = 18
@@ -83,3 +84,15 @@ def test_a_client_with_tls_is_cut_off_where_there_is_none(secured: Secured) -> N
 
     with wire, pytest.raises((ssl.SSLError, ConnectionError)):
         context.wrap_socket(wire.socket, server_hostname="localhost")
+
+
+def test_a_client_that_never_finishes_its_handshake_is_cut_off(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.05)
+    with (
+        broker_that(keys, "none") as broker,
+        socket.create_connection(tuple(broker.node.kafka_addresses["SSL"]), timeout=30) as silent,
+    ):
+        silent.sendall(b"\x16\x03\x01")  # the beginning of a handshake
+
+        assert silent.recv(1) == b""
+        assert is_served(broker, keys)
