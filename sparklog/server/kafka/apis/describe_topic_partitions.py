@@ -42,7 +42,7 @@ def _topic(topic: TopicMetadata) -> dict[str, Any]:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "topic_authorized_operations": operations.NOT_ASKED if topic.error else operations.ON_TOPIC,
+        "topic_authorized_operations": operations.ON_TOPIC,
         "partitions": [
             {
                 "error_code": part.error,

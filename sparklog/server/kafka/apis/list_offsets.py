@@ -1,7 +1,7 @@
 """ListOffsets on Kafka's wire.
 
 A position that the request's version does not have yet gets UNSUPPORTED_VERSION, and a partition that is named twice
-INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka.
+one INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NEVER = 1 << 15
 
 
 async def serve(call: Call, request: Message) -> Message:
-    queries = _queries(request)
-    times = Counter((query.topic, query.partition) for query in queries)
+    times = Counter((query.topic, query.partition) for query in _queries(request))
+    queries = list({(query.topic, query.partition): query for query in _queries(request)}.values())
     refused = {
         number: PartitionOffset(topic=query.topic, partition=query.partition, error=error)
         for number, query in enumerate(queries)

@@ -11,9 +11,9 @@ empty: no batch is opened, so nobody knows which record it was.
 
 With acks=0 there is no response; where there was an error the connection is closed, which is all a client can be told.
 
-There are no transactions. A request with a transactional id or a transactional batch gets
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is final for every client: it is what a cluster says that lets nobody have
-transactions. Topics are not created here, but when a client asks for metadata.
+There are no transactions. A transactional batch gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is final for every
+client: it is what a cluster says that lets nobody have transactions. A transactional id alone says nothing, as in
+Kafka. Topics are not created here, but when a client asks for metadata.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from sparklog.broker.apis.produce import ACKS_NONE, PartitionProduce, PartitionP
 from sparklog.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
-    LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL_BIT,
     Codec,
@@ -66,7 +65,7 @@ async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
     wanted: list[PartitionProduce] = []
     refused: dict[tuple[bytes, int], PartitionProduced] = {}
     for topic in request.topics:
-        _sort_out(call, request, topic, wanted, refused)
+        _sort_out(call, topic, wanted, refused)
     response = await call.serve(
         produce.API,
         ProduceRequest(
@@ -100,7 +99,6 @@ def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces
 
 def _sort_out(
     call: Call,
-    request: WireProduceRequest,
     topic: TopicProduced,
     wanted: list[PartitionProduce],
     refused: dict[tuple[bytes, int], PartitionProduced],
@@ -111,14 +109,14 @@ def _sort_out(
             name = topic.name
             if topic.topic_id is not None:
                 name = call.broker.services.metadata.get_by_id(topic.topic_id).name
-            data = _check(call.version, request, records)
+            data = _check(call.version, records)
         except KafkaError as error:
             refused[topic.key, partition] = PartitionProduced(topic=topic.name, partition=partition, error=error)
         else:
             wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
 
-def _check(version: int, request: WireProduceRequest, records: memoryview | None) -> memoryview:
+def _check(version: int, records: memoryview | None) -> memoryview:
     """Raises KafkaError where such records may not come in such a request; all else is for the append to check."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
@@ -126,11 +124,11 @@ def _check(version: int, request: WireProduceRequest, records: memoryview | None
     attributes = records[ATTRIBUTES_LOW_BYTE_AT]
     if magic != MAGIC:
         raise InvalidRecord(f"version {version} of Produce takes record batches of magic {MAGIC} only, not {magic}")
-    if LOG_OVERHEAD < size < len(records):
-        raise InvalidRecord(f"version {version} of Produce takes exactly one record batch in each partition")
+    if size != len(records):
+        raise InvalidRecord(f"version {version} of Produce takes exactly one whole record batch in each partition")
     if version < FIRST_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCompressionType(f"version {version} of Produce does not know zstd")
-    if attributes & TRANSACTIONAL_BIT or request.transactional_id is not None:
+    if attributes & TRANSACTIONAL_BIT:
         raise TransactionalIdAuthorizationFailed("there are no transactions here")
     return records
 
