@@ -301,4 +301,4 @@ def _group(shard: Shard) -> ClassicGroup | None:
 
 
 TestGroups = GroupModel.TestCase
-TestGroups.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestGroups.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
