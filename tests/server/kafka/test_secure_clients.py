@@ -18,7 +18,8 @@ from secure import MECHANISMS, Secured
 NewName = Callable[[], str]
 WAYS = [
     ("SSL", None),
-    *((protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS),
+    *(("SASL_SSL", mechanism) for mechanism in MECHANISMS),
+    *(pytest.param("SASL_PLAINTEXT", mechanism, marks=pytest.mark.slow) for mechanism in MECHANISMS),
 ]
 every_way = pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 
