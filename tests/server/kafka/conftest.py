@@ -16,7 +16,8 @@ from sparklog.testing import RunningBroker, start_broker
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[RunningBroker]:
-    with start_broker(kafka=True) as broker:
+    """New groups do not wait for more members than the first."""
+    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=3) as broker:
         yield broker
 
 

@@ -24,42 +24,30 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin import OffsetSpec as PythonOffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from sparklog.testing import RunningBroker, start_broker
+from sparklog.testing import RunningBroker
 
 NewName = Callable[[], str]
 TIMEOUT_S = 30
 
 
 @pytest.fixture(scope="module")
-def kafka_broker() -> Iterator[RunningBroker]:
-    """A broker whose new groups do not wait for more members."""
-    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def bootstrap(kafka_broker: RunningBroker) -> str:
-    return kafka_broker.kafka
-
-
-@pytest.fixture(scope="module")
-def python_admin(bootstrap: str) -> Iterator[KafkaAdminClient]:
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+def python_admin(kafka_bootstrap: str) -> Iterator[KafkaAdminClient]:
+    admin = KafkaAdminClient(bootstrap_servers=kafka_bootstrap)
     yield admin
     admin.close()
 
 
 @pytest.fixture(scope="module")
-def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+def admin(kafka_bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka_bootstrap})
 
 
 @pytest.fixture
-def filled(admin: AdminClient, bootstrap: str, new_name: NewName) -> str:
+def filled(admin: AdminClient, kafka_bootstrap: str, new_name: NewName) -> str:
     """A topic of two partitions with ten records in the first."""
     name = new_name()
     done(admin.create_topics([NewTopic(name, 2, 1)]))
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
     for number in range(10):
         producer.produce(name, b"%d" % number, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
@@ -67,9 +55,11 @@ def filled(admin: AdminClient, bootstrap: str, new_name: NewName) -> str:
 
 
 @pytest.fixture
-def group(bootstrap: str, filled: str) -> str:
+def group(kafka_bootstrap: str, filled: str) -> str:
     """A group that has read the topic, and left."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"of-{filled}", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": kafka_bootstrap, "group.id": f"of-{filled}", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([filled])
     assert len(consumer.consume(10, TIMEOUT_S)) == 10
     consumer.commit(asynchronous=False)
@@ -217,9 +207,9 @@ def test_kafka_python_deletes_records(python_admin: KafkaAdminClient, filled: st
     assert python_admin.list_partition_offsets({partition: PythonOffsetSpec.EARLIEST})[partition].offset == 4
 
 
-def test_kafka_python_manages_groups(python_admin: KafkaAdminClient, bootstrap: str, filled: str) -> None:
+def test_kafka_python_manages_groups(python_admin: KafkaAdminClient, kafka_bootstrap: str, filled: str) -> None:
     group, partition = f"python-{filled}", TopicPartition(filled, 0)
-    consumer = KafkaConsumer(filled, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(filled, bootstrap_servers=kafka_bootstrap, group_id=group, auto_offset_reset="earliest")
     assert next(consumer).offset == 0
     consumer.commit()
     described = python_admin.describe_groups([group])[group]

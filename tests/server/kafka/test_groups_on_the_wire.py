@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 from wire import CLIENT_ID, Wire
 
 from sparklog.server.kafka.messages import versions_of
-from sparklog.testing import RunningBroker, start_broker
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 42, 47
@@ -26,18 +25,6 @@ NewName = Callable[[], str]
 def every_version(key: int) -> pytest.MarkDecorator:
     first, last = versions_of(key)
     return pytest.mark.parametrize("version", range(first, last + 1))
-
-
-@pytest.fixture(scope="module")
-def kafka_broker() -> Iterator[RunningBroker]:
-    """A broker whose new groups do not wait for more members."""
-    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def kafka_address(kafka_broker: RunningBroker) -> tuple[str, int]:
-    return kafka_broker.node.kafka_addresses["PLAINTEXT"]
 
 
 @pytest.fixture
