@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
+from sparklog.base.config import BROKER_KEYS, BrokerConfig, Setting, parse_broker_config
 from sparklog.base.errors import ConfigError
 from sparklog.server import tls
 
@@ -97,3 +97,10 @@ def test_a_file_without_a_key_is_an_error(keystore: Path, tmp_path: Path) -> Non
 
 def test_passwords_are_not_in_the_text_of_a_configuration(keystore: Path) -> None:
     assert "swordfish" not in repr(config(keystore, ssl_key_password="swordfish", plain_sasl_jaas_config="swordfish"))
+
+
+def test_the_documentation_names_every_key_of_security() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "SECURITY.md").read_text()
+    keys = {key for key in BROKER_KEYS if key.startswith(("ssl.", "sasl.", "plain.")) or "security.protocol" in key}
+
+    assert {key for key in keys if key not in page} == set()
