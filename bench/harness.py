@@ -26,6 +26,8 @@ class BrokerProcess:
 
     pid: int
     bootstrap: str
+    kafka: str = ""
+    """The first Kafka listener, as HOST:PORT."""
 
     def cpu_seconds(self) -> float:
         """User and system time since its start."""
@@ -41,11 +43,14 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(*settings: str) -> Iterator[BrokerProcess]:
-    """Run a broker with ``KEY=VALUE`` settings; it is stopped, and its folder removed, at the end."""
+def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[BrokerProcess]:
+    """Run a broker with ``KEY=VALUE`` settings; it is stopped, and its folder removed, at the end.
+
+    It has a Kafka listener only where the settings name `listeners`. `module` is what is run instead of `sparklog up`.
+    """
     folder = tempfile.mkdtemp(prefix="sparklog-bench-")
     arguments = [argument for setting in settings for argument in ("--set", setting)]
-    command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", folder, "--grpc", "127.0.0.1:0"]
+    command = [sys.executable, "-m", module, "--data-dir", folder, "--grpc", "127.0.0.1:0"]
     kafka = () if any(setting.startswith("listeners=") for setting in settings) else ("--kafka", "none")
     process = subprocess.Popen(
         [*command, *kafka, *arguments, "--log-level", "warning"], stdout=subprocess.PIPE, text=True
@@ -55,7 +60,8 @@ def broker_process(*settings: str) -> Iterator[BrokerProcess]:
         ready = process.stdout.readline()
         if "ready: grpc " not in ready:
             raise RuntimeError(f"the broker did not start: {ready!r}, exit status {process.wait(READY_TIMEOUT_S)}")
-        yield BrokerProcess(process.pid, ready.partition("ready: grpc ")[2].partition(",")[0])
+        grpc, kafka = (ready.partition(name)[2].partition(",")[0] for name in ("ready: grpc ", "kafka "))
+        yield BrokerProcess(process.pid, grpc, kafka.partition("://")[2])
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(READY_TIMEOUT_S)

@@ -23,13 +23,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from sparklog.base.errors import KafkaError
-from sparklog.base.fs import ReadFile
 from sparklog.log.slice import LogSlice
+from sparklog.server.kafka.page_cache import descriptor
 
 Frame = Sequence[bytes | LogSlice]
 """A response, its size in front."""
+SENDFILE_FROM_BYTES = 64 << 10
+"""Of smaller slices a copy costs less than the system calls that it saves (bench/sendfile.py)."""
 PIECE_BYTES = 256 << 10
-"""What is read of a slice at once where it cannot be sent by the system."""
+"""What is read of a slice at once where it cannot be sent by the system; of small slices, what is sent together."""
+TOO_SHORT = "a file that was being sent has become shorter"
 TURN_BYTES = 4 << 20
 """Sent to one peer before others have their turn."""
 logger = logging.getLogger(__name__)
@@ -97,18 +100,41 @@ class _SliceLeft:
         except OSError as error:
             raise part.disk.failed(error) from error
         if not data:
-            raise EOFError("a file that was being sent has become shorter")
+            raise EOFError(TOO_SHORT)
         self.position += len(data)
         self.left -= len(data)
         return data
 
 
-def _descriptor(file: ReadFile) -> int | None:
-    """None: the file is in memory."""
-    try:
-        return int(file.fileno())  # type: ignore[attr-defined] # whatever a broker reads it can also write
-    except OSError:
-        return None
+def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
+    """What is to be sent, with small slices read and put together with what is before and after them.
+
+    Raises KafkaStorageError, or EOFError where a file is too short.
+    """
+    parts: deque[memoryview | _SliceLeft] = deque()
+    together: list[bytes] = []
+    read = 0
+    for part in frame:
+        if not isinstance(part, LogSlice):
+            together.append(part)
+        elif part.size < SENDFILE_FROM_BYTES and read + part.size <= PIECE_BYTES or not part.size:
+            read += part.size
+            together.append(_whole(part))
+        else:
+            if together:
+                parts.append(memoryview(b"".join(together)))
+                together = []
+            parts.append(_SliceLeft(part))
+    if any(together):
+        parts.append(memoryview(b"".join(together)))
+    return parts
+
+
+def _whole(part: LogSlice) -> bytes:
+    data = part.read()
+    if len(data) < part.size:
+        raise EOFError(TOO_SHORT)
+    return data
 
 
 class PlainChannel:
@@ -135,22 +161,19 @@ class PlainChannel:
             self._loop.remove_reader(self._fd)
 
     def send(self, frame: Frame) -> bool:
-        if len(frame) == 1 and isinstance(frame[0], bytes):
-            data = frame[0]
-            try:
-                sent = self._socket.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError:
-                self.close()
-                return False
-            if sent == len(data):
-                return True
-            self._left.append(memoryview(data)[sent:])
-        else:
-            self._left.extend(_SliceLeft(part) if isinstance(part, LogSlice) else memoryview(part) for part in frame)
-            if self._send_left():
-                return True
+        try:
+            if len(frame) == 1 and isinstance(frame[0], bytes):
+                data = frame[0]
+                sent = self._send_now(data)
+                if sent == len(data):
+                    return True
+                self._left.append(memoryview(data)[sent:])
+            else:
+                self._left = _gather(frame)
+                if self._send_left():
+                    return True
+        except (OSError, EOFError, KafkaError) as error:
+            self._cut_off(error)
         if not self._is_closed:
             self._loop.add_writer(self._fd, self._writable)
         return False
@@ -195,10 +218,19 @@ class PlainChannel:
         except (BlockingIOError, InterruptedError):
             return False
         except (OSError, EOFError, KafkaError) as error:
-            logger.debug("a response was cut off: %s", error)
-            self.close()
+            self._cut_off(error)
             return False
         return not left
+
+    def _cut_off(self, error: Exception) -> None:
+        logger.debug("a response was cut off: %s", error)
+        self.close()
+
+    def _send_now(self, data: bytes) -> int:
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
 
     def _send_some(self, left: deque[memoryview | _SliceLeft]) -> int:
         """Send from the first part; as much as was sent."""
@@ -214,20 +246,13 @@ class PlainChannel:
         return sent
 
     def _send_slice(self, left: deque[memoryview | _SliceLeft], part: _SliceLeft) -> int:
-        if not part.left:
-            left.popleft()
-            return 0
-        fd = _descriptor(part.slice.file)
+        fd = descriptor(part.slice.file)
         if fd is None:
-            left.popleft()
-            whole = part.slice.file.read_at(part.position, part.left)
-            if len(whole) < part.left:
-                raise EOFError("a file that was being sent has become shorter")
-            left.appendleft(memoryview(whole))
+            left[0] = memoryview(_whole(part.slice))
             return 0
         sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))
         if not sent:
-            raise EOFError("a file that was being sent has become shorter")
+            raise EOFError(TOO_SHORT)
         part.position += sent
         part.left -= sent
         if not part.left:

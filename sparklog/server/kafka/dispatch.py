@@ -18,6 +18,7 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.messages import Message, read_request, response_type, write
+from sparklog.server.kafka.page_cache import bring_in
 from sparklog.server.kafka.translation import Answer, Call, Session, Translation
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
@@ -91,7 +92,10 @@ async def answer(request: Request) -> Frame:
         found = await translation.serve(call, message)
     except KafkaError as error:
         found = translation.refuse(call, message, error) if translation.refuse else _refused(call, error)
-    return _join(call, found)
+    frame = _join(call, found)
+    if len(frame) > 1:
+        await bring_in(frame)
+    return frame
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
