@@ -6,6 +6,10 @@
 Order within a partition is kept by one rule: while batches of a partition are in flight, no others of it are taken.
 What is put back goes to the front. A request may hold several batches of a partition, so this costs no throughput.
 
+An idempotent producer's batches are numbered when they are first taken (`Identity`). What is put back is taken again
+in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up nobody
+knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0.
+
 `append` is called by any thread, all else by the sender on its event loop; one lock holds the state together. Whoever
 appends calls `wake` when the sender has something new to do: a batch was closed, or a first record came and
 a linger began. This module waits for nothing.
@@ -20,18 +24,21 @@ from random import Random
 from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.batches import Batch, Headers, RowBatch
+from sparklog.client.batches import NOBODY, SEQUENCES, Batch, Headers, Identity, RowBatch
 from sparklog.client.delivery import Delivery, OnDelivery
 from sparklog.client.partitioner import next_sticky
 
 NEVER_MS = float("inf")
 AT_ONCE_MS = float("-inf")
+LAST_EPOCH = (1 << 15) - 1
 
 
 class PartitionQueue:
     """What waits for one partition."""
 
-    __slots__ = ("closed", "in_flight", "open", "partition", "retry_at_ms", "topic")
+    __slots__ = (
+        "again", "closed", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms", "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: TopicQueues, partition: TopicPartition) -> None:
         self.topic = topic
@@ -40,12 +47,24 @@ class PartitionQueue:
         self.closed: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.retry_at_ms = 0
+        self.again = 0  # of the closed batches, how many are to be taken together, as they have been before
+        self.identity = NOBODY
+        self.next_sequence = 0
 
     def oldest_ms(self) -> float:
         """When the oldest batch that waits was created."""
         if self.closed:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
+
+    def number(self, batches: Sequence[Batch], identity: Identity) -> None:
+        """Number those that are not, as this partition's identity, which is `identity` to begin with."""
+        if self.identity == NOBODY:
+            self.identity, self.next_sequence = identity, 0
+        for batch in batches:
+            if batch.sequence < 0:
+                batch.number(self.identity, self.next_sequence)
+                self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
 
 
 class TopicQueues:
@@ -100,6 +119,7 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}  # those that were added; for others to look up, not to change
         self._busy: dict[PartitionQueue, None] = {}  # queues that hold anything, in the order in which they began to
         self._used = 0
+        self.is_identity_used_up = False  # a partition has no epochs left: there must be another producer id
         self._hurried = 0
         self._next_work_ms: float = NEVER_MS  # when the sender will look by itself
         self._next_expiry_ms = 0.0
@@ -210,20 +230,21 @@ class Accumulator:
             self._next_work_ms = min(times, default=NEVER_MS)
             return Work(ready, self._next_work_ms)
 
-    def take(self, queue: PartitionQueue, max_bytes: int) -> list[Batch]:
-        """The next batches of a ready queue, now in flight: as many as fit in `max_bytes`, but one at least."""
+    def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
+        """The next batches of a ready queue, now in flight: as many as fit in `max_bytes`, but one at least.
+
+        identity: they are numbered, and what has been put back comes as it was.
+        """
         with self._lock:
             if not queue.closed and queue.open is not None:
                 self._close(queue, notify=False)
-            taken = [queue.closed.popleft()]
-            size = taken[0].size
-            while (
-                queue.closed
-                and size + queue.closed[0].size <= max_bytes
-                and not (taken[0].alone or queue.closed[0].alone)
-            ):
-                taken.append(queue.closed.popleft())
-                size += taken[-1].size
+            if queue.again:
+                taken = [queue.closed.popleft() for _ in range(queue.again)]
+                queue.again = 0
+            else:
+                taken = self._fitting(queue, max_bytes)
+            if identity != NOBODY:
+                queue.number(taken, identity)
             queue.in_flight = taken
             return taken
 
@@ -232,6 +253,7 @@ class Accumulator:
         with self._lock:
             queue.closed.extendleft(reversed(queue.in_flight))
             queue.retry_at_ms = retry_at_ms
+            queue.again = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
             self._end_flight(queue)
 
     def done(self, queue: PartitionQueue) -> None:
@@ -240,6 +262,12 @@ class Accumulator:
             self._used -= sum(batch.size for batch in queue.in_flight)
             queue.retry_at_ms = 0
             self._end_flight(queue)
+
+    def give_up(self, queue: PartitionQueue) -> None:
+        """What was in flight has failed."""
+        with self._lock:
+            self._begin_anew(queue)
+        self.done(queue)
 
     def divide(self, queue: PartitionQueue) -> None:
         """What was in flight is too large for the broker: several batches are to go one by one, one batch as two."""
@@ -293,6 +321,27 @@ class Accumulator:
 
     # With the lock held.
 
+    def _begin_anew(self, queue: PartitionQueue) -> None:
+        """Go on with the next epoch, where there is one, or with another producer id."""
+        queue.again = 0
+        if queue.identity != NOBODY:
+            queue.next_sequence = 0
+            producer_id, epoch = queue.identity
+            self.is_identity_used_up |= epoch == LAST_EPOCH
+            queue.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
+            for batch in queue.closed:
+                batch.number(NOBODY, -1)
+
+    def _fitting(self, queue: PartitionQueue, max_bytes: int) -> list[Batch]:
+        taken = [queue.closed.popleft()]
+        size = taken[0].size
+        while (
+            queue.closed and size + queue.closed[0].size <= max_bytes and not (taken[0].alone or queue.closed[0].alone)
+        ):
+            taken.append(queue.closed.popleft())
+            size += taken[-1].size
+        return taken
+
     def _open(self, queue: PartitionQueue, now_ms: int) -> RowBatch:
         batch = queue.open = RowBatch(queue.partition, now_ms)
         self._used += batch.size
@@ -326,7 +375,10 @@ class Accumulator:
             self._close(queue, notify=False)
         dropped = []
         while queue.closed and (created_before_ms is None or queue.closed[0].created_ms <= created_before_ms):
-            dropped.append(queue.closed.popleft())
+            dropped += [queue.closed.popleft() for _ in range(queue.again or 1)]
+            queue.again = 0
+        if any(batch.sequence >= 0 for batch in dropped):
+            self._begin_anew(queue)
         self._used -= sum(batch.size for batch in dropped)
         if not (queue.closed or queue.in_flight or queue.open):
             self._busy.pop(queue, None)

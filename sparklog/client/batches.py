@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +27,26 @@ HEADER_OVERHEAD = 10
 TIMESTAMP = pa.timestamp("ms", "UTC")
 
 Headers = Sequence[tuple[str, bytes | None]]
+SEQUENCES = 1 << 31
+"""Sequence numbers go from one less than this to 0."""
+
+
+class Identity(NamedTuple):
+    """Who numbers batches: an id that a broker has given, and how often its holder has begun anew."""
+
+    producer_id: int
+    epoch: int
+
+
+NOBODY = Identity(-1, -1)
 
 
 class Batch(ABC):
     """What both kinds have; `size` is the most bytes that the batch can take before compression."""
 
-    __slots__ = ("alone", "attempts", "count", "created_ms", "encoded", "last_error", "outcome", "size")
+    __slots__ = (
+        "alone", "attempts", "count", "created_ms", "encoded", "identity", "last_error", "outcome", "sequence", "size",
+    )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
         self.outcome = Outcome(partition)
@@ -43,6 +57,8 @@ class Batch(ABC):
         self.alone = False  # not to share a request with others of its partition: it may be what was too large
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
+        self.identity = NOBODY
+        self.sequence = -1  # the number of its first record
 
     @abstractmethod
     def columns(self) -> Any:
@@ -59,8 +75,19 @@ class Batch(ABC):
     def encode(self, codec: Codec) -> bytes | bytearray:
         """The batch as it goes over the wire; done once. Raises InvalidRecord if a record cannot be written at all."""
         if self.encoded is None:
-            self.encoded = encode(self.columns(), codec=codec, default_timestamp_ms=0)
+            self.encoded = encode(
+                self.columns(),
+                codec=codec,
+                default_timestamp_ms=0,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                base_sequence=self.sequence,
+            )
         return self.encoded
+
+    def number(self, identity: Identity, sequence: int) -> None:
+        """Give the batch its number, or another one: it is encoded with it."""
+        self.identity, self.sequence, self.encoded = identity, sequence, None
 
     def written(self, base_offset: int, log_append_time_ms: int) -> None:
         """The broker acknowledged the batch."""
@@ -73,6 +100,9 @@ class Batch(ABC):
         for half in (first, second):
             half.outcome.count = half.count
             half.last_error = self.last_error
+            half.number(self.identity, self.sequence)
+        if self.sequence >= 0:
+            second.number(self.identity, (self.sequence + first.count) % SEQUENCES)
         self.outcome.split(Split((0, first.count), (first.outcome, second.outcome)))
         return first, second
 

@@ -22,6 +22,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.client.assignors import ASSIGNORS, Assignor
 from sparklog.records.batch import Codec
 
+MAX_IDEMPOTENT_IN_FLIGHT = 5
 ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 
 
@@ -155,6 +156,11 @@ def _as_text(value: Any) -> Any:
 class ProducerConfig(ClientConfig):
     """What a producer may be told (org.apache.kafka.clients.producer.ProducerConfig)."""
 
+    enable_idempotence: bool = key(
+        True,
+        boolean(),
+        "Write each record once, whatever is sent again; off by itself where other options speak against it.",
+    )
     acks: str = key(
         "all",
         acknowledgements(),
@@ -196,7 +202,28 @@ class ProducerConfig(ClientConfig):
     def codec(self) -> Codec:
         return Codec[self.compression_type.upper()]
 
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> Self:
+        """As ClientConfig's; idempotence is on where nothing speaks against it, unless `options` say."""
+        if "enable_idempotence" in options:
+            return super(ProducerConfig, cls).parse(options)  # a plain super() is not this class, which has slots
+        config = super(ProducerConfig, cls).parse({**options, "enable_idempotence": False})
+        return dataclasses.replace(config, enable_idempotence=not config.not_idempotent())
+
+    def not_idempotent(self) -> str:
+        """What speaks against idempotence; empty: nothing does."""
+        if self.acks != "all":
+            return f"acks = {self.acks}: it must be all"
+        if self.retries == 0:
+            return "retries = 0: it must be at least 1"
+        if self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:
+            count = self.max_in_flight_requests_per_connection
+            return f"max_in_flight_requests_per_connection = {count}: it must be at most {MAX_IDEMPOTENT_IN_FLIGHT}"
+        return ""
+
     def check(self) -> None:
+        if self.enable_idempotence and (why := self.not_idempotent()):
+            raise ConfigError(f"{why} with enable_idempotence")
         if self.delivery_timeout_ms < self.linger_ms:
             raise ConfigError(
                 f"delivery_timeout_ms = {self.delivery_timeout_ms}: it must be at least linger_ms = {self.linger_ms}"

@@ -8,12 +8,14 @@ answer means for a partition's batches:
     too large, several batches             sent again one by one
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
     retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again
-    anything else, or time is up           failed
+    anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
 
-A request whose answer was lost is sent again, so a record may be written twice; it is never written out of order, as no
-other batch of its partition is in flight meanwhile.
+A request whose answer was lost is sent again. With `enable_idempotence` its batches are numbered, and a broker that has
+written them answers as it did then; so each record is written once, as long as its batch is not given up. Without, a
+record may be written twice. It is never written out of order, as no other batch of its partition is in flight
+meanwhile. The id to number with is asked for when there is first something to send.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.client.accumulator import NEVER_MS, Accumulator, PartitionQueue
-from sparklog.client.batches import Batch
+from sparklog.client.batches import NOBODY, Batch, Identity
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
-from sparklog.client.connection import Connection, error_of
+from sparklog.client.connection import Connection, error_of, raise_error_of
 from sparklog.client.delivery import NO_OFFSET, NO_TIMESTAMP
 from sparklog.client.loop_thread import report_defect
 from sparklog.records.batch import Codec
@@ -67,6 +69,8 @@ class Sender:
         self._woken = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
         self._learning: dict[str, asyncio.Task[None]] = {}
+        self._identity = NOBODY
+        self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
 
     def wake(self) -> None:
@@ -87,7 +91,10 @@ class Sender:
                     self._report(batch.outcome.partition, [batch], self._timed_out(batch))
                 self._notify_freed()
             work = self._accumulator.work(now_ms)
-            self._dispatch(work.ready)
+            if work.ready and self._needs_identity():
+                self._identify()
+            else:
+                self._dispatch(work.ready)
             timeout = None if work.next_ms == NEVER_MS else max(work.next_ms - now_ms, 1) / 1000
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
@@ -95,7 +102,7 @@ class Sender:
 
     async def stop(self) -> None:
         """Give up requests in flight and fail everything that is left; `run` has been cancelled before."""
-        tasks = [*self._requests, *self._learning.values()]
+        tasks = [*self._requests, *self._learning.values(), *([self._identifying] if self._identifying else ())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,7 +135,7 @@ class Sender:
         room = self._config.max_request_size
         while queues and (room > 0 or not load):
             queue = queues.popleft()
-            batches = load[queue] = self._accumulator.take(queue, room)
+            batches = load[queue] = self._accumulator.take(queue, room, self._identity)
             room -= sum(batch.size for batch in batches)
         return load
 
@@ -227,7 +234,7 @@ class Sender:
 
     def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
         self._report(queue.partition, batches, error)
-        self._accumulator.done(queue)
+        self._accumulator.give_up(queue)
 
     def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
         records = sum(batch.count for batch in batches)
@@ -244,6 +251,31 @@ class Sender:
             f"{batch.count} records for partition {batch.outcome.partition} were not acknowledged within "
             f"{self._config.delivery_timeout_ms} ms: {batch.last_error or 'there was no chance to send them'}"
         )
+
+    def _needs_identity(self) -> bool:
+        return self._config.enable_idempotence and (self._identity == NOBODY or self._accumulator.is_identity_used_up)
+
+    def _identify(self) -> None:
+        """Ask for a producer id in the background, once at a time; the batches wait in their queues."""
+        if self._identifying is None:
+            self._identifying = asyncio.create_task(self._ask_for_id(), name="sparklog producer id")
+            self._identifying.add_done_callback(report_defect)
+
+    async def _ask_for_id(self) -> None:
+        request, timeout_ms = log_pb2.InitProducerIdRequest(), self._config.request_timeout_ms
+        try:
+            given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
+            raise_error_of(given)
+            self._identity = Identity(given.producer_id, given.producer_epoch)
+            self._accumulator.is_identity_used_up = False
+        except KafkaError as error:
+            logger.info("asking for a producer id: %s", error)
+            for topic in tuple(self._accumulator.topics):
+                self._accumulator.note(topic, str(error))
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+        finally:
+            self._identifying = None
+            self.wake()
 
     def _learn(self, topic: str) -> None:
         """Look up the topic's leaders in the background, once at a time; the batches wait in their queues."""

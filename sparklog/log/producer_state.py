@@ -10,8 +10,9 @@ Kafka does (ProducerStateManager, ProducerAppendInfo). A batch from a client is
                    OUT_OF_ORDER_SEQUENCE_NUMBER; sequences go from 2^31 - 1 to 0
     the next       written; of a producer of which nothing is known any batch is
 
-Several batches of one append are checked one after the other, as if each had been written: all are taken or none.
-Either none of them is a duplicate, or all are; when some are, whoever sent them has mixed them up.
+Several batches of one append are checked one after the other, as if each had been written: all are taken or none. They
+are duplicates if the last of them is one, and the others are either, too, or lie right before the next one: then they
+have been written with it, and are no longer remembered.
 
 What comes from a leader or from the log is not checked again. Nor is there anything to check of transactions, which
 sparklog does not have: their batches and markers, in a log that Apache Kafka wrote, only leave their traces here, as
@@ -71,6 +72,13 @@ class Numbered(NamedTuple):
     @property
     def first_offset(self) -> int:
         return self.last_offset - self.offset_delta
+
+    def is_right_before(self, other: Numbered) -> bool:
+        """Whether the other is the next of the same producer."""
+        return (
+            (self.producer_id, self.producer_epoch) == (other.producer_id, other.producer_epoch)
+            and (self.last_sequence + 1) % _SEQUENCES == other.first_sequence
+        )  # fmt: skip
 
 
 class Marker(NamedTuple):
@@ -220,8 +228,8 @@ class ProducerStates:
 
     def check(self, batches: Sequence[Numbered], now_ms: int) -> Changes | Duplicate:
         """What the batches of one append are: duplicates, or the next. Raises as `ProducerState.check` does."""
-        if known := self.get(batches[0].producer_id).find_duplicate(batches[0]):
-            return self._duplicate(known, batches)
+        if last := self.get(batches[-1].producer_id).find_duplicate(batches[-1]):
+            return self._duplicate(last, batches)
         changes: dict[int, ProducerState] = {}
         for batch in batches:
             state = changes.get(batch.producer_id) or self.get(batch.producer_id)
@@ -229,16 +237,16 @@ class ProducerStates:
             changes[batch.producer_id] = state.after(batch, now_ms)
         return changes
 
-    def _duplicate(self, first: Numbered, batches: Sequence[Numbered]) -> Duplicate:
-        last = first
-        for batch in batches[1:]:
+    def _duplicate(self, last: Numbered, batches: Sequence[Numbered]) -> Duplicate:
+        first = last
+        for batch in reversed(batches[:-1]):
             known = self.get(batch.producer_id).find_duplicate(batch)
-            if known is None:
+            if known is None and not batch.is_right_before(first):
                 raise OutOfOrderSequenceNumber(
                     f"producer {batch.producer_id} sends sequence {batch.first_sequence} in one request with others "
                     "that have been written before"
                 )
-            last = known
+            first = known or batch._replace(last_offset=first.first_offset - 1)
         return Duplicate(first.first_offset, last.last_offset, last.timestamp_ms)
 
     def apply(self, changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""The service `Log`: produce, fetch, subscribe and list offsets.
+"""The service `Log`: produce, fetch, subscribe and list offsets, producer ids.
 
 Batches pass through unopened. Plain records and Arrow are encoded and decoded by `server/payloads.py`, in a thread, and
 in the order of the requests where they are a stream's.
@@ -18,8 +18,9 @@ from sparklog.base.errors import (
     InvalidRequiredAcks,
     KafkaError,
 )
-from sparklog.broker.apis import fetch, list_offsets, produce, subscribe
+from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
 from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch
+from sparklog.broker.apis.init_producer_id import InitProducerIdRequest
 from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffsetQuery
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
@@ -69,7 +70,7 @@ class LogServicer:
     async def Fetch(self, request: log_pb2.FetchRequest) -> bytes:
         wanted = FetchRequest(
             max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
+            min_bytes=request.min_bytes or 1,
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES,
             partitions=_partitions(request.partitions),
         )
@@ -105,6 +106,13 @@ class LogServicer:
                 for part in response.partitions
             ]
         )
+
+    async def InitProducerId(self, _: log_pb2.InitProducerIdRequest) -> log_pb2.InitProducerIdResponse:
+        try:
+            given = await self._broker.serve(init_producer_id.API, InitProducerIdRequest())
+        except KafkaError as error:
+            return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
+        return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
         """Do all that may wait before the append; what is returned appends in its first step."""

@@ -56,6 +56,20 @@ class PartitionProduce(_message.Message):
     current_leader_epoch: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., codec: _Optional[_Union[_records_pb2.Codec, str]] = ..., current_leader_epoch: _Optional[int] = ...) -> None: ...
 
+class InitProducerIdRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InitProducerIdResponse(_message.Message):
+    __slots__ = ("error", "producer_id", "producer_epoch")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    error: _records_pb2.Error
+    producer_id: int
+    producer_epoch: int
+    def __init__(self, error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+
 class ProduceResponse(_message.Message):
     __slots__ = ("partitions", "correlation_id", "throttle_time_ms")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]

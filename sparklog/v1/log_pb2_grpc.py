@@ -65,6 +65,11 @@ class LogStub:
                 request_serializer=sparklog_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.InitProducerId = channel.unary_unary(
+                '/sparklog.v1.Log/InitProducerId',
+                request_serializer=sparklog_dot_v1_dot_log__pb2.InitProducerIdRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_log__pb2.InitProducerIdResponse.FromString,
+                _registered_method=True)
 
 
 class LogServicer:
@@ -113,6 +118,13 @@ class LogServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def InitProducerId(self, request, context):
+        """An id under which a producer numbers its batches, so that none is written twice (see `batches`).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LogServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +152,11 @@ def add_LogServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=sparklog_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'InitProducerId': grpc.unary_unary_rpc_method_handler(
+                    servicer.InitProducerId,
+                    request_deserializer=sparklog_dot_v1_dot_log__pb2.InitProducerIdRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_log__pb2.InitProducerIdResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -283,6 +300,33 @@ class Log:
             '/sparklog.v1.Log/ListOffsets',
             sparklog_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
             sparklog_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InitProducerId(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Log/InitProducerId',
+            sparklog_dot_v1_dot_log__pb2.InitProducerIdRequest.SerializeToString,
+            sparklog_dot_v1_dot_log__pb2.InitProducerIdResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         self.script: deque[Step] = deque()
         self.values: dict[TopicPartition, list[bytes | None]] = {}
         self.requests = 0
+        self.producer_ids = 0
         self.in_flight: dict[TopicPartition, int] = {}
         self.most_in_flight = 0
         self.answer_after = 0.0
@@ -45,6 +46,10 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
     async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
         parts = [admin_pb2.PartitionDescription(partition=number, leader=0) for number in range(self.partitions)]
         return admin_pb2.DescribeTopicsResponse(topics=[admin_pb2.TopicDescription(name="t", partitions=parts)])
+
+    async def InitProducerId(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.producer_ids += 1
+        return log_pb2.InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
 
     async def Produce(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.requests += 1
