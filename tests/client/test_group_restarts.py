@@ -1,0 +1,163 @@
+"""What groups keep when their broker is killed, and the order of records when members come and go all the time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess
+from group_members import Listener, crash, poll_until, read, shares
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer, ConsumerRecord, Producer
+from sparklog.testing import start_broker
+
+pytestmark = pytest.mark.slow
+
+NewConsumer = Callable[..., Consumer]
+PARTITIONS = 4
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path)
+    process.start()
+    yield process
+    process.kill()
+
+
+def member(address: str, **options: object) -> Consumer:
+    settings = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50, "group_id": "g"}
+    return Consumer(bootstrap_servers=address, **settings | options)
+
+
+def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProcess) -> None:
+    listener = Listener()
+    with Admin(bootstrap_servers=broker.grpc) as admin, Producer(bootstrap_servers=broker.grpc) as producer:
+        admin.create_topic("t", partitions=PARTITIONS)
+        for number in range(100):
+            producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+        producer.flush()
+        with member(broker.grpc, enable_auto_commit=False) as consumer:
+            consumer.subscribe(["t"], listener=listener)
+            seen = read([consumer], 100)
+            consumer.commit()
+
+            broker.kill()
+            assert consumer.poll(300) == []
+            broker.start()
+
+            for number in range(100, 200):
+                producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+            seen += read([consumer], 100)
+            assert [int(record.value) for record in sorted(seen, key=lambda record: int(record.value))] == list(
+                range(200)
+            )
+            assert [what for what, _ in listener.told] == ["assigned"]  # nobody else came: it is still a member
+            crash(consumer)  # so that only what it committed before the kill counts
+
+        committed = admin.list_group_offsets("g")
+        assert {item: found.offset for item, found in committed.items()} == {
+            TopicPartition("t", number): 25 for number in range(PARTITIONS)
+        }
+
+
+def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess) -> None:
+    with Admin(bootstrap_servers=broker.grpc) as admin:
+        admin.create_topic("t", partitions=PARTITIONS)
+    with member(broker.grpc) as one, member(broker.grpc) as two:
+        one.subscribe(["t"])
+        poll_until(lambda: shares(one) == [4], one)
+        two.subscribe(["t"])
+        two.poll(20)  # the group waits for `one` to join again
+
+        broker.kill()
+        two.poll(50)
+        broker.start()
+
+        poll_until(lambda: shares(one, two) == [2, 2], one, two)
+
+
+@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
+def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_and_go(strategy: str) -> None:
+    producers, keys, per_key = 3, 8, 300
+    seen: dict[TopicPartition, list[tuple[int, bytes, int]]] = defaultdict(list)
+    with start_broker(
+        group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100, offsets_topic_num_partitions=3
+    ) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            admin.create_topic("t", partitions=PARTITIONS)
+        chance = random.Random(strategy)
+
+        def produce(producer_number: int) -> None:
+            with Producer(bootstrap_servers=broker.bootstrap, linger_ms=1) as producer:
+                for number in range(per_key):
+                    for key in range(keys):
+                        producer.send("t", b"%d" % number, key=b"%d-%d" % (producer_number, key))
+                    producer.flush()
+
+        def new_member() -> Consumer:
+            consumer = member(
+                broker.bootstrap,
+                partition_assignment_strategy=strategy,
+                auto_commit_interval_ms=20,
+                session_timeout_ms=300,
+                max_poll_records=50,
+            )
+            consumer.subscribe(["t"])
+            return consumer
+
+        def note(records: list[ConsumerRecord]) -> None:
+            for record in records:
+                seen[TopicPartition(record.topic, record.partition)].append(
+                    (record.offset, record.key, int(record.value))
+                )
+
+        threads = [threading.Thread(target=produce, args=(number,)) for number in range(producers)]
+        for thread in threads:
+            thread.start()
+        members = [new_member(), new_member()]
+        total = producers * keys * per_key
+        for turn in range(3_000):
+            for consumer in members:
+                note(consumer.poll(5))
+            if sum(len({offset for offset, _, _ in found}) for found in seen.values()) == total:
+                break
+            if turn % 25 == 24:
+                change(members, new_member, chance)
+        for thread in threads:
+            thread.join()
+        for consumer in members:
+            consumer.close()
+
+    check_order(seen, producers * keys, per_key)
+
+
+def change(members: list[Consumer], new_member: Callable[[], Consumer], chance: random.Random) -> None:
+    """Somebody comes, leaves or dies; at least one stays."""
+    match chance.choice(["comes", "leaves", "dies"]) if len(members) > 1 else "comes":
+        case "comes" if len(members) < PARTITIONS:
+            members.append(new_member())
+        case "leaves":
+            members.pop(chance.randrange(len(members))).close()
+        case "dies":
+            crash(members.pop(chance.randrange(len(members))))
+
+
+def check_order(seen: dict[TopicPartition, list[tuple[int, bytes, int]]], keys: int, per_key: int) -> None:
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    for found in seen.values():
+        first: dict[int, tuple[bytes, int]] = {}
+        for offset, key, number in found:  # in the order in which they were read, by whomever
+            assert first.setdefault(offset, (key, number)) == (key, number)
+            highest = max(first)
+            assert offset <= highest
+            assert len(first) == highest + 1 - min(first)  # nothing is passed over, by nobody
+        for key, number in first.values():
+            by_key[key].append(number)
+    assert len(by_key) == keys
+    assert all(numbers == list(range(per_key)) for numbers in by_key.values())
