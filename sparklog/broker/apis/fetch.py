@@ -93,7 +93,7 @@ async def handle(services: Services, request: FetchRequest) -> FetchResponse:
 
     def attempt() -> list[PartitionFetched] | None:
         found = _read(services, request, context)
-        return found if _is_enough(request, context, found) else None
+        return found if _is_enough(services, request, context, found) else None
 
     found = await services.waiting.wait(_names(context), attempt, request.max_wait_ms)
     if found is None:
@@ -120,7 +120,13 @@ def _names(context: FetchContext) -> Iterable[TopicPartition]:
         yield TopicPartition(part.topic or "", part.partition)
 
 
-def _is_enough(request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]) -> bool:
+def _limit(services: Services, request: FetchRequest) -> int:
+    return min(request.max_bytes, services.config.fetch_max_bytes)
+
+
+def _is_enough(
+    services: Services, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]
+) -> bool:
     if request.max_wait_ms == 0 or not (context.session or context.asked):
         return True
     size = 0
@@ -129,12 +135,12 @@ def _is_enough(request: FetchRequest, context: FetchContext, found: Sequence[Par
             return True
         if part.slice:
             size += part.slice.size
-    return size >= max(1, request.min_bytes)
+    return size >= min(request.min_bytes, _limit(services, request))
 
 
 def _read(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
     """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
-    left = min(request.max_bytes, services.config.fetch_max_bytes)
+    left = _limit(services, request)
     results = []
     is_first = True
     for part, cached in context.pairs():

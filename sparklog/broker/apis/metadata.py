@@ -4,7 +4,7 @@
 - A name that does not exist is created with the broker's defaults if the request allows it and
   auto.create.topics.enable is set, and is answered as it then is. Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION
   while it creates; clients ask again in that case, here they need not. Otherwise UNKNOWN_TOPIC_OR_PARTITION, and
-  INVALID_TOPIC_EXCEPTION for a name that no topic can have.
+  INVALID_TOPIC_EXCEPTION for a name that no topic can have. Internal topics are created by brokers only.
 - By topic id from version 12 on; an id that no topic has gets UNKNOWN_TOPIC_ID. In versions 10 and 11, which have the
   field but not the meaning, an id or a null name is refused with INVALID_REQUEST, as Kafka does.
 - A partition whose log directory has failed has LEADER_NOT_AVAILABLE, no leader, and its replica among the offline.
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
-from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
@@ -102,7 +102,7 @@ async def _find(services: Services, query: TopicQuery, *, create: bool) -> Topic
             return describe(services, services.metadata.get_by_id(query.topic_id or UUID(int=0)))
         if query.name not in services.metadata:
             check_topic(query.name)
-            if create:
+            if create and query.name not in INTERNAL_TOPICS:
                 await services.topics.create_if_missing(query.name)
         return describe(services, services.metadata.get(query.name))
     except KafkaError as error:

@@ -102,7 +102,7 @@ def _append_all(services: Services, request: ProduceRequest) -> tuple[list[Parti
 async def create_missing_topics(services: Services, request: ProduceRequest) -> None:
     """Create the topics that do not exist, if the broker does that; the append will tell of those it could not."""
     for part in request.partitions:
-        if part.topic not in services.metadata:
+        if part.topic not in services.metadata and part.topic not in INTERNAL_TOPICS:
             with suppress(KafkaError):
                 await find_or_create_topic(services, part.topic)
 
