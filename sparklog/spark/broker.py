@@ -9,7 +9,7 @@ names the same cluster and the same broker. They are read up to the high waterma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +45,7 @@ class BrokerLookup:
             default_api_timeout_ms=broker.timeout_ms,
             **broker.security,
         )
+        self._group_id = broker.group_id
         self._read_mode = read_mode
         self._folders: dict[TopicPartition, str] | None = None
 
@@ -65,6 +66,20 @@ class BrokerLookup:
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
         found = self._admin.list_offsets(timestamps_ms)
         return {partition: each.offset if each.offset >= 0 else None for partition, each in found.items()}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._group_id is None:
+            return {}
+        found = self._admin.list_group_offsets(self._group_id, partitions)
+        return {partition: each.offset for partition, each in found.items() if each.offset >= 0}
+
+    def commit(self, offsets: Offsets) -> None:
+        """Let the group of the options know how far a query has come; nothing where it names none.
+
+        Raises UnknownMemberId while the group has members.
+        """
+        if self._group_id is not None:
+            self._admin.alter_group_offsets(self._group_id, offsets)
 
     def folder(self, partition: TopicPartition) -> str | None:
         """Raises ConfigError where segments were asked for and cannot be seen."""

@@ -7,6 +7,7 @@ was checkpointed in the log directory (``replication-offset-checkpoint``); where
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from sparklog.base.errors import ConfigError, OffsetOutOfRange
@@ -47,6 +48,13 @@ class FolderLookup:
             end = self._bounds(partition).high_watermark
             found[partition] = offset if offset is not None and offset < end else None
         return found
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Nothing: files know of no groups."""
+        return {}
+
+    def commit(self, offsets: Offsets) -> None:
+        """Does nothing, as `committed`."""
 
     def folder(self, partition: TopicPartition) -> str:
         return self._folders[partition]

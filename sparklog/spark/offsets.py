@@ -17,6 +17,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.options import (
     EARLIEST_IN_JSON,
     LATEST_IN_JSON,
+    AtCommitted,
     AtOffsets,
     AtTimestamps,
     Edge,
@@ -62,6 +63,14 @@ class Lookup(Protocol):
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
         """The first committed record as late as each timestamp; None where there is none."""
+        ...
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the consumer group of the options goes on, in those partitions in which it has committed."""
+        ...
+
+    def commit(self, offsets: Offsets) -> None:
+        """Tell the group of the options, if they name one, how far a query has come; raises SparklogError."""
         ...
 
     def folder(self, partition: TopicPartition) -> str | None:
@@ -196,6 +205,9 @@ def _chosen(
         case AtOffsets(offsets):
             _check_named(offsets, bounds, f"{which}Offsets")
             return {partition: _edge_or_offset(offsets[partition], each) for partition, each in bounds.items()}
+        case AtCommitted():
+            committed = lookup.committed(bounds)
+            return {partition: committed.get(partition, each.log_start) for partition, each in bounds.items()}
         case AtTimestamps(timestamps_ms, no_match):
             if isinstance(timestamps_ms, int):
                 return _at_times(dict.fromkeys(bounds, timestamps_ms), no_match, bounds, lookup)

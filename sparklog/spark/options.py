@@ -10,8 +10,9 @@ must not silently read something else. Of three ways to say where to begin, ``st
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, minPartitions, maxRecordsPerPartition, maxOffsetsPerTrigger (stream), failOnDataLoss,
               includeHeaders, filterPushdown
+    group     group.id (or kafka.group.id): a stream's progress is committed to it; startingOffsets = group begins there
 
-Not there: consumer groups, and ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, which Spark offers no Python source.
+Not there: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, which Spark offers no Python source.
 """
 
 from __future__ import annotations
@@ -80,7 +81,12 @@ class AtTimestamps:
     no_match: NoMatch = NoMatch.ERROR
 
 
-Position = Edge | AtOffsets | AtTimestamps
+@dataclass(frozen=True, slots=True)
+class AtCommitted:
+    """Where the consumer group has come to; the earliest record where it has committed nothing."""
+
+
+Position = Edge | AtOffsets | AtTimestamps | AtCommitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,8 @@ class BrokerOptions:
     retry_backoff_ms: int
     security: Mapping[str, str]
     """Keyword arguments of the clients of `sparklog.client`: how they speak TLS."""
+    group_id: str | None
+    """The consumer group that progress is committed to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +271,15 @@ def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
         retries=given.get("fetchoffset.numretries", 3),
         retry_backoff_ms=given.get("fetchoffset.retryintervalms", 1_000),
         security=_security(given),
+        group_id=_group(given),
     )
+
+
+def _group(given: Mapping[str, Any]) -> str | None:
+    name = _one_of(given, GROUP_NAMES, needed=False)
+    if name is None and given.get("startingoffsets") == AtCommitted():
+        raise ConfigError("startingOffsets = group needs group.id: the group to begin at")
+    return given[name] if name else None
 
 
 def _security(given: Mapping[str, Any]) -> dict[str, str]:
@@ -272,11 +288,14 @@ def _security(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _refuse_broker(given: Mapping[str, Any]) -> None:
-    for name in ("kafka.bootstrap.servers", "bootstrap.servers", *(f"kafka.{key}" for key in SECURITY_KEYS)):
+    needs_broker = ("kafka.bootstrap.servers", "bootstrap.servers", *(f"kafka.{key}" for key in SECURITY_KEYS))
+    for name in (*needs_broker, *GROUP_NAMES):
         if name in given:
             raise ConfigError(f"path and {name} contradict each other: path reads files, without a broker")
     if given.get("readmode") is ReadMode.FETCH:
         raise ConfigError("path and readMode = fetch contradict each other: path reads files, without a broker")
+    if given.get("startingoffsets") == AtCommitted():
+        raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
 
 
 def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
@@ -367,6 +386,16 @@ def _edge_or_offsets(raw: str) -> Position:
     return AtOffsets(_per_partition(raw, low=EARLIEST_IN_JSON))
 
 
+def _starting_offsets(raw: str) -> Position:
+    return AtCommitted() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
+
+
+def _group_id(raw: str) -> str:
+    if not raw.strip():
+        raise ValueError(raw)
+    return raw
+
+
 def _timestamps(raw: str) -> dict[TopicPartition, int]:
     return _per_partition(raw, low=0)
 
@@ -417,6 +446,7 @@ def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
     return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
 
 
+GROUP_NAMES = ("group.id", "kafka.group.id")
 OPTIONS: Mapping[str, Option] = {
     option.name.lower(): option
     for option in (
@@ -426,7 +456,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("subscribe", _topics, "topics separated by commas"),
         _option("subscribePattern", _pattern, "a regular expression"),
         _option("assign", _assignment, 'JSON such as {"topic": [0, 1]}'),
-        _option("startingOffsets", _edge_or_offsets, _OFFSETS),
+        _option("startingOffsets", _starting_offsets, f"group, {_OFFSETS}"),
         _option("startingTimestamp", _whole_number(0), "a timestamp in ms"),
         _option("startingOffsetsByTimestamp", _timestamps, _TIMES),
         _option("startingOffsetsByTimestampStrategy", lambda raw: NoMatch(raw.strip().lower()), "error or latest"),
@@ -440,6 +470,7 @@ OPTIONS: Mapping[str, Option] = {
         _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
         _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch or auto"),
         _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
+        *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
         _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
         _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),

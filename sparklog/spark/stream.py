@@ -9,11 +9,17 @@ Spark keeps a batch's end before it runs it, but never where the first batch beg
 again, also when a query that stopped in its first batch is started anew, and "latest" would then be somewhere else. So
 the first batch's end carries its start with it, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
 
+With ``group.id`` a query's progress is committed to that consumer group, so that whatever shows the lag of groups shows
+the query's. The checkpoint alone decides where a query goes on: a commit that fails is logged, and made up for by the
+next one. Spark reports a batch as done (`commit`) only once the next one has records, but asks for the latest offset as
+soon as it is (`latestOffset`, whose start is the end of what is done), so both are taken as the sign.
+
 Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +29,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.filters import EVERYTHING
 from sparklog.spark.lookups import open_lookup
@@ -42,6 +49,7 @@ from sparklog.spark.scan import Task, plan_tasks, settled
 
 Json = dict[str, Any]
 FIRST_START = "@start"
+logger = logging.getLogger("sparklog.spark")
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,6 +65,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Whether what Spark has asked for goes beyond the first batch."""
         self._latest: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._committed: dict[TopicPartition, int] = {}
+        """What the consumer group has been told."""
 
     def initialOffset(self) -> Json:  # noqa: N802
         if self._initial is None:
@@ -75,6 +85,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         begin = _without_first_start(start)
+        if start != self._initial:
+            self._commit_progress(begin)
         bounds = self._settled_bounds(begin)
         self._latest = _ends(bounds)
         end = self._latest if self._target is None else _before(self._latest, self._target, begin)
@@ -103,7 +115,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._options, self._schema)
 
     def commit(self, end: Json) -> None:
-        """Progress is in Spark's checkpoint; there is nothing to tell the broker."""
+        self._commit_progress(_without_first_start(end))
+
+    def _commit_progress(self, offsets: dict[TopicPartition, int]) -> None:
+        """Tell the group, if there is one, what it does not know yet."""
+        broker = self._options.broker
+        changed = {item: offset for item, offset in offsets.items() if self._committed.get(item) != offset}
+        if broker is None or broker.group_id is None or not changed:
+            return
+        try:
+            self._lookup.commit(changed)
+            self._committed.update(changed)
+        except SparklogError as error:
+            logger.warning("progress was not committed to group %s: %s", broker.group_id, error)
 
     def stop(self) -> None:
         if self._opened is not None:
