@@ -30,6 +30,7 @@ from sparklog.base.errors import (
 from sparklog.group.records import CoordinatorRecord
 from sparklog.group.shard import Shard
 from sparklog.runtime.machine import Decision, SetTimer, Timer
+from sparklog.runtime.remote_waits import waiting_for_others
 
 Response = TypeVar("Response")
 Finishing = asyncio.Task[KafkaError | None]
@@ -100,7 +101,8 @@ class Host:
             decision = decide(ticket, self._clock.time_ms())
             finishing = self._carry_out(decision)
             if decision.response is None:
-                return await answer
+                with waiting_for_others():
+                    return await answer
             await _finished(finishing)
             return decision.response
         finally:

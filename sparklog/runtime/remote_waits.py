@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class WaitObserver(Protocol):
-    """Who wants to know when a request waits; waits of one request do not overlap."""
+    """Who wants to know when a request waits. What a request began and does not wait for may tell of waits too."""
 
     def wait_begins(self) -> None: ...
 

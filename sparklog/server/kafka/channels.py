@@ -117,7 +117,7 @@ def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
     for part in frame:
         if not isinstance(part, LogSlice):
             together.append(part)
-        elif part.size < SENDFILE_FROM_BYTES and read + part.size <= PIECE_BYTES or not part.size:
+        elif (part.size < SENDFILE_FROM_BYTES and read + part.size <= PIECE_BYTES) or not part.size:
             read += part.size
             together.append(_whole(part))
         else:

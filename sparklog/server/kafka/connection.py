@@ -229,7 +229,7 @@ class Connection:
         except KafkaError as error:
             self._refuse(str(error))
             return
-        self._remote_s = 0.0
+        self._remote_s = self._waits_since = 0.0
         OBSERVER.set(self)
         work = answer(request)
         try:
@@ -301,12 +301,14 @@ class Connection:
 
     def wait_begins(self) -> None:
         """A request that waits for others is not in work: it gives its place away, for good."""
-        self._waits_since = monotonic()
-        self._leave_queue()
+        if not self._waits_since:
+            self._waits_since = monotonic()
+            self._leave_queue()
 
     def wait_ends(self) -> None:
-        self._remote_s += monotonic() - self._waits_since
-        self._waits_since = 0.0
+        if self._waits_since:
+            self._remote_s += monotonic() - self._waits_since
+            self._waits_since = 0.0
 
     # ---- how it ends ----
 
