@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from sparklog.base.config import MINUTE_MS, BrokerConfig
 from sparklog.base.errors import (
+    GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
     KafkaError,
@@ -70,7 +71,8 @@ class Offsets:
         if group is not None:
             group.check_commit(request)
         elif request.generation_or_epoch >= 0:
-            raise IllegalGeneration(f"there is no group {request.group_id!r}")
+            kind = GroupIdNotFound if request.tells_missing_groups else IllegalGeneration
+            raise kind(f"there is no group {request.group_id!r}")
         errors: dict[TopicPartition, KafkaError | None] = {}
         for asked in request.offsets:
             errors[asked.partition] = self._check(asked)

@@ -146,6 +146,9 @@ class OffsetCommit:
     group_instance_id: str | None = None
     retention_ms: int | None = None
     """How long to keep the offsets, whatever offsets.retention.minutes says: versions 2 to 4 only."""
+    tells_missing_groups: bool = False
+    """Whether a member of a group that is not there is told GROUP_ID_NOT_FOUND: from version 9 on. Before, it is
+    ILLEGAL_GENERATION."""
     offsets: Sequence[OffsetToCommit]
 
 

@@ -255,6 +255,8 @@ def test_the_brokers_configuration_is_read_only(wire: Wire) -> None:
     assert entries["listeners"].config_source == 4
     assert entries["log.segment.bytes"].config_source == 5
     assert all(entry.read_only for entry in entries.values())
+    secret = entries["ssl.key.password"]
+    assert (secret.is_sensitive, secret.value, [each.value for each in secret.synonyms]) == (True, None, [None])
     assert describe(wire, BROKER, "").configs == ()  # nothing was set for all brokers at run time
     assert describe(wire, BROKER, "7").error_code is ErrorCode.invalid_request
 

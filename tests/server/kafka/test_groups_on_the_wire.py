@@ -229,6 +229,8 @@ def test_a_stranger_commits_nothing(wire: Wire, group: str, topic: tuple[str, uu
     assert commit(wire, group, topic, 7, version, **stranger) is ErrorCode.unknown_member_id
     assert commit(wire, group, topic, 7, version, **late) is ErrorCode.illegal_generation
     assert commit(wire, group, topic, 7, version, **member) is ErrorCode.none
+    nowhere = ErrorCode.group_id_not_found if version >= 9 else ErrorCode.illegal_generation
+    assert commit(wire, f"no-{group}", topic, 7, version, **member) is nowhere
 
 
 def test_a_topic_id_that_nobody_has_is_named_in_the_answer(wire: Wire, group: str) -> None:

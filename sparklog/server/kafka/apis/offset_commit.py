@@ -12,6 +12,7 @@ from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.topic_ids import TopicIds
 from sparklog.server.kafka.translation import Call, Translation
 
+FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 NO_RETENTION = -1
 
 
@@ -24,6 +25,7 @@ async def serve(call: Call, request: Message) -> Message:
         member_id=request.member_id,
         group_instance_id=getattr(request, "group_instance_id", None),
         retention_ms=None if retention_ms == NO_RETENTION else retention_ms,
+        tells_missing_groups=call.version >= FIRST_WITH_GROUP_ID_NOT_FOUND,
         offsets=_offsets(request, ids),
     )
     response = await call.serve(offset_commit.API, wanted)
