@@ -1,4 +1,7 @@
-"""A broker that keeps records in lists and does to requests what a test tells it: for what a real one seldom does."""
+"""A broker that keeps records in lists and does to requests what a test tells it: for what a real one seldom does.
+
+It knows numbered batches again as a real one does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ import grpc.aio
 
 from sparklog.base.errors import KafkaError, MessageTooLarge
 from sparklog.base.ids import TopicPartition
-from sparklog.records.batch import iterate_headers
+from sparklog.log.producer_state import Changes, Duplicate, Numbered, ProducerStates
+from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import read_records
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
 
@@ -32,6 +36,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         self.max_batch_bytes = max_batch_bytes
         self.script: deque[Step] = deque()
         self.values: dict[TopicPartition, list[bytes | None]] = {}
+        self.producers: dict[TopicPartition, ProducerStates] = {}
         self.requests = 0
         self.producer_ids = 0
         self.in_flight: dict[TopicPartition, int] = {}
@@ -80,10 +85,20 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         batches = list(iterate_headers(part.batches))
         if any(header.size > self.max_batch_bytes for _, header in batches):
             step = MessageTooLarge("a batch is too large")
+        try:
+            known = self._check(place, [header for _, header in batches])
+        except KafkaError as refused:
+            step = refused
         if isinstance(step, KafkaError):
             error = records_pb2.Error(code=step.code, name=step.name, message=str(step), retriable=step.retriable)
             return log_pb2.PartitionProduced(topic=place.topic, partition=place.partition, error=error)
         kept = self.values.setdefault(place, [])
+        if isinstance(known, Duplicate):
+            return log_pb2.PartitionProduced(
+                topic=place.topic, partition=place.partition, base_offset=known.first_offset,
+                last_offset=known.last_offset, log_append_time_ms=-1,
+            )  # fmt: skip
+        self.producers[place].apply(known)
         base = len(kept)
         for position, _ in batches:
             kept.extend(record.value for record in read_records(part.batches, position))
@@ -91,6 +106,15 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
             topic=place.topic, partition=place.partition, base_offset=base, last_offset=len(kept) - 1,
             log_append_time_ms=-1,
         )  # fmt: skip
+
+    def _check(self, place: TopicPartition, headers: list[BatchHeader]) -> Changes | Duplicate:
+        states = self.producers.setdefault(place, ProducerStates())
+        offset, numbered = len(self.values.get(place, ())), []
+        for header in headers:
+            offset += header.record_count
+            if header.producer_id >= 0:
+                numbered.append(Numbered.of(header, offset - 1, header.max_timestamp))
+        return states.check(numbered, 0) if numbered else {}
 
 
 @asynccontextmanager
