@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,15 @@ def brokers_of(bootstrap: str) -> list[str]:
 def test_the_fixture_is_a_running_broker(sparklog_broker: RunningBroker, tmp_path: Path) -> None:
     assert brokers_of(sparklog_broker.bootstrap) == [sparklog_broker.bootstrap]
     assert sparklog_broker.data_dir.is_relative_to(tmp_path)
+
+
+def test_kafkas_clients_can_connect_where_that_is_wanted(sparklog_broker: RunningBroker) -> None:
+    with start_broker() as without:
+        assert without.kafka == ""
+    host, _, port = sparklog_broker.kafka.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        assert struct.unpack(">iih", connection.recv(10))[1:] == (7, 0)
 
 
 def test_a_temporary_folder_goes_with_the_broker_and_a_given_one_stays(tmp_path: Path) -> None:

@@ -180,6 +180,12 @@ def test_api_versions_of_an_unknown_version_is_told_which_are_known(wire: Wire) 
     api_versions(wire)
 
 
+@pytest.mark.parametrize(("name", "error"), [("a-client.2", 0), ("", 42), ("-client", 42), ("a client", 42)])
+def test_software_says_who_it_is_in_words_that_can_be_logged(wire: Wire, name: str, error: int) -> None:
+    said = {"client_software_name": name, "client_software_version": "1.0"}
+    assert wire.send(API_VERSIONS, 3, **said).error_code == error
+
+
 @pytest.fixture
 def serve_metadata(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Serve Metadata by a function of one's own."""

@@ -1,18 +1,28 @@
-"""ApiVersions on Kafka's wire. Its response has no tagged fields in the header in any version (KIP-511)."""
+"""ApiVersions on Kafka's wire. Its response has no tagged fields in the header in any version (KIP-511).
+
+A client that gives its software a name or a version of other signs than letters, digits, '-' and '.' is refused with
+INVALID_REQUEST, as in Apache Kafka.
+"""
 
 from __future__ import annotations
 
-from sparklog.base.errors import KafkaError
+import re
+
+from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import api_versions
 from sparklog.broker.apis.api_versions import ApiVersionsRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
 PRODUCE = 0
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def serve(call: Call, request: Message) -> Message:
     if call.version >= 3:
+        for said in (request.client_software_name, request.client_software_version):
+            if not _SOFTWARE.fullmatch(said):
+                raise InvalidRequest(f"{said!r} is no name or version of software")
         call.session.client_software = f"{request.client_software_name} {request.client_software_version}"
     response = await call.serve(api_versions.API, ApiVersionsRequest())
     return call.answer(
