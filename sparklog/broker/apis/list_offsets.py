@@ -59,26 +59,43 @@ class ListOffsetsResponse:
 
 
 async def handle(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    return ListOffsetsResponse(partitions=[await _answer(services, query) for query in request.partitions])
+    found = [_replica(services, query) for query in request.partitions]
+
+    def answer_all() -> list[PartitionOffset]:
+        return [_answer(query, replica) for query, replica in zip(request.partitions, found, strict=True)]
+
+    if any(query.position >= 0 or query.position == MAX_TIMESTAMP for query in request.partitions):
+        return ListOffsetsResponse(partitions=await asyncio.to_thread(answer_all))
+    return ListOffsetsResponse(partitions=answer_all())
 
 
-async def _answer(services: Services, query: PartitionOffsetQuery) -> PartitionOffset:
+def _replica(services: Services, query: PartitionOffsetQuery) -> Replica | KafkaError:
     try:
         replica = services.replicas.get(TopicPartition(query.topic, query.partition))
         replica.partition.check_leader_epoch(query.current_leader_epoch)
-        found = await _find(replica, query.position)
+    except KafkaError as error:
+        return error
+    return replica
+
+
+def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError) -> PartitionOffset:
+    """May block; what it looks at only grows, so any thread may look."""
+    try:
+        if isinstance(replica, KafkaError):
+            raise replica
+        offset = _find(replica, query.position)
     except KafkaError as error:
         return PartitionOffset(topic=query.topic, partition=query.partition, error=error)
     return PartitionOffset(
         topic=query.topic,
         partition=query.partition,
-        offset=found.offset,
-        timestamp_ms=found.timestamp_ms,
-        leader_epoch=found.leader_epoch,
+        offset=offset.offset,
+        timestamp_ms=offset.timestamp_ms,
+        leader_epoch=offset.leader_epoch,
     )
 
 
-async def _find(replica: Replica, position: int) -> TimestampOffset:
+def _find(replica: Replica, position: int) -> TimestampOffset:
     partition, log = replica.partition, replica.log
     if position == LATEST:
         return TimestampOffset(-1, partition.high_watermark, partition.leader_epoch)
@@ -88,10 +105,7 @@ async def _find(replica: Replica, position: int) -> TimestampOffset:
         return NOTHING
     if position < MAX_TIMESTAMP:
         raise InvalidRequest(f"{partition.name}: {position} is neither a time nor a position")
-    if position == MAX_TIMESTAMP:
-        found = await asyncio.to_thread(log.max_timestamp)
-    else:
-        found = await asyncio.to_thread(log.offset_for_timestamp, position)
+    found = log.max_timestamp() if position == MAX_TIMESTAMP else log.offset_for_timestamp(position)
     return found if found and partition.is_committed(found.offset) else NOTHING
 
 
