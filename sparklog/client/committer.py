@@ -87,11 +87,11 @@ class Committer:
             if moved := self._moved():
                 self._start(self._commit_and_tell(moved, None))
 
-    async def before_giving_up(self) -> None:
-        """Commit where the consumer stands, if it commits by itself; a failure is logged."""
+    async def before_giving_up(self, timeout_ms: int) -> None:
+        """Commit where the consumer stands, if it commits by itself; a failure after `timeout_ms` is logged."""
         if self._config.enable_auto_commit and (moved := self._moved()):
             try:
-                await self.commit(moved, self._config.request_timeout_ms)
+                await self.commit(moved, timeout_ms)
             except KafkaError as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error)
 

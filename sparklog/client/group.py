@@ -41,7 +41,7 @@ from sparklog.client.committer import Committer
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.listeners import method
 from sparklog.client.loop_thread import report_defect
-from sparklog.client.membership import Membership, is_loss
+from sparklog.client.membership import LEAVE_TIMEOUT_MS, Membership, is_loss
 from sparklog.client.positions import Assignment
 from sparklog.client.subscription import Selection
 from sparklog.client.turns import Turns
@@ -106,7 +106,7 @@ class Group:
             await self._end_task()
         try:
             self.membership.check()
-            await self._revoke(self._assignment.partitions())
+            await self._revoke(self._assignment.partitions(), LEAVE_TIMEOUT_MS)
         except KafkaError:
             await self._lose()
         await self._end_task()
@@ -214,11 +214,11 @@ class Group:
         most_ms = max(self._config.metadata_max_age_ms, 1)
         return min(most_ms, MISSING_TOPIC_MS) if missing else most_ms
 
-    async def _revoke(self, partitions: Sequence[TopicPartition]) -> None:
+    async def _revoke(self, partitions: Sequence[TopicPartition], timeout_ms: int | None = None) -> None:
         """Commit what was read, tell the user, drop the partitions."""
         if not partitions:
             return
-        await self._committer.before_giving_up()
+        await self._committer.before_giving_up(timeout_ms or self._config.request_timeout_ms)
         await self._call("on_revoked", partitions)
         self._assign(set(self._assignment.partitions()).difference(partitions))
 

@@ -38,6 +38,7 @@ JOIN_MARGIN_MS = 5_000
 """How much later than the group's own time-out a join is given up."""
 
 LEAVE_TIMEOUT_MS = 5_000
+"""How long somebody who leaves waits for a coordinator, with each of its last calls."""
 
 logger = logging.getLogger(__name__)
 

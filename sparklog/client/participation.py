@@ -19,7 +19,7 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.group import Group
 from sparklog.client.loop_thread import report_defect
-from sparklog.client.membership import Membership
+from sparklog.client.membership import LEAVE_TIMEOUT_MS, Membership
 from sparklog.client.positions import Assignment
 from sparklog.client.retry import retrying
 from sparklog.client.subscription import Selection
@@ -134,7 +134,7 @@ class Participation:
         if self.is_subscribed:
             await self._group.leave(reason)
         else:
-            await self.committer.before_giving_up()
+            await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
         await self.committer.finish()
         self._wanted = None
         self._assignment.from_group = False

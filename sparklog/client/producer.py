@@ -46,9 +46,9 @@ class AsyncProducer:
             delivery = await producer.send("orders", b"3 apples", key=b"customer-7")
             metadata = await delivery
 
-    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. At least once: a record whose
-    acknowledgement was lost on the way is sent again. Within a partition records keep the order in which they were
-    sent.
+    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. A record whose acknowledgement was
+    lost on the way is sent again, and written once (`enable_idempotence`; without it, at least once). One that has
+    failed may have been written all the same. Within a partition records keep the order in which they were sent.
     """
 
     def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:

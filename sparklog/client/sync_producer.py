@@ -18,9 +18,9 @@ class Producer(Blocking):
             delivery = producer.send("orders", b"3 apples", key=b"customer-7")
             metadata = delivery.result()
 
-    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. At least once, and in order within
-    a partition: see AsyncProducer, whose methods these are. What has been neither flushed nor closed when the process
-    ends is lost.
+    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. Records are written once, and in
+    order within a partition: see AsyncProducer, whose methods these are. What has been neither flushed nor closed when
+    the process ends is lost.
     """
 
     def __init__(self, **options: Any) -> None:

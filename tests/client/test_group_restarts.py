@@ -66,6 +66,22 @@ def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProce
         }
 
 
+def test_a_member_that_reaches_no_coordinator_for_its_session_has_lost_its_partitions(broker: BrokerProcess) -> None:
+    listener = Listener()
+    with Admin(bootstrap_servers=broker.grpc) as admin:
+        admin.create_topic("t", partitions=PARTITIONS)
+    with member(broker.grpc, session_timeout_ms=6_000, request_timeout_ms=500) as consumer:
+        consumer.subscribe(["t"], listener=listener)
+        poll_until(lambda: shares(consumer) == [4], consumer)
+
+        broker.kill()
+        poll_until(lambda: shares(consumer) == [0], consumer)
+        broker.start()
+        poll_until(lambda: shares(consumer) == [4], consumer)
+
+    assert [what for what, _ in listener.told] == ["assigned", "lost", "assigned", "revoked"]
+
+
 def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess) -> None:
     with Admin(bootstrap_servers=broker.grpc) as admin:
         admin.create_topic("t", partitions=PARTITIONS)

@@ -1,0 +1,148 @@
+"""A Java consumer and ours in one group: either may lead it, whatever the assignor."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from broker_process import CACHE, BrokerProcess
+
+from sparklog.client import Admin, Consumer, Producer
+
+JARS = CACHE / "kafka"
+JVM = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+PARTITIONS, RECORDS = 6, 300
+JAVA_NAMES = {
+    "range": "RangeAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+pytestmark = pytest.mark.jvm
+
+
+class JavaMember:
+    """A VerifiableConsumer, which prints what it is given and what it reads."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.partitions: set[int] = set()
+        self.read: list[tuple[int, int]] = []
+        self._process = process
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def update(self) -> None:
+        """Take in what it has printed since."""
+        while not self._events.empty():
+            event = self._events.get()
+            match event["name"]:
+                case "partitions_assigned":
+                    self.partitions |= {item["partition"] for item in event["partitions"]}
+                case "partitions_revoked":
+                    self.partitions -= {item["partition"] for item in event["partitions"]}
+                case "record_data":
+                    self.read.append((event["partition"], event["offset"]))
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._thread.join()
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                self._events.put(json.loads(line))
+
+
+@contextmanager
+def java_member(broker: BrokerProcess, topic: str, strategy: str) -> Iterator[JavaMember]:
+    command = [*JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.VerifiableConsumer"]
+    command += [
+        "--bootstrap-server",
+        broker.kafka,
+        "--topic",
+        topic,
+        "--group-id",
+        topic,
+        "--group-protocol",
+        "classic",
+    ]
+    command += ["--reset-policy", "earliest", "--enable-autocommit", "--verbose"]
+    command += ["--assignment-strategy", f"org.apache.kafka.clients.consumer.{JAVA_NAMES[strategy]}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        member = JavaMember(process)
+        try:
+            yield member
+        finally:
+            member.stop()
+
+
+@contextmanager
+def our_member(broker: BrokerProcess, topic: str, strategy: str) -> Iterator[Consumer]:
+    with Consumer(
+        bootstrap_servers=broker.grpc,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+        partition_assignment_strategy=strategy,
+    ) as consumer:
+        consumer.subscribe([topic])
+        yield consumer
+
+
+@pytest.mark.parametrize("strategy", JAVA_NAMES)
+@pytest.mark.parametrize("ours_leads", [True, False])
+def test_a_java_consumer_and_ours_share_a_group(
+    broker: BrokerProcess, admin: Admin, strategy: str, ours_leads: bool
+) -> None:
+    topic = f"java-{strategy}-{'ours' if ours_leads else 'theirs'}"
+    admin.create_topic(topic, partitions=PARTITIONS)
+    seen: set[tuple[int, int]] = set()
+
+    def settle(ours: Consumer, theirs: JavaMember, share: int, count: int) -> None:
+        """Poll until ours has that share, the other has the rest, and so many records are read."""
+        for _ in range(1_000):
+            seen.update((record.partition, record.offset) for record in ours.poll(50))
+            theirs.update()
+            seen.update(theirs.read)
+            own = {item.partition for item in ours.assignment()}
+            if len(own) == share and theirs.partitions == set(range(PARTITIONS)) - own and len(seen) == count:
+                return
+        raise AssertionError((ours.assignment(), theirs.partitions, len(seen)))
+
+    fill(broker, topic)
+    if ours_leads:
+        with our_member(broker, topic, strategy) as ours:
+            for _ in range(100):
+                seen.update((record.partition, record.offset) for record in ours.poll(50))
+                if len(ours.assignment()) == PARTITIONS:
+                    break
+            with java_member(broker, topic, strategy) as theirs:
+                settle(ours, theirs, 3, RECORDS)
+            theirs.partitions.clear()
+            fill(broker, topic)
+            settle(ours, theirs, PARTITIONS, 2 * RECORDS)
+    else:
+        with java_member(broker, topic, strategy) as theirs:
+            for _ in range(600):
+                if len(theirs.partitions) == PARTITIONS:
+                    break
+                threading.Event().wait(0.05)
+                theirs.update()
+            with our_member(broker, topic, strategy) as ours:
+                settle(ours, theirs, 3, RECORDS)
+                fill(broker, topic)
+                settle(ours, theirs, 3, 2 * RECORDS)
+
+
+def fill(broker: BrokerProcess, topic: str) -> None:
+    with Producer(bootstrap_servers=broker.grpc, linger_ms=1) as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
