@@ -211,7 +211,7 @@ def test_seek(librdkafka: Librdkafka, topic: str) -> None:
     assert take(consumer, 1)[0].value() == b"3"
 
 
-def test_many_partitions_in_one_session(librdkafka: Librdkafka, kafka_broker: RunningBroker, new_name) -> None:
+def test_many_partitions_of_one_consumer(librdkafka: Librdkafka, kafka_broker: RunningBroker, new_name) -> None:
     name, count = new_name(), 100
     kafka_broker.run(kafka_broker.node.broker.services.topics.create(name, partitions=count))
     consumer = librdkafka.consumer()
@@ -224,6 +224,32 @@ def test_many_partitions_in_one_session(librdkafka: Librdkafka, kafka_broker: Ru
         messages = take(consumer, count)
         assert sorted(message.partition() for message in messages) == list(range(count))
         assert {message.value() for message in messages} == {value}
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+def test_kafka_python_reads_many_partitions(
+    kafka_broker: RunningBroker, kafka_bootstrap: str, new_name, sessions: bool
+):
+    name, count = new_name(), 50
+    kafka_broker.run(kafka_broker.node.broker.services.topics.create(name, partitions=count))
+    with (
+        kafka.KafkaProducer(bootstrap_servers=kafka_bootstrap) as producer,
+        kafka.KafkaConsumer(
+            bootstrap_servers=kafka_bootstrap, consumer_timeout_ms=1000 * TIMEOUT_S, fetch_max_wait_ms=100,
+            enable_incremental_fetch_sessions=sessions,
+        ) as consumer,
+    ):  # fmt: skip
+        consumer.assign([kafka.TopicPartition(name, number) for number in range(count)])
+        consumer.seek_to_beginning()
+        for value in (b"first", b"second", b"third"):
+            for number in range(count):
+                producer.send(name, value, partition=number)
+            producer.flush()
+            messages = [next(consumer) for _ in range(count)]
+            assert sorted(message.partition for message in messages) == list(range(count))
+            assert {message.value for message in messages} == {value}
+    opened = len(kafka_broker.node.broker.services.fetch_sessions)
+    assert opened > 0 or not sessions
 
 
 def test_partitions_that_are_added_under_a_producer(
