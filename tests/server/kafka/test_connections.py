@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -442,3 +443,18 @@ def test_the_parts_of_a_requests_time_are_counted(kafka_broker: RunningBroker, w
     assert {sum(buckets) for buckets, _ in found.values()} == {stages.total.count}
     assert found["RemoteTimeMs"][1] >= 0.02
     assert found["TotalTimeMs"][1] >= found["RemoteTimeMs"][1] + found["LocalTimeMs"][1]
+
+
+def test_metrics_tell_of_connections_and_of_the_parts_of_requests() -> None:
+    with (
+        start_broker(kafka=True, metrics_listener="127.0.0.1:0") as broker,
+        Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire,
+    ):
+        api_versions(wire)
+        with urllib.request.urlopen(f"http://{broker.node.metrics_address}/metrics", timeout=10) as answer:
+            told = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+    assert told['sparklog_connections{listener="PLAINTEXT"}'] == "1.0"
+    assert told['sparklog_connections_accepted_total{listener="PLAINTEXT"}'] == "1.0"
+    assert told['sparklog_connections_refused_total{listener="PLAINTEXT"}'] == "0.0"
+    for part in ("RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
+        assert told[f'sparklog_kafka_request_seconds_count{{api="ApiVersions",part="{part}"}}'] == "1.0"
