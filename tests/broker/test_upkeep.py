@@ -11,6 +11,7 @@ from sparklog.base.errors import KafkaStorageError, OffsetOutOfRange, UnknownTop
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node
 from sparklog.broker.apis import delete_records, delete_topics, describe_log_dirs, describe_topics
+from sparklog.records.records import Record, write_records
 
 SMALL = {"internal_segment_bytes": "200"}
 
@@ -59,7 +60,9 @@ async def test_a_deleted_topics_files_go_after_a_while(world, batch, monkeypatch
     await world.start(auto_create_topics_enable="false")
     await world.create("t", file_delete_delay_ms="1000")
     await world.produce("t", batch([b"x"]))
-    await world.broker.serve(delete_topics.API, delete_topics.DeleteTopicsRequest(names=["t"]))
+    await world.broker.serve(
+        delete_topics.API, delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="t")])
+    )
     assert isinstance((await world.produce("t", batch([b"x"]))).error, UnknownTopicOrPartition)
     assert [name for name in os.listdir(world.folder) if name.endswith("-delete")]
     world.clock.advance(1001)
@@ -180,5 +183,20 @@ async def test_high_watermarks_are_those_of_the_partitions_there_are(world, batc
     await world.create("t")
     await world.produce("t", batch([b"x", b"y"]))
     await until(lambda: checkpoint.exists() and checkpoint.read_text() == "0\n1\nt 0 2\n")
-    await world.broker.serve(delete_topics.API, delete_topics.DeleteTopicsRequest(names=["t"]))
+    await world.broker.serve(
+        delete_topics.API, delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="t")])
+    )
     await until(lambda: checkpoint.read_text() == "0\n0\n")
+
+
+async def test_silent_producers_are_forgotten(world) -> None:
+    await world.start(producer_id_expiration_ms="1000", producer_id_expiration_check_interval_ms="1")
+    await world.create("t")
+    record = Record(offset=0, timestamp_ms=world.clock.time_ms(), value=b"v", sequence=0)
+    await world.produce("t", write_records([record], producer_id=3, producer_epoch=0))
+    log = world.broker.services.replicas.get(TopicPartition("t", 0)).log
+    world.clock.advance(999)
+    await world.produce("t", write_records([record], producer_id=4, producer_epoch=0))
+    assert log.producers.keys() == {3, 4}
+    world.clock.advance(1)
+    await until(lambda: log.producers.keys() == {4})

@@ -83,6 +83,20 @@ class TestSequences:
         assert send(log, numbered(2, 2), numbered(4)) == (2, 4, True)
         assert send(log, numbered(5), numbered(6)) == (5, 6, False)
 
+    def test_a_request_is_known_again_after_a_stop_that_leaves_only_its_last_batch(self) -> None:
+        fs = MemoryFs()
+        log = open_log(fs)
+        request = (numbered(LAST_SEQUENCE - 1, 2), numbered(0, 3), numbered(3))
+        send(log, batch(2))
+        assert send(log, *request) == (2, 7, False)
+        log.close()
+        again = open_log(fs)
+        assert len(again.producers[7].batches) == 1
+        assert send(again, *request) == (2, 7, True)
+        with pytest.raises(OutOfOrderSequenceNumber):
+            send(again, numbered(LAST_SEQUENCE - 2), *request[1:])
+        assert send(again, numbered(4)) == (8, 8, False)
+
     def test_of_a_refused_batch_nothing_is_remembered(self, log: Log) -> None:
         send(log, numbered(0))
         known = log.producers
