@@ -1,11 +1,18 @@
-"""The admin clients of kafka-python and librdkafka do all that they can do on one broker."""
+"""The admin clients of librdkafka, kafka-python and aiokafka do all that they can do on one broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import NewPartitions as AioNewPartitions
+from aiokafka.admin import NewTopic as AioNewTopic
+from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
+from aiokafka.admin.config_resource import ConfigResourceType
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicCollection
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import (
@@ -224,3 +231,46 @@ def test_kafka_python_manages_groups(python_admin: KafkaAdminClient, kafka_boots
     python_admin.delete_group_offsets(group, [partition])
     assert partition not in python_admin.list_group_offsets(group)[group]
     assert python_admin.delete_groups([group]) == {group: "OK"}
+
+
+# aiokafka, in versions of the messages that the others are too new for
+
+
+@pytest.fixture
+async def aio_admin(kafka_bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)
+    await admin.start()
+    yield admin
+    await admin.close()
+
+
+async def test_aiokafka_manages_topics(aio_admin: AIOKafkaAdminClient, new_name: NewName) -> None:
+    name = new_name()
+    config = {"retention.ms": "1000"}
+    created = await aio_admin.create_topics([AioNewTopic(name, 2, 1, topic_configs=config)])
+    assert [topic[:2] for topic in created.topic_errors] == [(name, 0)]
+    await aio_admin.create_partitions({name: AioNewPartitions(3)})
+    (described,) = await aio_admin.describe_topics([name])
+    assert [part["leader"] for part in described["partitions"]] == [0, 0, 0]
+    await aio_admin.alter_configs([AioConfigResource(ConfigResourceType.TOPIC, name, configs={"retention.ms": "5"})])
+    (response,) = await aio_admin.describe_configs([AioConfigResource(ConfigResourceType.TOPIC, name)])
+    values = {entry[0]: entry[1] for entry in response.resources[0][4]}
+    assert (values["retention.ms"], values["cleanup.policy"]) == ("5", "delete")
+    await aio_admin.delete_topics([name])
+    assert name not in await aio_admin.list_topics()
+
+
+async def test_aiokafka_sees_groups_and_deletes_records(
+    aio_admin: AIOKafkaAdminClient, kafka_bootstrap: str, filled: str
+) -> None:
+    group, partition = f"aio-{filled}", AioPartition(filled, 0)
+    assert await aio_admin.delete_records({partition: RecordsToDelete(4)}) == {partition: 4}
+    consumer = AIOKafkaConsumer(filled, bootstrap_servers=kafka_bootstrap, group_id=group, auto_offset_reset="earliest")
+    async with consumer:
+        assert (await consumer.getone()).offset == 4
+        await consumer.commit()
+        (response,) = await aio_admin.describe_consumer_groups([group])
+        assert [described[1:4] for described in response.groups] == [(group, "Stable", "consumer")]
+    assert (group, "consumer") in await aio_admin.list_consumer_groups()
+    assert (await aio_admin.list_consumer_group_offsets(group))[partition].offset == 5
+    assert await aio_admin.find_coordinator(group) == 0

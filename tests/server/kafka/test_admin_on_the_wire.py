@@ -300,6 +300,28 @@ def test_single_keys_are_changed(wire: Wire, topic: str, version: int) -> None:
     assert overrides(wire, topic) == {"cleanup.policy": "compact"}
 
 
+def test_changes_that_are_only_validated_change_nothing(wire: Wire, topic: str) -> None:
+    def checked(key: int, value: str) -> ErrorCode:
+        config = {"name": "retention.ms", "value": value}
+        if key == INCREMENTAL_ALTER_CONFIGS:
+            config["config_operation"] = SET
+        resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [config]}
+        return wire.send(key, 1, resources=[resource], validate_only=True).responses[0].error_code
+
+    for key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
+        assert checked(key, "1000") is ErrorCode.none
+        assert checked(key, "soon") is ErrorCode.invalid_config
+    assert overrides(wire, topic) == {}
+
+
+def test_a_resource_named_twice_is_refused_both_times(wire: Wire, topic: str) -> None:
+    config = {"name": "retention.ms", "config_operation": SET, "value": "1000"}
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configs": [config]}
+    done = wire.send(INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource] * 2, validate_only=False).responses
+    assert [each.error_code for each in done] == [ErrorCode.invalid_request] * 2
+    assert overrides(wire, topic) == {}
+
+
 def test_a_broker_or_a_missing_topic_is_not_altered(wire: Wire) -> None:
     change = ("log.segment.bytes", SET, "2000000")
     assert alter(wire, "0", change, type=BROKER).error_code is ErrorCode.invalid_request
