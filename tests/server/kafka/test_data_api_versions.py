@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from data_wire import CLUSTER, EPOCH_ENDS, TOPIC_PARTITIONS, Topic, ask_metadata, make_batch, values_in
@@ -15,6 +16,16 @@ from sparklog.testing import RunningBroker
 @pytest.fixture
 def topic(wire: Wire, new_name) -> Topic:
     return Topic(wire, new_name())
+
+
+@pytest.fixture(scope="module")
+def filled(kafka_address: tuple[str, int], new_name) -> Iterator[Topic]:
+    """A topic with two batches, that nobody writes to any more."""
+    with Wire(kafka_address) as wire:
+        topic = Topic(wire, new_name())
+        topic.produce(13, make_batch(b"a", b"b", timestamp_ms=5000))
+        topic.produce(13, make_batch(b"c"))
+        yield topic
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -41,11 +52,8 @@ def test_produce_refused(topic: Topic, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch(topic: Topic, version: int) -> None:
-    first, second = make_batch(b"a", b"b"), make_batch(b"c")
-    topic.produce(13, first)
-    topic.produce(13, second)
-    response = topic.fetch(version, 0)
+def test_fetch(filled: Topic, version: int) -> None:
+    response = filled.fetch(version, 0)
     part = response.responses[0].partitions[0]
     assert values_in(part.records) == [b"a", b"b", b"c"]
     assert (part.error_code, part.high_watermark, part.last_stable_offset) == (ErrorCode.none, 3, 3)
@@ -57,44 +65,41 @@ def test_fetch(topic: Topic, version: int) -> None:
     if version >= 11:
         assert part.preferred_read_replica == -1
     if version >= 13:
-        assert response.responses[0].topic_id == topic.topic_id
+        assert response.responses[0].topic_id == filled.topic_id
     else:
-        assert response.responses[0].topic == topic.name
+        assert response.responses[0].topic == filled.name
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch_beyond_the_end(topic: Topic, version: int) -> None:
-    part = topic.fetch(version, 1, isolation_level=1).responses[0].partitions[0]
+def test_fetch_beyond_the_end(filled: Topic, version: int) -> None:
+    part = filled.fetch(version, 4, isolation_level=1).responses[0].partitions[0]
     assert (part.error_code, part.high_watermark) == (ErrorCode.offset_out_of_range, -1)
     assert not part.records
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_fetch_committed_records_only(topic: Topic, version: int) -> None:
-    topic.produce(13, make_batch(b"a"))
-    part = topic.fetch(version, 0, isolation_level=1).responses[0].partitions[0]
-    assert values_in(part.records) == [b"a"]
+def test_fetch_committed_records_only(filled: Topic, version: int) -> None:
+    part = filled.fetch(version, 0, isolation_level=1).responses[0].partitions[0]
+    assert values_in(part.records) == [b"a", b"b", b"c"]
     assert part.aborted_transactions == ()
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_list_offsets(topic: Topic, version: int) -> None:
-    topic.produce(13, make_batch(b"a", b"b", timestamp_ms=5000))
-    assert topic.list_offset(version, -2).offset == 0
-    latest = topic.list_offset(version, -1)
-    assert (latest.error_code, latest.offset, latest.timestamp) == (ErrorCode.none, 2, -1)
-    found = topic.list_offset(version, 5001)
+def test_list_offsets(filled: Topic, version: int) -> None:
+    assert filled.list_offset(version, -2).offset == 0
+    latest = filled.list_offset(version, -1)
+    assert (latest.error_code, latest.offset, latest.timestamp) == (ErrorCode.none, 3, -1)
+    found = filled.list_offset(version, 5001)
     assert (found.offset, found.timestamp) == (1, 5001)
-    assert topic.list_offset(version, 5002).offset == -1
+    assert filled.list_offset(version, 5002).offset == -1
     if version >= 4:
         assert latest.leader_epoch == 0
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 @pytest.mark.parametrize(("position", "since", "offset"), [(-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)])
-def test_list_offsets_by_position(topic: Topic, version: int, position: int, since: int, offset: int) -> None:
-    topic.produce(13, make_batch(b"a", b"b"))
-    found = topic.list_offset(version, position)
+def test_list_offsets_by_position(filled: Topic, version: int, position: int, since: int, offset: int) -> None:
+    found = filled.list_offset(version, position)
     if version < since:
         assert (found.error_code, found.offset) == (ErrorCode.unsupported_version, -1)
     else:
@@ -102,12 +107,12 @@ def test_list_offsets_by_position(topic: Topic, version: int, position: int, sin
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata(topic: Topic, kafka_address: tuple[str, int], kafka_broker: RunningBroker, version: int) -> None:
-    response = ask_metadata(topic.wire, version, [{"name": topic.name, "topic_id": None}])
+def test_metadata(filled: Topic, kafka_address: tuple[str, int], kafka_broker: RunningBroker, version: int) -> None:
+    response = ask_metadata(filled.wire, version, [{"name": filled.name, "topic_id": None}])
     (broker,) = response.brokers
     assert (broker.node_id, broker.host, broker.port) == (0, *kafka_address)
     (found,) = response.topics
-    assert (found.error_code, found.name) == (ErrorCode.none, topic.name)
+    assert (found.error_code, found.name) == (ErrorCode.none, filled.name)
     (part,) = found.partitions
     assert (part.partition_index, part.leader_id, part.replica_nodes, part.isr_nodes) == (0, 0, (0,), (0,))
     if version >= 1:
@@ -119,15 +124,15 @@ def test_metadata(topic: Topic, kafka_address: tuple[str, int], kafka_broker: Ru
     if version >= 7:
         assert part.leader_epoch == 0
     if version >= 10:
-        assert found.topic_id == topic.topic_id
+        assert found.topic_id == filled.topic_id
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_metadata_of_all_topics_and_of_none(topic: Topic, version: int) -> None:
-    everything = ask_metadata(topic.wire, version, None if version else ())
-    assert topic.name in {found.name for found in everything.topics}
+def test_metadata_of_all_topics_and_of_none(filled: Topic, version: int) -> None:
+    everything = ask_metadata(filled.wire, version, None if version else ())
+    assert filled.name in {found.name for found in everything.topics}
     if version:
-        assert ask_metadata(topic.wire, version, ()).topics == ()
+        assert ask_metadata(filled.wire, version, ()).topics == ()
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -141,38 +146,37 @@ def test_metadata_of_topics_that_do_not_exist(wire: Wire, new_name, version: int
 
 
 @pytest.mark.parametrize("version", range(10, 14))
-def test_metadata_by_topic_id(topic: Topic, version: int) -> None:
-    by_id = [{"name": None, "topic_id": topic.topic_id}, {"name": None, "topic_id": uuid.UUID(int=7)}]
+def test_metadata_by_topic_id(filled: Topic, version: int) -> None:
+    by_id = [{"name": None, "topic_id": filled.topic_id}, {"name": None, "topic_id": uuid.UUID(int=7)}]
     if version < 12:
-        response = ask_metadata(topic.wire, version, by_id)
+        response = ask_metadata(filled.wire, version, by_id)
         assert [found.error_code for found in response.topics] == [ErrorCode.invalid_request] * 2
     else:
-        found, unknown = ask_metadata(topic.wire, version, by_id).topics
-        assert (found.error_code, found.name) == (ErrorCode.none, topic.name)
+        found, unknown = ask_metadata(filled.wire, version, by_id).topics
+        assert (found.error_code, found.name) == (ErrorCode.none, filled.name)
         assert (unknown.error_code, unknown.name) == (ErrorCode.unknown_topic_id, None)
         assert unknown.topic_id == uuid.UUID(int=7)
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_metadata_with_what_the_client_may_do(topic: Topic, version: int) -> None:
+def test_metadata_with_what_the_client_may_do(filled: Topic, version: int) -> None:
     everything = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-    found = topic.metadata(version, include_topic_authorized_operations=True)
+    found = filled.metadata(version, include_topic_authorized_operations=True)
     assert found.topic_authorized_operations == everything
-    assert topic.metadata(version).topic_authorized_operations == -(2**31)
+    assert filled.metadata(version).topic_authorized_operations == -(2**31)
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_end_of_a_leader_epoch(topic: Topic, version: int) -> None:
-    topic.produce(13, make_batch(b"a", b"b"))
+def test_end_of_a_leader_epoch(filled: Topic, version: int) -> None:
     parts = [
         {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0},
         {"partition": 0, "current_leader_epoch": 0, "leader_epoch": 1},
         {"partition": 0, "current_leader_epoch": 9, "leader_epoch": 0},
         {"partition": 5, "current_leader_epoch": -1, "leader_epoch": 0},
     ]
-    response = topic.wire.send(EPOCH_ENDS, version, topics=[{"topic": topic.name, "partitions": parts}])
+    response = filled.wire.send(EPOCH_ENDS, version, topics=[{"topic": filled.name, "partitions": parts}])
     assert [(part.error_code, part.leader_epoch, part.end_offset) for part in response.topics[0].partitions] == [
-        (ErrorCode.none, 0, 2),
+        (ErrorCode.none, 0, 3),
         (ErrorCode.none, -1, -1),
         (ErrorCode.unknown_leader_epoch, -1, -1),
         (ErrorCode.unknown_topic_or_partition, -1, -1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from data_wire import PRODUCE, Topic, make_batch, values_in
@@ -30,6 +31,13 @@ def old_format() -> bytes:
     return bytes(batch)
 
 
+@pytest.fixture(scope="module")
+def empty(kafka_address: tuple[str, int], new_name) -> Iterator[Topic]:
+    """A topic to which nobody manages to write."""
+    with Wire(kafka_address) as wire:
+        yield Topic(wire, new_name())
+
+
 @pytest.mark.parametrize("version", [3, 8, 13])
 @pytest.mark.parametrize(
     ("records", "error"),
@@ -47,11 +55,11 @@ def old_format() -> bytes:
         (make_batch(b"a", attributes=TRANSACTIONAL), ErrorCode.transactional_id_authorization_failed),
     ],
 )
-def test_records_that_are_refused(topic: Topic, version: int, records: bytes | None, error: ErrorCode) -> None:
-    result = topic.produce(version, records)
+def test_records_that_are_refused(empty: Topic, version: int, records: bytes | None, error: ErrorCode) -> None:
+    result = empty.produce(version, records)
     assert (result.error_code, result.base_offset) == (error, -1)
     assert (version < 8) or result.error_message
-    assert topic.list_offset(1, -1).offset == 0
+    assert empty.list_offset(1, -1).offset == 0
 
 
 def test_zstd_before_version_7(topic: Topic) -> None:
@@ -65,8 +73,8 @@ def test_a_transactional_id_without_a_transaction(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 8, 13])
-def test_acks_that_do_not_exist(topic: Topic, version: int) -> None:
-    assert topic.produce(version, make_batch(b"a"), acks=2).error_code == ErrorCode.invalid_required_acks
+def test_acks_that_do_not_exist(empty: Topic, version: int) -> None:
+    assert empty.produce(version, make_batch(b"a"), acks=2).error_code == ErrorCode.invalid_required_acks
 
 
 def test_one_partition_s_error_harms_no_other(topic: Topic, new_name) -> None:
