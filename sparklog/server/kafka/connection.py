@@ -156,7 +156,11 @@ class Connection:
 
     def _begin(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
         """Make the buffer of a request (or of its size) of which `start` has arrived."""
-        self._frame = memoryview(bytearray(size) if size <= SHARED_BYTES else mmap.mmap(-1, size))
+        try:
+            self._frame = memoryview(bytearray(size) if size <= SHARED_BYTES else mmap.mmap(-1, size))
+        except (OSError, MemoryError):
+            self._refuse(f"there is no memory for a request of {size} bytes")
+            return
         self._frame[: len(start)] = start
         self._filled = len(start)
         self._is_size = is_size
@@ -226,8 +230,8 @@ class Connection:
         queued, self._held_since = (began - self._held_since if self._held_since else 0.0), 0.0
         try:
             request = read_frame(self._host.broker, self.session, frame)
-        except KafkaError as error:
-            self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this connection and no other
+            self._failed("reading a request", error)
             return
         self._remote_s = self._waits_since = 0.0
         OBSERVER.set(self)
@@ -239,8 +243,8 @@ class Connection:
             if self._reserved:
                 self._leave_queue()
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this connection and no other
-            self._failed(request, error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(request.translation.api.name, error)
             return
         self._begin_task(request, work, waits_for, len(frame), queued, began)
 
@@ -262,7 +266,7 @@ class Connection:
         if task.cancelled():
             self.channel.close()
         elif error := task.exception():
-            self._failed(request, error)
+            self._failed(request.translation.api.name, error)
         elif not self._is_lost:
             self._send(request, task.result(), queued, began)
         self._leave_queue()
@@ -345,12 +349,12 @@ class Connection:
         logger.info("closing the connection from %s: %s", self.session.host, why)
         self.channel.close()
 
-    def _failed(self, request: Request, error: BaseException) -> None:
+    def _failed(self, what: str, error: BaseException) -> None:
+        """A KafkaError is the client's fault, anything else is ours."""
         if isinstance(error, KafkaError):
             self._refuse(str(error))
             return
-        name = request.translation.api.name
-        logger.error("closing the connection from %s: %s failed", self.session.host, name, exc_info=error)
+        logger.error("closing the connection from %s: %s failed", self.session.host, what, exc_info=error)
         self.channel.close()
 
     # ---- its share of the requests in work ----

@@ -192,8 +192,8 @@ def serve_metadata(kafka_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch)
     """Serve Metadata by a function of one's own."""
     original = dispatch._BY_KEY[METADATA]
 
-    def replace(serve: Callable[..., object]) -> None:
-        monkeypatch.setitem(dispatch._BY_KEY, METADATA, Translation(api=original.api, serve=serve))
+    def replace(serve: Callable[..., object], read: Callable[..., object] | None = None) -> None:
+        monkeypatch.setitem(dispatch._BY_KEY, METADATA, Translation(api=original.api, serve=serve, read=read))
         dispatch._form.cache_clear()
 
     yield replace
@@ -211,6 +211,32 @@ def test_a_failure_inside_ends_one_connection_and_is_logged(wire: Wire, kafka_ad
         assert is_closed(wire)
         api_versions(other)
     assert "a mistake of ours" in caplog.text
+
+
+def test_a_failure_in_reading_a_request_ends_one_connection_too(wire: Wire, kafka_address, serve_metadata) -> None:
+    async def serve(call, request):
+        return request
+
+    def read(version, body):
+        raise IndexError("beyond the end")
+
+    serve_metadata(serve, read)
+    with Wire(kafka_address) as other:
+        wire.write(METADATA, 1, topics=[])
+        assert is_closed(wire)
+        api_versions(other)
+
+
+def test_a_failure_after_waiting_ends_one_connection_too(wire: Wire, kafka_address, serve_metadata) -> None:
+    async def serve(call, request):
+        await asyncio.sleep(0)
+        raise ValueError("a mistake of ours")
+
+    serve_metadata(serve)
+    with Wire(kafka_address) as other:
+        wire.write(METADATA, 1, topics=[])
+        assert is_closed(wire)
+        api_versions(other)
 
 
 # ---- how many ----
