@@ -435,6 +435,11 @@ class BrokerConfig:
     group_consumer_max_size: int = key(
         MAX_INT, integer(1, MAX_INT), "Most members that a group of the new protocol may have."
     )
+    group_consumer_assignment_interval_ms: int = key(
+        1_000,
+        integer(0, MAX_INT),
+        "Shortest time between two assignments of a group of the new protocol: who joins meanwhile waits for the next.",
+    )
     group_consumer_assignors: tuple[str, ...] = key(
         ("uniform", "range"),
         some_of("uniform", "range"),

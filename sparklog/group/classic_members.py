@@ -4,7 +4,7 @@ The coordinator assigns, so nobody waits for anybody: JoinGroup is the member's 
 and is answered at once with its epoch as the generation; there is no leader. SyncGroup gives what it is assigned.
 Heartbeat only says whether to join again:
 
-    - the group's epoch is ahead of the member's
+    - there is a newer target than the member's, or will be when it joins
     - the member has partitions to give up; the next join says that it has
     - partitions that it waited for are free
 
@@ -98,13 +98,13 @@ class ClassicMembers:
             protocol=request.protocols[0][0],
         )
 
-    def sync(self, group: ConsumerGroup, request: SyncGroup, work: Work) -> SyncGroupResponse:
+    def sync(self, group: ConsumerGroup, request: SyncGroup, now_ms: int, work: Work) -> SyncGroupResponse:
         member = self._find(group, request.member_id, request.group_instance_id, request.generation)
         protocol = protocols_of(member)[0][0]
         for asked, known in ((request.protocol_type, PROTOCOL_TYPE), (request.protocol, protocol)):
             if asked is not None and asked != known:
                 raise InconsistentGroupProtocol(f"member {member.member_id!r} joined with {known!r}, not {asked!r}")
-        if group.epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if self._is_behind(group, member, now_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._await_join(group, member, work)
             raise RebalanceInProgress(f"group {group.group_id!r} is in epoch {group.epoch} by now")
         work.cancel_timer(SyncTimer(group.group_id, member.member_id))
@@ -114,11 +114,11 @@ class ClassicMembers:
             protocol_type=PROTOCOL_TYPE, protocol=protocol, assignment=write_assignment(assignment)
         )
 
-    def heartbeat(self, group: ConsumerGroup, request: Heartbeat, work: Work) -> HeartbeatResponse:
+    def heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int, work: Work) -> HeartbeatResponse:
         member = self._find(group, request.member_id, request.group_instance_id, request.generation)
         self._heard_of(group, member, work)
         if (
-            member.member_epoch < group.epoch
+            self._is_behind(group, member, now_ms)
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _is_waiting(group, member))
         ):
@@ -173,6 +173,10 @@ class ClassicMembers:
         if generation != member.member_epoch:
             raise IllegalGeneration(f"member {member_id!r} is in generation {member.member_epoch}, not {generation}")
         return member
+
+    def _is_behind(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> bool:
+        """Whether there is a newer target for the member, or will be when it joins again."""
+        return member.member_epoch < group.target_epoch or self._heartbeats.is_assignment_due(group, now_ms)
 
     @staticmethod
     def _heard_of(group: ConsumerGroup, member: ConsumerMember, work: Work) -> None:

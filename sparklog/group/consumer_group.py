@@ -59,6 +59,7 @@ from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 FIRST_EPOCH = 1
 NOTHING_TO_READ = 0
 _NOT_KEPT = frozenset({"topics", "rejoining", "compared_with"})
+_NO_TARGET = TargetEpochValue(assignment_epoch=-1)
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
@@ -74,6 +75,8 @@ class ConsumerGroup:
         self.epoch = FIRST_EPOCH
         self.metadata_hash = NOTHING_TO_READ
         self.target_epoch = 0
+        self.assigned_at_ms = 0
+        """When the target was made."""
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
@@ -90,7 +93,8 @@ class ConsumerGroup:
     def copy(self) -> ConsumerGroup:
         """One that can go its own way."""
         other = ConsumerGroup(self.group_id, self.topics)
-        other.epoch, other.metadata_hash, other.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        other.epoch, other.metadata_hash = self.epoch, self.metadata_hash
+        other.target_epoch, other.assigned_at_ms = self.target_epoch, self.assigned_at_ms
         other.members, other.static_members = self.members.copy(), self.static_members.copy()
         other.target, other.owners, other.regexes = self.target.copy(), self.owners.copy(), self.regexes.copy()
         other.rejoining, other.compared_with = self.rejoining, self.compared_with
@@ -248,8 +252,8 @@ class ConsumerGroup:
                 if isinstance(record.value, ConsumerGroupValue):
                     self.epoch, self.metadata_hash = record.value.epoch, record.value.metadata_hash
             case TargetEpochKey():
-                value = record.value
-                self.target_epoch = value.assignment_epoch if isinstance(value, TargetEpochValue) else -1
+                value = record.value if isinstance(record.value, TargetEpochValue) else _NO_TARGET
+                self.target_epoch, self.assigned_at_ms = value.assignment_epoch, value.assignment_timestamp_ms
             case TargetKey(member_id=member_id):
                 if isinstance(record.value, TargetValue):
                     self.target[member_id] = from_target_value(record.value)

@@ -18,8 +18,9 @@ from sparklog.group.classic_members import ClassicMembers
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup, ConsumerKey
 from sparklog.group.consumer_heartbeat import (
+    AssignTimer,
     ConsumerHeartbeats,
-    ConsumerTimer,
+    MemberTimer,
     RejoinTimer,
     RevocationTimer,
     SessionTimer,
@@ -55,7 +56,8 @@ from sparklog.group.requests import (
 from sparklog.runtime.machine import Draft
 
 Work = Draft[CoordinatorRecord]
-_FAILURES: dict[type[ConsumerTimer], str] = {
+ConsumerTimer = MemberTimer | AssignTimer
+_FAILURES: dict[type[MemberTimer], str] = {
     SessionTimer: "has not been heard of",
     RevocationTimer: "has not given up its partitions in time",
     RejoinTimer: "has not joined again in time",
@@ -93,7 +95,7 @@ class ConsumerGroups:
                 self.remove(group, [member.member_id], now_ms, work)
             return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
         if request.member_epoch == JOIN_EPOCH:
-            edit = self._edit_or_create(request.group_id, now_ms, work)
+            edit = self._edit_or_create(request.group_id, work)
         else:
             edit = GroupEdit(self.get(request.group_id), work)
         return self.heartbeats.heartbeat(edit, request, now_ms)
@@ -106,11 +108,11 @@ class ConsumerGroups:
             downgrade(edit.group, (), self.heartbeats, now_ms, work)
         return response
 
-    def sync(self, group: ConsumerGroup, request: SyncGroup, work: Work) -> SyncGroupResponse:
-        return self._classic.sync(group, request, work)
+    def sync(self, group: ConsumerGroup, request: SyncGroup, now_ms: int, work: Work) -> SyncGroupResponse:
+        return self._classic.sync(group, request, now_ms, work)
 
-    def classic_heartbeat(self, group: ConsumerGroup, request: Heartbeat, work: Work) -> HeartbeatResponse:
-        return self._classic.heartbeat(group, request, work)
+    def classic_heartbeat(self, group: ConsumerGroup, request: Heartbeat, now_ms: int, work: Work) -> HeartbeatResponse:
+        return self._classic.heartbeat(group, request, now_ms, work)
 
     def leave(self, group: ConsumerGroup, request: LeaveGroup, now_ms: int, work: Work) -> LeaveGroupResponse:
         left, leaving = self._classic.find_leaving(group, request)
@@ -145,7 +147,7 @@ class ConsumerGroups:
             client_host=member.client_host,
             subscribed_topic_names=sorted(member.subscribed_topic_names),
             subscribed_topic_regex=member.subscribed_topic_regex or None,
-            assignment=self.heartbeats.names_of(member.assigned),
+            assignment=self.heartbeats.names_of({**member.assigned, **member.revoking}),
             target_assignment=self.heartbeats.names_of(flatten(group.target.get(member.member_id, {}))),
             is_classic=member.classic is not None,
         )
@@ -165,7 +167,7 @@ class ConsumerGroups:
             raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return group
 
-    def _edit_or_create(self, group_id: str, now_ms: int, work: Work) -> GroupEdit:
+    def _edit_or_create(self, group_id: str, work: Work) -> GroupEdit:
         """A member joins: where there is no group of the new protocol, there is one now."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -173,7 +175,7 @@ class ConsumerGroups:
         edit = GroupEdit(ConsumerGroup(group_id, self._topics), work)
         if isinstance(group, ClassicGroup) and not group.is_empty:
             check_upgrade(group, self._config)
-            upgrade(group, edit, self.heartbeats, now_ms)
+            upgrade(group, edit, self.heartbeats)
             logger.info("group %s: %d members go over to the new protocol", group_id, len(group.members))
         elif group is not None:
             work.records += group.tombstones()
@@ -213,9 +215,16 @@ class ConsumerGroups:
 
     def timer_fired(self, timer: ConsumerTimer, now_ms: int, work: Work) -> None:
         group = self.find(timer.group_id)
-        member = group.members.get(timer.member_id) if group else None
-        if group is None or member is None:
+        if group is None:
             return
+        if isinstance(timer, AssignTimer):
+            self.heartbeats.update_target(GroupEdit(group, work), now_ms)
+        elif member := group.members.get(timer.member_id):
+            self._too_late(group, member, timer, now_ms, work)
+
+    def _too_late(
+        self, group: ConsumerGroup, member: ConsumerMember, timer: MemberTimer, now_ms: int, work: Work
+    ) -> None:
         if isinstance(timer, RevocationTimer) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return
         group.rejoining.discard(member.member_id)

@@ -6,7 +6,9 @@ A heartbeat goes through these steps; each may find nothing to do, and then the 
     2. what it says of itself is taken up: a ConsumerMember record
     3. regular expressions are matched with the topics: Regex records
     4. the group's epoch rises, if a subscription or a topic that is read has changed: a ConsumerGroup record
-    5. the assignor makes a target for the new epoch: Target records for members whose target differs, a TargetEpoch
+    5. the assignor makes a target for the new epoch: Target records for members whose target differs, a TargetEpoch;
+       at most every group.consumer.assignment.interval.ms, so that a thousand members that start are not assigned a
+       thousand times. Till then the target before holds (KIP-1263)
     6. the member takes a step towards its target (`reconciliation.py`): a Current record
 
 Epoch -1 leaves; -2 is a static member that will be back: it keeps its partitions until its session ends. A member whose
@@ -99,7 +101,14 @@ class SyncTimer:
     member_id: str
 
 
-ConsumerTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
+MemberTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
+
+
+@dataclass(frozen=True, slots=True)
+class AssignTimer:
+    """Key of the timer of a group whose next assignment has been put off."""
+
+    group_id: str
 
 
 class ConsumerHeartbeats:
@@ -281,10 +290,22 @@ class ConsumerHeartbeats:
     # Step 5
 
     def update_target(self, edit: GroupEdit, now_ms: int) -> None:
-        """A new target, if the group's epoch is ahead of it."""
+        """A new target, if the group's epoch is ahead of it, and the time has come."""
         group = edit.group
-        if group.epoch <= group.target_epoch:
-            return
+        if self.is_assignment_due(group, now_ms):
+            self._assign(edit, now_ms)
+        elif group.epoch > group.target_epoch:
+            due_ms = group.assigned_at_ms + self._config.group_consumer_assignment_interval_ms
+            edit.draft.set_timer(AssignTimer(group.group_id), due_ms - now_ms)
+
+    def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
+        """Whether the group needs a new target, and may have it now. A target from the future puts nothing off."""
+        since_ms = now_ms - group.assigned_at_ms
+        is_too_early = 0 <= since_ms < self._config.group_consumer_assignment_interval_ms
+        return group.epoch > group.target_epoch and not is_too_early
+
+    def _assign(self, edit: GroupEdit, now_ms: int) -> None:
+        group = edit.group
         subscriptions: dict[tuple[frozenset[str], str], dict[UUID, int]] = {}
         members: dict[str, MemberSpec] = {}
         for member_id, member in group.members.items():
@@ -361,7 +382,7 @@ class ConsumerHeartbeats:
         return {(topic.topic_id, number) for topic, number in found if topic}
 
 
-def timers_of(group_id: str, member_id: str) -> tuple[ConsumerTimer, ...]:
+def timers_of(group_id: str, member_id: str) -> tuple[MemberTimer, ...]:
     """All that may run for a member."""
     return (
         SessionTimer(group_id, member_id),

@@ -79,7 +79,7 @@ def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
         raise GroupIdNotFound(f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.")
 
 
-def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats, now_ms: int) -> None:
+def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats) -> None:
     """Write the classic group as one of the new protocol. Raises GroupIdNotFound where it cannot be read."""
     members = [_upgraded(group, member, heartbeats) for member in group.members.values()]
     group_id, work = group.group_id, edit.draft
@@ -92,8 +92,7 @@ def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats
     for member in members:
         target = {topic: frozenset(numbers) for topic, numbers in group_by_topic(member.assigned).items()}
         edit.write(TargetKey(group_id=group_id, member_id=member.member_id), to_target_value(target))
-    epoch = TargetEpochValue(assignment_epoch=group.generation, assignment_timestamp_ms=now_ms)
-    edit.write(TargetEpochKey(group_id=group_id), epoch)
+    edit.write(TargetEpochKey(group_id=group_id), TargetEpochValue(assignment_epoch=group.generation))
     for member in members:
         edit.write(CurrentKey(group_id=group_id, member_id=member.member_id), member.to_current_value())
         if member.classic is not None:

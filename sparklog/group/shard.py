@@ -15,8 +15,7 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
-from sparklog.group.consumer_groups import ConsumerGroups
-from sparklog.group.consumer_heartbeat import ConsumerTimer
+from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
 from sparklog.group.group import Group, TopicsView
 from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.migration import Downgraded
@@ -78,13 +77,13 @@ class Shard:
     def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
         work = Work()
         if group := self.consumers.find(request.group_id):
-            return work.decide(self.consumers.sync(group, request, work))
+            return work.decide(self.consumers.sync(group, request, now_ms, work))
         return work.decide(self.classic.sync(request, ticket, work))
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> Decision[CoordinatorRecord, HeartbeatResponse]:
         work = Work()
         if group := self.consumers.find(request.group_id):
-            return work.decide(self.consumers.classic_heartbeat(group, request, work))
+            return work.decide(self.consumers.classic_heartbeat(group, request, now_ms, work))
         return work.decide(self.classic.heartbeat(request, work))
 
     def leave(self, request: LeaveGroup, now_ms: int) -> Decision[CoordinatorRecord, LeaveGroupResponse]:

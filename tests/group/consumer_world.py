@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from sparklog.base.config import BrokerConfig
@@ -17,6 +17,7 @@ from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbe
 from sparklog.runtime.machine import CancelTimer, Draft, SetTimer
 
 GROUP = "readers"
+AT_ONCE = BrokerConfig(group_consumer_assignment_interval_ms=0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class World:
     """Records go through their bytes into the group; `log` keeps them all."""
 
     topics: FakeTopics
-    config: BrokerConfig = field(default_factory=BrokerConfig)
+    config: BrokerConfig = AT_ONCE
     now_ms: int = 1_000_000
     group_id: str = GROUP
 
@@ -105,6 +106,12 @@ class World:
             elif isinstance(timer, CancelTimer):
                 self.timers.pop(timer.key, None)
 
+    def fire(self, timer):
+        del self.timers[timer]
+        draft = Draft()
+        self.heartbeats.update_target(GroupEdit(self.group, draft), self.now_ms)
+        self.apply(draft)
+
     def reloaded(self):
         """The group as another coordinator would read it from the log."""
         group = ConsumerGroup(self.group_id, self.topics)
@@ -126,6 +133,8 @@ class Client:
         }
         self.epoch = 0
         self.owned = set()
+        self.says_all = False
+        """As clients do once an answer was lost: then the assignment is in the next."""
 
     def request(self, **fields):
         return ConsumerGroupHeartbeat(
@@ -146,7 +155,16 @@ class Client:
         return self.take(self.world.ask(self.request(**{**self.described, **fields})))
 
     def beat(self, **fields):
-        return self.take(self.world.ask(self.request(**fields)))
+        if self.says_all:
+            member = self.world.group.get(self.member_id)
+            fields = {
+                "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                "subscribed_topic_names": sorted(member.subscribed_topic_names),
+                **fields,
+            }
+        response = self.world.ask(self.request(**fields))
+        self.says_all = response.assignment is None and self.says_all
+        return self.take(response)
 
     def take(self, response):
         self.epoch = response.member_epoch

@@ -42,6 +42,7 @@ class AnyGroup(RuleBasedStateMachine):
         client = self.any(data)
         with contextlib.suppress(FencedMemberEpoch):
             self.world.ask(client.request())
+            client.says_all = True
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())

@@ -18,7 +18,7 @@ from sparklog.base.errors import (
     UnsupportedAssignor,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.group.consumer_heartbeat import RevocationTimer, SessionTimer
+from sparklog.group.consumer_heartbeat import AssignTimer, RevocationTimer, SessionTimer
 from sparklog.group.consumer_member import MemberState
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 
@@ -192,6 +192,21 @@ def test_a_group_has_a_largest_size():
     Client(world, "a", "orders").join()
     with pytest.raises(GroupMaxSizeReached):
         Client(world, "b", "orders").join()
+
+
+def test_members_that_come_together_are_assigned_together():
+    world = World(FakeTopics(orders=4), BrokerConfig(group_consumer_assignment_interval_ms=1_000))
+    clients = [Client(world, name, "orders") for name in "abcd"]
+    for client in clients:
+        client.join()
+    assert [len(client.owned) for client in clients] == [4, 0, 0, 0]
+    assert (world.group.state_name, world.group.epoch, world.group.target_epoch) == ("Assigning", 5, 2)
+    assert world.timers[AssignTimer("readers")] == 1_000
+    world.now_ms += 1_000
+    world.fire(AssignTimer("readers"))
+    assert (world.group.epoch, world.group.target_epoch) == (5, 5)
+    settle(*clients)
+    assert [len(client.owned) for client in clients] == [1, 1, 1, 1]
 
 
 # Static members

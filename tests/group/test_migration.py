@@ -46,7 +46,9 @@ class Group:
     """The group `g`, with its members' requests."""
 
     def __init__(self, **config):
-        self.world = GroupWorld(group_initial_rebalance_delay_ms=0, **config)
+        self.world = GroupWorld(
+            group_initial_rebalance_delay_ms=0, **{"group_consumer_assignment_interval_ms": 0, **config}
+        )
 
     async def ask(self, decide):
         return await self.world.host.ask(lambda ticket, now: decide(self.world.host.shard, ticket, now))
@@ -377,3 +379,19 @@ async def test_only_the_newest_of_a_static_member_goes_on(group):
     await New(group, "new-b", static="i-b").beat()
     with pytest.raises(FencedInstanceId):
         await b.beat()
+
+
+async def test_a_classic_member_joins_once_the_assignment_that_was_put_off_is_made():
+    group = Group(group_consumer_assignment_interval_ms=1_000)
+    a = Classic(group, "a")
+    await join_first(group, a)
+    c = New(group, "c")
+    await c.beat()
+    await settle(a, c)
+    b = Classic(group, "b")
+    await b.join()
+    assert (b.owned, group.now.state_name) == (set(), "Assigning")
+    assert await b.beat() is None
+    await group.world.advance(1_000)
+    assert isinstance(await b.beat(), RebalanceInProgress)
+    await settle(a, b, c)

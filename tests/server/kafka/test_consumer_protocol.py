@@ -21,6 +21,7 @@ SETTINGS = {
     "num_partitions": 4,
     "offsets_topic_num_partitions": 2,
     "group_consumer_heartbeat_interval_ms": 100,
+    "group_consumer_assignment_interval_ms": 0,
     "group_consumer_session_timeout_ms": 1_000,
 }
 

@@ -19,6 +19,7 @@ def broker() -> Iterator[RunningBroker]:
         offsets_topic_num_partitions=2,
         group_initial_rebalance_delay_ms=0,
         group_consumer_heartbeat_interval_ms=100,
+        group_consumer_assignment_interval_ms=0,
     ) as running:
         yield running
 
