@@ -140,6 +140,11 @@ class GroupCoordinator:
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
+    async def loaded(self) -> None:
+        """Return once everything has been read that is being read now."""
+        if self._loading:
+            await asyncio.wait(tuple(self._loading))
+
     def unload(self, partition: int) -> None:
         """This broker does not lead the partition any more."""
         place = self._places.pop(partition, None)
@@ -177,18 +182,16 @@ class GroupCoordinator:
         place.host = Host(shard, log, self._clock, call_later)
         place.host.begin()
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that are not answered yet."""
+        return sum(host.waiting for host in self._hosts())
+
     def partition_for(self, group_id: str) -> int:
         """The partition of the offsets topic that a group belongs to."""
         topic = self._topics.find(OFFSETS_TOPIC)
         count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
         return _positive(java_hash(group_id)) % count
-
-    async def find_coordinator(self, group_id: str) -> int:
-        """The id of the broker whose group it is; raises CoordinatorNotAvailable."""
-        await self._ensure_topic()
-        if self._replicas.find(TopicPartition(OFFSETS_TOPIC, self.partition_for(group_id))) is None:
-            raise CoordinatorNotAvailable(f"nobody leads the partition of group {group_id!r}")
-        return self._config.broker_id
 
     async def _ensure_topic(self) -> None:
         if OFFSETS_TOPIC not in self._topics:

@@ -85,7 +85,7 @@ class Host:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for other members."""
+        """Number of requests that are not answered yet."""
         return len(self._waiting)
 
     def begin(self) -> None:

@@ -1,0 +1,247 @@
+"""The group coordinator in a broker: where groups are, what a start finds, what a broken disk does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sparklog.base.errors import (
+    CoordinatorLoadInProgress,
+    InvalidTopic,
+    KafkaError,
+    NotCoordinator,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import delete_topics
+from sparklog.group import coordinator as module
+from sparklog.group.coordinator import OFFSETS_TOPIC, java_hash
+from sparklog.group.requests import (
+    DescribeGroups,
+    JoinGroup,
+    JoinGroupResponse,
+    ListGroups,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+)
+from sparklog.records.batch import read_header
+from sparklog.records.records import read_records
+
+TIMEOUT_S = 10
+World = Any  # that of conftest.py
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+async def started(world: World) -> World:
+    await world.start(offsets_topic_num_partitions="3")
+    await world.create("orders")
+    return world
+
+
+async def commit(world: World, offset: int, group: str = "g") -> KafkaError | None:
+    request = OffsetCommit(group_id=group, offsets=[OffsetToCommit(partition=ORDERS, offset=offset)])
+    return (await world.broker.services.groups.commit(request)).errors[ORDERS]
+
+
+async def fetch(world: World, group: str = "g") -> int | KafkaError:
+    response = await world.broker.services.groups.fetch_offsets(OffsetFetch(group_id=group, partitions=[ORDERS]))
+    return response.error or response.offsets[0].offset
+
+
+async def fetch_when_loaded(world: World, group: str = "g") -> int | KafkaError:
+    async with asyncio.timeout(TIMEOUT_S):
+        await world.broker.services.groups.loaded()
+    return await fetch(world, group)
+
+
+def join(world: World) -> asyncio.Task[JoinGroupResponse]:
+    request = JoinGroup(
+        group_id="g",
+        client_id="c",
+        client_host="/",
+        protocol_type="consumer",
+        protocols=[("range", b"")],
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        requires_known_member_id=False,
+    )
+    return asyncio.ensure_future(world.broker.services.groups.join(request))
+
+
+@pytest.mark.parametrize(
+    ("text", "hashed"), [("", 0), ("g", 103), ("polygenelubricants", -(1 << 31)), ("gruppe-ü-\U0001f600", -1164021466)]
+)
+def test_groups_are_where_java_would_look_for_them(text: str, hashed: int) -> None:
+    assert java_hash(text) == hashed
+
+
+async def test_no_topic_is_made_before_the_first_group_is_asked_for(world: World) -> None:
+    await world.start()
+
+    listed = await world.broker.services.groups.list(ListGroups())
+
+    assert (listed.error, list(listed.groups)) == (None, [])
+    assert OFFSETS_TOPIC not in world.broker.services.metadata
+
+
+async def test_the_offsets_topic_is_made_as_kafka_makes_it(started: World) -> None:
+    await fetch(started)
+
+    topic = started.broker.services.metadata.get(OFFSETS_TOPIC)
+    assert len(topic.partitions) == 3
+    assert topic.overrides == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }
+
+
+async def test_a_commit_is_one_batch_in_the_partition_of_its_group(started: World) -> None:
+    groups = started.broker.services.groups
+    await commit(started, 5)
+
+    name = TopicPartition(OFFSETS_TOPIC, groups.partition_for("g"))
+    data = started.broker.services.replicas.get(name).log.read(0, 1 << 20).read()
+
+    header = read_header(data)
+    assert (header.producer_id, header.base_sequence, header.record_count) == (-1, 0, 1)
+    assert read_records(data)[0].timestamp_ms == started.clock.time_ms()
+
+
+async def test_commits_and_groups_are_there_after_a_restart(started: World) -> None:
+    await commit(started, 5)
+    await commit(started, 6, group="another")
+    await started.broker.stop()
+    await started.start(offsets_topic_num_partitions="7")  # it is the topic that counts
+
+    assert await fetch_when_loaded(started) == 5
+    assert await fetch_when_loaded(started, "another") == 6
+    assert {group.group_id for group in (await started.broker.services.groups.list(ListGroups())).groups} == {
+        "g",
+        "another",
+    }
+
+
+@pytest.fixture
+async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[threading.Event]:
+    """A restart after a commit, in which the log is not read before the event is set."""
+    await commit(started, 5)
+    await started.broker.stop()
+    go_on, read = threading.Event(), module.load
+
+    def read_later(*arguments: Any) -> int:
+        go_on.wait(TIMEOUT_S)
+        return read(*arguments)
+
+    monkeypatch.setattr(module, "load", read_later)
+    await started.start()
+    yield go_on
+    go_on.set()
+
+
+async def test_while_a_partition_is_read_its_groups_are_refused(started: World, loading: threading.Event) -> None:
+    groups = started.broker.services.groups
+
+    assert isinstance(await commit(started, 6), CoordinatorLoadInProgress)
+    assert isinstance(await fetch(started), CoordinatorLoadInProgress)
+    assert isinstance((await groups.list(ListGroups())).error, CoordinatorLoadInProgress)
+    (described,) = (await groups.describe(DescribeGroups(group_ids=["g"]))).groups
+    assert isinstance(described.error, CoordinatorLoadInProgress)
+    loading.set()
+    assert await fetch_when_loaded(started) == 5
+
+
+async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loading: threading.Event) -> None:
+    groups = started.broker.services.groups
+    partition = groups.partition_for("g")
+
+    groups.unload(partition)
+    groups.load(partition, 100)  # leader again, in a later epoch
+    loading.set()
+
+    assert await fetch_when_loaded(started) == 5
+    assert await commit(started, 7) is None
+    assert await fetch(started) == 7
+
+
+async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) -> None:
+    groups = started.broker.services.groups
+    await fetch(started)
+    waiting = join(started)
+    await asyncio.sleep(0)
+
+    groups.unload(groups.partition_for("g"))
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert isinstance((await waiting).error, NotCoordinator)
+
+
+async def test_who_waits_when_the_broker_stops_is_sent_away(started: World) -> None:
+    await fetch(started)
+    waiting = join(started)
+    await asyncio.sleep(0)
+
+    await started.broker.stop()
+
+    async with asyncio.timeout(TIMEOUT_S):
+        assert isinstance((await waiting).error, NotCoordinator)
+    assert isinstance(await commit(started, 1), NotCoordinator)
+
+
+async def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(started: World) -> None:
+    groups = started.broker.services.groups
+    await fetch(started)
+    waiting = join(started)
+    await asyncio.sleep(0)
+    assert groups.waiting == 1
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert groups.waiting == 0
+
+
+async def test_a_commit_that_cannot_be_written_is_refused_and_not_remembered(started: World) -> None:
+    assert await commit(started, 5) is None
+    folder = started.broker.services.replicas.get(
+        TopicPartition(OFFSETS_TOPIC, started.broker.services.groups.partition_for("g"))
+    ).log.folder
+    started.fs.broken = folder
+
+    assert isinstance(await commit(started, 6), NotCoordinator)
+
+    assert isinstance(await fetch(started), int | NotCoordinator)
+    assert await fetch(started) != 6
+    started.fs.broken = ""
+
+
+async def test_offsets_go_with_their_topic(started: World) -> None:
+    await commit(started, 5)
+    request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="orders")])
+    await started.broker.serve(delete_topics.API, request)
+    await started.create("orders")
+
+    assert await fetch(started) == -1
+
+
+async def test_nothing_is_committed_for_a_partition_that_does_not_exist(started: World) -> None:
+    nowhere = TopicPartition("nowhere", 0)
+    request = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=nowhere, offset=1)])
+
+    response = await started.broker.services.groups.commit(request)
+
+    assert isinstance(response.errors[nowhere], UnknownTopicOrPartition)
+
+
+async def test_clients_cannot_write_into_the_offsets_topic(started: World, batch: Any) -> None:
+    await fetch(started)
+
+    produced = await started.produce(OFFSETS_TOPIC, batch([b"x"]))
+
+    assert isinstance(produced.error, InvalidTopic)
