@@ -42,7 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "timestamp": pa.array([FIRST_MS + i * 10 - 500 * (i % 13 == 0) for i in offsets], pa.int64()),
             }
         )
-        batch = arrow.encode(table, default_timestamp_ms=FIRST_MS, codec=Codec(number % len(Codec)))
+        numbers = {"producer_id": 41, "producer_epoch": 0, "base_sequence": number // 3 * RECORDS_PER_BATCH}
+        batch = arrow.encode(
+            table,
+            default_timestamp_ms=FIRST_MS,
+            codec=Codec(number % len(Codec)),
+            **({} if number % 3 else numbers),
+        )
         log.append(batch, leader_epoch=number // 100)
     log.flush()
     log.close()
@@ -81,4 +87,6 @@ def test_producer_snapshots_are_read(folder: Path, dump_log_segments: Callable[.
 
     assert snapshots
     assert dumped.count("Dumping ") == len(snapshots)
+    assert dumped.count("producerId: 41 producerEpoch: 0 ") == len(snapshots)
+    assert "firstSequence: 990 lastSequence: 999 lastOffset: 2979 offsetDelta: 9 " in dumped
     assert not COMPLAINTS.search(dumped), dumped

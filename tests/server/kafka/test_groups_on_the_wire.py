@@ -126,10 +126,17 @@ def test_this_broker_coordinates_every_group(
         assert (each.error_code, each.node_id, each.host, each.port) == (ErrorCode.none, 0, *kafka_address)
 
 
-@pytest.mark.parametrize("key_type", [TRANSACTION, SHARE, 9])
-def test_nothing_else_is_coordinated(wire: Wire, key_type: int) -> None:
+@pytest.mark.parametrize(
+    ("key_type", "error"),
+    [
+        (TRANSACTION, ErrorCode.transactional_id_authorization_failed),
+        (SHARE, ErrorCode.invalid_request),
+        (9, ErrorCode.invalid_request),
+    ],
+)
+def test_nothing_else_is_coordinated(wire: Wire, key_type: int, error: ErrorCode) -> None:
     (found,) = wire.send(FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=["anything"]).coordinators
-    assert (found.error_code, found.node_id, found.host, found.port) == (ErrorCode.invalid_request, -1, "", -1)
+    assert (found.error_code, found.node_id, found.host, found.port) == (error, -1, "", -1)
     assert found.error_message
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from lossy_proxy import LossyProxy
 
 RECORDS = 4_000
@@ -74,6 +74,13 @@ def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: L
     assert failures == []
     assert _read(broker.kafka) == list(range(RECORDS))
     assert offsets == {number: number for number in range(RECORDS)}
+
+
+def test_a_transactional_producer_is_told_at_once(broker: BrokerProcess) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "payments"})
+    with pytest.raises(KafkaException) as told:
+        producer.init_transactions(TIMEOUT_S)
+    assert told.value.args[0].fatal()
 
 
 def _read(address: str) -> list[int]:

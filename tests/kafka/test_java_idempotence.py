@@ -1,0 +1,44 @@
+"""Kafka's own idempotent producer, what its tools then find of it, and what a transactional one is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sparklog.testing import RunningBroker, start_broker
+
+pytestmark = pytest.mark.jvm
+TOOLS = "org.apache.kafka.tools"
+RECORDS = 5_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with start_broker(kafka=True) as running:
+        yield running
+
+
+def test_a_java_producer_is_found_among_the_producers_of_its_partition(
+    kafka_tool: Callable[..., str], broker: RunningBroker
+) -> None:
+    sent = kafka_tool(
+        f"{TOOLS}.ProducerPerformance", "--bootstrap-server", broker.kafka, "--topic", "t",
+        "--num-records", str(RECORDS), "--throughput", "-1", "--record-size", "100",
+        "--command-property", "acks=all", "enable.idempotence=true",
+    )  # fmt: skip
+    assert f"{RECORDS} records sent" in sent
+    command = (f"{TOOLS}.TransactionsCommand", "--bootstrap-server", broker.kafka)
+    found = kafka_tool(*command, "describe-producers", "--topic", "t", "--partition", "0")
+    head, row = (re.split(r"\s+", line.strip()) for line in found.strip().splitlines())
+    assert head[:3] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch"]
+    assert (row[1], row[3], row[5]) == ("0", str(RECORDS - 1), "None")
+
+
+def test_a_transactional_java_producer_is_told_at_once(kafka_tool: Callable[..., str], broker: RunningBroker) -> None:
+    with pytest.raises(AssertionError, match="TransactionalIdAuthorizationException"):
+        kafka_tool(
+            f"{TOOLS}.ProducerPerformance", "--bootstrap-server", broker.kafka, "--topic", "t",
+            "--num-records", "1", "--throughput", "-1", "--record-size", "100", "--transactional-id", "x",
+        )  # fmt: skip
