@@ -162,6 +162,11 @@ class FetchContext:
     opens_session: bool = False
     uses_topic_ids: bool = False
 
+    @property
+    def size(self) -> int:
+        """How many partitions are read."""
+        return len(self.session.partitions if self.session else self.asked)
+
     def pairs(self) -> Iterator[tuple[PartitionFetch, Cached | None]]:
         """What is to be read, in its order, and what the client was told of it."""
         if self.session:

@@ -2,6 +2,8 @@
 
 - Answered at once if `min_bytes` are there, a partition has an error, or `max_wait_ms` is 0; else as soon as one of
   these comes true, at the latest after `max_wait_ms` with what there is. The wait costs nothing: appends wake it.
+- Clients of Kafka's protocol that read partitions that do not exist beside others are told when the wait is over, as in
+  Apache Kafka: some ask again at once, for as long as they are not assigned anything else.
 - Whole batches only, of one segment in each partition. The first may begin before the offset that was asked for:
   readers skip those records. Batches of old formats are sent as they lie in the file.
 - Partitions are read in the order of the request or of its session, each up to its own limit, all together up to
@@ -31,6 +33,7 @@ from sparklog.base.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
     UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
@@ -62,6 +65,8 @@ class FetchRequest:
     session_epoch: int = FINAL_EPOCH
     forgotten: Sequence[Key] = ()
     uses_topic_ids: bool = False
+    waits_beside_missing: bool = False
+    """Whether partitions that do not exist leave a request waiting for the others, if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +132,17 @@ def _limit(services: Services, request: FetchRequest) -> int:
 def _is_enough(
     services: Services, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]
 ) -> bool:
-    if request.max_wait_ms == 0 or not (context.session or context.asked):
+    if request.max_wait_ms == 0:
         return True
-    size = 0
+    size = missing = 0
     for part in found:
-        if part.error or part.diverging:
+        if request.waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
+            missing += 1
+        elif part.error or part.diverging:
             return True
-        if part.slice:
+        elif part.slice:
             size += part.slice.size
-    return size >= min(request.min_bytes, _limit(services, request))
+    return missing == context.size or size >= min(request.min_bytes, _limit(services, request))
 
 
 def _read(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:

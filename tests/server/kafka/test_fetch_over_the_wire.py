@@ -206,3 +206,19 @@ def test_a_request_that_is_refused_as_a_whole(topic: Topic, version: int) -> Non
         assert response.responses[0].partitions[0].error_code == ErrorCode.invalid_request
     else:
         assert (response.error_code, response.responses) == (ErrorCode.invalid_request, ())
+
+
+def test_a_partition_that_does_not_exist_does_not_keep_its_reader_busy(
+    kafka_address: tuple[str, int], topic: Topic
+) -> None:
+    with Wire(kafka_address) as other:
+        reader = Reader(other)
+        gone = [(topic, 9, 0)]
+        assert reader.read(NO_SESSION, gone, max_wait=20_000) == [(9, ErrorCode.unknown_topic_or_partition, [])]
+        answers: list[Any] = []
+        both = [*gone, (topic, 0, 0)]
+        polling = threading.Thread(target=lambda: answers.append(reader.read(NO_SESSION, both, max_wait=20_000)))
+        polling.start()
+        topic.produce(13, make_batch(b"a"))
+        polling.join()
+    assert answers == [[(9, ErrorCode.unknown_topic_or_partition, []), (0, OK, [b"a"])]]

@@ -57,6 +57,7 @@ async def serve(call: Call, request: Message) -> Pieces:
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
         forgotten=_forgotten(call.version, request),
         uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
+        waits_beside_missing=True,
     )
     response = await call.serve(fetch.API, wanted)
     return _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
