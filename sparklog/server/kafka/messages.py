@@ -19,7 +19,7 @@ import io
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
@@ -49,10 +49,12 @@ def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
     What follows it is ignored, as in Apache Kafka: librdkafka sends a few bytes too many in Metadata and in
     AlterUserScramCredentials.
     """
+    cls = load_request_schema(key, version)
     try:
-        request, _ = _reader(load_request_schema(key, version))(data, 0)
+        request, _ = _reader(cls)(data, 0)
     except Exception as error:  # kio's reader raises whatever its parts raise
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
+    _check_arrays(request, _arrays(cls))
     return request
 
 
@@ -91,6 +93,38 @@ class _Field:
 
     convert: Callable[[Any], Any]
     default: Any
+
+
+class _Array(NamedTuple):
+    """An array of a structure, and the arrays of its elements."""
+
+    name: str
+    may_be_null: bool
+    inner: tuple[_Array, ...]
+
+
+def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> None:
+    """Raises InvalidRequest where an array is null that must not be: kio's reader lets it pass."""
+    for name, may_be_null, inner in arrays:
+        elements = getattr(message, name)
+        if elements is None:
+            if not may_be_null:
+                raise InvalidRequest(f"{name} cannot be null")
+        elif inner:
+            for element in elements:
+                _check_arrays(element, inner)
+
+
+@cache
+def _arrays(cls: MessageClass) -> tuple[_Array, ...]:
+    found = []
+    for name, annotation in get_type_hints(cls).items():
+        kind = _without_none(annotation)
+        if get_origin(kind) is tuple:
+            element: MessageClass = get_args(kind)[0]
+            inner = _arrays(element) if hasattr(element, "__dataclass_fields__") else ()
+            found.append(_Array(name, kind is not annotation, inner))
+    return tuple(found)
 
 
 @cache
