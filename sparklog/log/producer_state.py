@@ -42,7 +42,7 @@ from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.records.records import read_records
 
 BATCHES_KEPT = 5
-MAX_PRODUCERS = 100_000  # of one partition: some 80 MB
+MAX_PRODUCERS = 50_000  # of one partition: some 70 MB
 _SEQUENCES = 1 << 31
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch

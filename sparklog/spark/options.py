@@ -488,6 +488,7 @@ OPTIONS: Mapping[str, Option] = {
         _producer_option("max.request.size", _whole_number(0), _NUMBER.format(0)),
         _producer_option("delivery.timeout.ms", _whole_number(0), _NUMBER.format(0)),
         _producer_option("request.timeout.ms", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("enable.idempotence", _boolean, _TRUE_OR_FALSE),
         _producer_option("retries", _whole_number(0), _NUMBER.format(0)),
         _producer_option("retry.backoff.ms", _whole_number(0), _NUMBER.format(0)),
     )

@@ -128,9 +128,15 @@ def test_what_makes_no_sense_is_refused_with_the_reason(options, use, reason):
 def test_a_write_names_its_topic_and_the_producers_settings():
     options = parse_write_options(
         {**BROKER, "topic": "a", "kafka.acks": "1", "kafka.linger.ms": "20", "checkpointLocation": "/c"}
+        | {"kafka.enable.idempotence": "false"}
     )
     assert options.topic == "a"
-    assert options.producer == {"bootstrap_servers": "127.0.0.1:9094", "acks": 1, "linger_ms": 20}
+    assert options.producer == {
+        "bootstrap_servers": "127.0.0.1:9094",
+        "acks": 1,
+        "linger_ms": 20,
+        "enable_idempotence": False,
+    }
     with pytest.raises(ConfigError, match="subscribe has no meaning for a write"):
         parse_write_options({**BROKER, "subscribe": "a"})
 
