@@ -28,6 +28,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.errors import CorruptRecord
+from sparklog.group import offset_codec
 from sparklog.log.coordinator_records import (
     OFFSETS_TOPIC,
     ZERO_ID,
@@ -255,6 +256,8 @@ _NUMBERS: dict[type, int] = {key: number for number, (key, _) in _KINDS.items()}
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record that Kafka would write."""
+    if isinstance(record.key, OffsetKey):
+        return _encode_offset(record.key, record.value)
     number = _NUMBERS[type(record.key)]
     key = write_key(number, _to_fields(record.key), OFFSETS_TOPIC)
     if record.value is None:
@@ -270,6 +273,8 @@ def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
     if key is None:
         raise CorruptRecord("a record of the offsets topic has no key")
     try:
+        if found := _decode_offset(key, value):
+            return found
         number, fields = read_key(key, OFFSETS_TOPIC)
         if fields is None or number not in _KINDS:
             return None
@@ -281,6 +286,42 @@ def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
         return CoordinatorRecord(found_key, _from_fields(value_class, fields))
     except (ValueError, struct.error) as error:
         raise CorruptRecord(f"a record of the offsets topic cannot be read: {error}") from error
+
+
+def _encode_offset(key: OffsetKey, value: Value | None) -> tuple[bytes, bytes | None]:
+    key_bytes = offset_codec.write_key(key.group_id, key.topic, key.partition)
+    if not isinstance(value, OffsetValue):
+        return key_bytes, None
+    if value.expire_timestamp_ms != NO_TIMESTAMP:
+        return key_bytes, write_value(_version(value), _to_fields(value), OFFSETS_TOPIC[_NUMBERS[OffsetKey]][1])
+    return key_bytes, offset_codec.write_value(
+        (value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms, value.topic_id)
+    )
+
+
+def _decode_offset(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    """None: it is something else, or in another version."""
+    found_key = offset_codec.read_key(key)
+    if found_key is None:
+        return None
+    group_id, topic, partition = found_key
+    offset_key = OffsetKey(group_id=group_id, topic=topic, partition=partition)
+    if value is None:
+        return CoordinatorRecord(offset_key)
+    found = offset_codec.read_value(value)
+    if found is None:
+        return None
+    offset, leader_epoch, metadata, timestamp_ms, topic_id = found
+    return CoordinatorRecord(
+        offset_key,
+        OffsetValue(
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=metadata,
+            commit_timestamp_ms=timestamp_ms,
+            topic_id=topic_id,
+        ),
+    )
 
 
 def _version(value: Value) -> int:
@@ -305,7 +346,7 @@ def _camel(name: str) -> str:
 
 def _to_fields(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for name, schema_name, structure in _names(type(value)):
+    for name, schema_name, structure in _names(value.__class__):
         content = getattr(value, name)
         if structure is not None and content is not None:
             content = _to_fields(content) if isinstance(content, structure) else [_to_fields(item) for item in content]

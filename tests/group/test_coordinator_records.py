@@ -21,6 +21,7 @@ from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.loader import load
 from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue, OffsetKey, OffsetValue, decode, encode
 from sparklog.group.shard import Shard
+from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
 from sparklog.log.log import Log
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, iterate_records, write_records
@@ -47,6 +48,8 @@ def _fields(cls: Any) -> st.SearchStrategy[Any]:
         strategies["state"] = st.integers(-128, 127)
     if cls is OffsetValue:  # with a time to expire it has version 1, which has no room for the rest
         strategies["expire_timestamp_ms"] = st.just(kinds.NO_TIMESTAMP)
+    if cls is kinds.ClassicMemberMetadata:  # without anything in it, it is as good as none
+        strategies["session_timeout_ms"] = st.integers(1, 2**31 - 1)
     return st.builds(cls, **strategies)
 
 
@@ -58,6 +61,24 @@ records = st.sampled_from(sorted(set(kinds._KINDS.values()), key=str)).flatmap(
 @given(records)
 def test_every_record_is_read_as_it_was_written(record: CoordinatorRecord) -> None:
     assert decode(*encode(record)) == record
+
+
+@given(_fields(OffsetKey), _fields(OffsetValue), st.integers(0, 100))
+def test_offsets_have_the_bytes_of_their_schema_however_they_are_cut(
+    key: OffsetKey, value: OffsetValue, cut: int
+) -> None:
+    number, message = 1, OFFSETS_TOPIC[1][1]
+
+    key_bytes, value_bytes = encode(CoordinatorRecord(key, value))
+
+    assert value_bytes is not None
+    assert key_bytes == write_key(number, kinds._to_fields(key), OFFSETS_TOPIC)
+    assert value_bytes == write_value(4, kinds._to_fields(value), message)
+    if cut:
+        with pytest.raises(CorruptRecord):
+            decode(key_bytes, value_bytes[:-cut])
+        with pytest.raises(CorruptRecord):
+            decode(key_bytes[:-cut], value_bytes)
 
 
 def of_kafka(data: bytes) -> Iterator[Record]:
