@@ -1,8 +1,9 @@
 """When a consumer commits, and what: what the user says, or where it stands.
 
-Where a consumer stands is after the last record that `poll` has returned. With enable_auto_commit that is committed by
-`poll`, every auto_commit_interval_ms, for what earlier polls have returned: so a record is committed once the user
-comes back for more. It is also committed before partitions are given up, and by `close`.
+Where a consumer stands is after the last record that `poll`, or an iteration over the consumer, has returned. With
+enable_auto_commit that is committed by `poll`, every auto_commit_interval_ms, for what earlier polls have returned: a
+record is committed once the user comes back for more. It is also committed before partitions are given up, and by
+`close`.
 
 Only what has moved since its last commit is committed automatically.
 """
@@ -61,12 +62,7 @@ class Committer:
 
     def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the consumer stands in each partition, where that is known."""
-        with self._assignment.lock:
-            return {
-                state.partition: OffsetAndMetadata(state.position)
-                for state in self._assignment
-                if state.position is not None
-            }
+        return with_metadata(self._assignment.standing())
 
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""

@@ -11,6 +11,7 @@ a group_id nothing is committed anywhere.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import nullcontext
 from random import Random
@@ -130,7 +131,9 @@ class AsyncConsumer:
         if offset < 0:
             raise ValueError(f"offset {offset}: the first is 0")
         with self._assignment.lock:
-            self._assignment.state(partition).move_to(offset)
+            state = self._assignment.state(partition)
+            self._assignment.drop_unread([state])
+            state.move_to(offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -224,6 +227,13 @@ class AsyncConsumer:
         return to_table(self._take_rows(max_records or MAX_INT))
 
     @property
+    def unread(self) -> deque[ConsumerRecord]:
+        """Records that `poll` has returned to an iteration, which has not come to them yet: the next `poll` returns
+        them again, and `commit` leaves them out.
+        """
+        return self._assignment.unread
+
+    @property
     def is_subscribed(self) -> bool:
         """Whether the group decides what is read."""
         return self._group is not None and self._group.is_subscribed
@@ -248,6 +258,8 @@ class AsyncConsumer:
         `deadline` is a time of the event loop.
         """
         self._begin()
+        with self._assignment.lock:
+            self._assignment.put_back()
         with self._group.polling() if self._group else nullcontext():
             try:
                 async with asyncio.timeout_at(deadline):
@@ -261,9 +273,11 @@ class AsyncConsumer:
                 return None
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        unread = self._assignment.unread
         while not self._closed:
-            for record in await self.poll():
-                yield record
+            unread.extend(await self.poll())
+            while unread:
+                yield unread.popleft()
 
     # How far the group has come. All of it raises InvalidRequest without a group_id.
 
@@ -386,8 +400,9 @@ class AsyncConsumer:
             if self._group.turns.holds_back:
                 return []
         taken: Rows = []
-        begun = False
         with self._assignment.lock:
+            begun = bool(self._assignment.unread)
+            self._assignment.put_back()
             if not len(self._assignment) and not (self._group and self._group.is_subscribed):
                 raise InvalidRequest("nothing is assigned to this consumer: call assign or assign_topic first")
             for state in list(self._assignment):
@@ -420,7 +435,9 @@ class AsyncConsumer:
 
     def _look_up(self, partitions: Iterable[TopicPartition], where: Any) -> None:
         with self._assignment.lock:
-            for state in self._assignment.chosen(partitions):
+            states = self._assignment.chosen(partitions)
+            self._assignment.drop_unread(states)
+            for state in states:
                 state.look_up(where)
         self._wake()
 

@@ -98,10 +98,12 @@ class Group:
     async def leave(self, reason: str) -> None:
         """Commit, revoke everything and leave. The user has to make the calls that this asks for.
 
-        A join that is under way comes to its end meanwhile: the coordinator takes no commit before.
+        A turn that has begun comes to its end before, so that the listener is told of everything; and a join that is
+        under way meanwhile, as the coordinator takes no commit before.
         """
         if self._task is None:
             return
+        await self._turns.until_free()
         if not self._joining:
             await self._end_task()
         try:
@@ -144,8 +146,8 @@ class Group:
                 self._joining = False
                 async with self._turns.turn():
                     await self._lose()
-                    if not is_loss(error):
-                        await self._turns.call(_raise, error)
+                if not is_loss(error):
+                    await self._turns.call(_raise, error)
 
     async def _let_go(self) -> None:
         """Before joining: of everything or, where it is cooperative, of what is no longer wanted."""

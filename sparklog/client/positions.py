@@ -105,6 +105,8 @@ class Assignment:
         self._begin = begin
         self.from_group = False
         """Whether a group gives the partitions, and takes back those that are no more."""
+        self.unread: deque[Any] = deque()
+        """Records that `poll` has returned to an iteration, which has not come to them yet."""
         self.lock = threading.Lock()
         self._states: dict[TopicPartition, PartitionState] = {}
 
@@ -139,6 +141,36 @@ class Assignment:
         """The partitions, in order; takes the lock."""
         with self.lock:
             return sorted(self._states)
+
+    def standing(self) -> dict[TopicPartition, int]:
+        """The next record of each partition, where that is known, as the user sees it; takes the lock."""
+        unread = self._first_unread()
+        with self.lock:
+            return {
+                state.partition: unread.get(state.partition, state.position)
+                for state in self
+                if state.position is not None
+            }
+
+    def put_back(self) -> None:
+        """Stand before the records that an iteration has left unread; with the lock held."""
+        for partition, offset in self._first_unread().items():
+            if partition in self._states:
+                self._states[partition].move_to(offset)
+        self.unread.clear()
+
+    def drop_unread(self, states: Iterable[PartitionState]) -> None:
+        """An iteration is not to come to what it has left of these partitions: they are moved."""
+        moved = {state.partition for state in states}
+        kept = [item for item in self.unread if TopicPartition(item.topic, item.partition) not in moved]
+        self.unread.clear()
+        self.unread.extend(kept)
+
+    def _first_unread(self) -> dict[TopicPartition, int]:
+        first: dict[TopicPartition, int] = {}
+        for record in self.unread:
+            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        return first
 
     def is_current(self, state: PartitionState, generation: int) -> bool:
         """Whether the partition is still assigned and has not been moved since `generation`."""

@@ -112,8 +112,11 @@ class Consumer(Blocking):
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records as they come, without end."""
+        unread = self._core.unread
         while True:
-            yield from self.poll()
+            unread.extend(self.poll())
+            while unread:
+                yield unread.popleft()
 
     def commit(self, offsets: Offsets | None = None) -> None:
         """As AsyncConsumer.commit."""

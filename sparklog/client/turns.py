@@ -56,6 +56,8 @@ class Turns:
         self._tell = tell
         self._calls: deque[Call] = deque()
         self._granted = asyncio.Event()
+        self._free = asyncio.Event()
+        self._free.set()
         self._wanted = False
         self._taken = False
 
@@ -68,6 +70,7 @@ class Turns:
         """The user polls: give the turn to whoever wants it."""
         if self._wanted:
             self._wanted, self._taken = False, True
+            self._free.clear()
             self._granted.set()
 
     def next_call(self) -> Call | None:
@@ -85,7 +88,12 @@ class Turns:
             yield
         finally:
             self._wanted = self._taken = False
+            self._free.set()
             self._tell()
+
+    async def until_free(self) -> None:
+        """Wait for the end of a turn that has begun."""
+        await self._free.wait()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Wait until the user has called the function."""

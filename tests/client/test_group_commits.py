@@ -230,6 +230,29 @@ def test_a_consumer_of_assigned_partitions_commits_for_its_group(
     assert [record.offset for record in second.poll(5_000)] == [4, 5, 6, 7, 8, 9]
 
 
+def test_an_iteration_commits_the_records_it_has_come_to(
+    member: Callable[..., Consumer], committed: Callable[[], int | None], partition: TopicPartition
+) -> None:
+    consumer = member()
+    for record in consumer:
+        if record.offset == 1:
+            consumer.commit()
+            assert committed() == 2
+        if record.offset == 3:
+            break
+    consumer.close()
+    assert committed() == 4
+
+    again = member()
+    again.seek(partition, 4)
+    assert next(iter(again)).offset == 4
+    assert [record.offset for record in read([again], 5)] == [5, 6, 7, 8, 9]  # those that it had not come to
+    again.seek(partition, 0)
+    assert next(iter(again)).offset == 0
+    again.seek(partition, 7)
+    assert [record.offset for record in read([again], 3)] == [7, 8, 9]
+
+
 def test_a_partition_that_is_not_there_cannot_be_committed(member: Callable[..., Consumer]) -> None:
     with pytest.raises(UnknownTopicOrPartition):
         member().commit({TopicPartition("nowhere", 0): 1})
