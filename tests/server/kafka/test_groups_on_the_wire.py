@@ -13,7 +13,7 @@ from wire import CLIENT_ID, Wire
 from sparklog.server.kafka.messages import versions_of
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
-DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 42, 47
+DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 20, 42, 47
 CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 METADATA, ASSIGNMENT = b"what it subscribes to", b"what it is given"
 GROUP, TRANSACTION, SHARE = range(3)
@@ -339,6 +339,18 @@ def test_a_group_is_deleted_once_it_is_empty(
     assert commit(wire, group, topic, 7) is ErrorCode.none
     assert delete(group) == [ErrorCode.none]
     assert fetched(wire.send(OFFSET_FETCH, 7, group_id=group, topics=None)) == []
+
+
+def test_groups_begin_anew_when_the_offsets_topic_is_deleted(
+    wire: Wire, group: str, topic: tuple[str, uuid.UUID]
+) -> None:
+    assert commit(wire, group, topic, 7) is ErrorCode.none
+    offsets_topic = {"name": "__consumer_offsets", "topic_id": None}
+    (deleted,) = wire.send(DELETE_TOPICS, 6, topics=[offsets_topic], timeout=1000).responses
+    assert deleted.error_code is ErrorCode.none
+    assert fetched(wire.send(OFFSET_FETCH, 7, group_id=group, topics=None)) == []
+    assert commit(wire, group, topic, 8) is ErrorCode.none
+    assert fetched(wire.send(OFFSET_FETCH, 7, group_id=group, topics=None)) == [(topic[0], 0, 8, ErrorCode.none)]
 
 
 def beat(wire: Wire, group: str, version: int, member_id: str, epoch: int, **fields: Any) -> Any:
