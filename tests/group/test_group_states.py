@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -26,5 +27,8 @@ def test_every_state_can_be_left_for_dead() -> None:
     assert {next_state(state, Event.DELETED) for state in State} == {DEAD}
 
 
-def test_the_table_is_printed_with_kafka_s_names() -> None:
+def test_the_documentation_shows_the_table_with_kafka_s_names() -> None:
+    documentation = Path(__file__).parents[2] / "docs" / "GROUPS.md"
+
+    assert print_table() in documentation.read_text()
     assert "| PreparingRebalance | the members that came have joined | CompletingRebalance |" in print_table()
