@@ -161,12 +161,6 @@ class Log:
         with self._lock:
             return self._producers.copy()
 
-    @property
-    def greatest_producer_id(self) -> int:
-        """Of those that are remembered; -1 where there is none."""
-        with self._lock:
-            return self._producers.greatest_id
-
     def end_offset_for(self, epoch: int) -> EpochEnd:
         """Where an epoch's records end, which tells a follower what to truncate."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)

@@ -297,7 +297,7 @@ class LogManager:
     @property
     def greatest_producer_id(self) -> int:
         """Of those that a log remembers; -1 where there is none."""
-        return max((log.greatest_producer_id for log in self), default=-1)
+        return max((producer_id for log in self for producer_id in log.producers), default=-1)
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget the producers that were silent for producer.id.expiration.ms, and say how many. now_ms: wall clock."""

@@ -217,11 +217,6 @@ class ProducerStates:
     def clear(self) -> None:
         self._states.clear()
 
-    @property
-    def greatest_id(self) -> int:
-        """-1 where there is none."""
-        return max(self._states, default=NONE)
-
     def entries(self) -> list[ProducerEntry]:
         """What a snapshot holds, by producer id in their order; Kafka has them in that of a hash table."""
         return [_to_entry(producer_id, state) for producer_id, state in sorted(self._states.items())]

@@ -9,7 +9,8 @@
 - Where flush.messages asks for it, the answer waits until the records are on the disk; the event loop does not.
 - A batch with a producer id must be the next of its producer (log/producer_state.py); one that has been written before
   is answered as it was then, and not written again. Its log append time is given only where timestamps are the
-  broker's; Apache Kafka gives the batch's timestamp as that in any case.
+  broker's; Apache Kafka gives the batch's timestamp as that in any case. A negative epoch, and a negative id other than
+  -1, are refused with INVALID_RECORD; Apache Kafka takes both, and checks neither.
 - Requests append in the order in which their handlers are started, as long as their topics exist.
 """
 
