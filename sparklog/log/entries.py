@@ -9,6 +9,7 @@ active segment in full size, in zeros; both are dropped when it is read.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from typing import ClassVar
 
 from sparklog.base.fs import Buffer
@@ -47,14 +48,9 @@ class Entries:
 
     def _count_below(self, value: int, *, field: int) -> int:
         """How many entries have field 0 or 1 below `value`."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            if self._unpack(middle)[field] < value:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        data, unpack_from, size = self._data, self.LAYOUT.unpack_from, self.LAYOUT.size
+        numbers = range(len(data) // size)
+        return bisect_left(numbers, value, key=lambda number: unpack_from(data, number * size)[field])
 
     def _truncate(self, count: int) -> None:
         del self._data[count * self.LAYOUT.size :]
