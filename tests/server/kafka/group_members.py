@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import aiokafka
@@ -41,11 +42,13 @@ class KafkaPython:
 
 
 class AioKafka:
-    """aiokafka's consumer, which knows the classic protocol only; its loop runs while it is polled."""
+    """aiokafka's consumer, which knows the classic protocol only; on a loop of its own, as others may wait for it."""
 
     def __init__(self, bootstrap: str, group_id: str, topic: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.run_until_complete(self._start(bootstrap, group_id, topic))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka")
+        self._thread.start()
+        self._run(self._start(bootstrap, group_id, topic))
 
     async def _start(self, bootstrap: str, group_id: str, topic: str) -> None:
         self._consumer = aiokafka.AIOKafkaConsumer(
@@ -53,14 +56,19 @@ class AioKafka:
         )
         await self._consumer.start()
 
+    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
     def poll(self, seconds: float) -> None:
-        self._loop.run_until_complete(self._consumer.getmany(timeout_ms=int(seconds * 1000)))
+        """Nothing: the loop does what its group asks, and waiting for it would keep the others from doing so."""
 
     def assignment(self) -> Any:
         return self._consumer.assignment()
 
     def close(self) -> None:
-        self._loop.run_until_complete(self._consumer.stop())
+        self._run(self._consumer.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
         self._loop.close()
 
 
