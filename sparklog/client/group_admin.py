@@ -9,16 +9,15 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets, offset_messages
 from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset, to_group, to_listing
-from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, OffsetSpec, list_offsets
+from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from sparklog.records.batch import BatchHeader, TimestampType, iterate_headers
-from sparklog.v1 import groups_pb2, log_pb2
+from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
 
 Partitions = Iterable[TopicPartition]
 
@@ -68,13 +67,11 @@ class GroupAdmin:
         request = groups_pb2.OffsetFetchRequest(group_id=group_id, partitions=wanted)
         answer = await self._ask(group_id, "OffsetFetch", request)
         found = {TopicPartition(part.topic, part.partition): part for part in answer.partitions}
-        starts = await self._listed(dict.fromkeys(found, EARLIEST))
-        ends = await self._listed(dict.fromkeys(found, LATEST))
-        behind = {
-            item: max(part.offset, starts[item].offset)
-            for item, part in found.items()
-            if item in ends and 0 <= max(part.offset, starts[item].offset) < ends[item].offset and part.offset >= 0
-        }
+        there = await self._there(found)
+        starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), self._timeout_ms)
+        ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), self._timeout_ms)
+        next_read = {item: max(found[item].offset, starts[item].offset) for item in there if found[item].offset >= 0}
+        behind = {item: offset for item, offset in next_read.items() if offset < ends[item].offset}
         since_ms = await self._times(behind)
         gone = ListedOffset(-1, -1)
         return {
@@ -106,15 +103,11 @@ class GroupAdmin:
         """The answer of the group's coordinator; raises the first error in it."""
         return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
 
-    async def _listed(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
-        """The offsets of those partitions that there are."""
-        try:
-            return await list_offsets(self._cluster, wanted, self._timeout_ms)
-        except UnknownTopicOrPartition:
-            if len(wanted) == 1:
-                return {}
-        each = await asyncio.gather(*(self._listed({item: spec}) for item, spec in wanted.items()))
-        return {item: listed for found in each for item, listed in found.items()}
+    async def _there(self, partitions: Partitions) -> list[TopicPartition]:
+        """Those of the partitions that there are."""
+        answer = await self._cluster.ask_admin("ListTopics", admin_pb2.ListTopicsRequest(include_internal=True))
+        counts = {topic.name: topic.partitions for topic in answer.topics}
+        return [item for item in partitions if item.partition < counts.get(item.topic, 0)]
 
     async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The time of the batch that each offset lies in, or of the next one, taken from its header."""

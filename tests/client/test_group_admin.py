@@ -102,12 +102,13 @@ def test_a_group_with_members_is_left_alone(admin: Admin, member: Consumer) -> N
     assert admin.list_group_offsets("read")[ZERO].offset == 10
 
 
-def test_offsets_of_a_deleted_topic_are_still_listed_without_a_lag(admin: Admin) -> None:
+def test_the_offsets_of_a_deleted_topic_go_with_it(admin: Admin) -> None:
     admin.create_topic("short-lived")
     gone = TopicPartition("short-lived", 0)
-    admin.alter_group_offsets("orphan", {gone: 3})
+    admin.alter_group_offsets("orphan", {gone: 0, ZERO: 3})
     admin.delete_topics(["short-lived"])
 
-    offsets = admin.list_group_offsets("orphan")
-
-    assert all(found.lag is None and found.high_watermark == -1 for found in offsets.values())
+    assert list(admin.list_group_offsets("orphan")) == [ZERO]
+    offsets = admin.list_group_offsets("orphan", [gone, ZERO])
+    assert (offsets[gone].offset, offsets[gone].high_watermark, offsets[gone].lag) == (-1, -1, None)
+    assert (offsets[ZERO].offset, offsets[ZERO].lag) == (3, 7)
