@@ -83,6 +83,8 @@ class _Place:
 
     leader_epoch: int
     host: Host | None = None
+    failed: NotCoordinator | None = None
+    """Why it could not be loaded: nothing changes that but another leader, or a start."""
 
 
 class GroupCoordinator:
@@ -167,9 +169,9 @@ class GroupCoordinator:
                 load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
             )
         except KafkaError as error:
-            logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error)
             if is_wanted():
-                del self._places[partition]
+                logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error)
+                place.failed = NotCoordinator(f"{OFFSETS_TOPIC}-{partition} cannot be read")
             return
         if is_wanted():
             took_ms = self._clock.monotonic_ms() - started_ms
@@ -214,10 +216,12 @@ class GroupCoordinator:
             raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not here")
         if partition not in self._places:
             self.load(partition, replica.partition.leader_epoch)
-        host = self._places[partition].host
-        if host is None:
+        place = self._places[partition]
+        if place.failed is not None:
+            raise place.failed
+        if place.host is None:
             raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{partition} is being read")
-        return host
+        return place.host
 
     async def _ask(self, group_id: str, decide: Decide[Response]) -> Response:
         host = await self._host(group_id)
@@ -305,7 +309,7 @@ class GroupCoordinator:
         groups: list[ListedGroup] = []
         for host in self._hosts():
             groups += host.shard.list(request).groups
-        is_loading = any(place.host is None for place in self._places.values())
+        is_loading = any(place.host is None and place.failed is None for place in self._places.values())
         error = CoordinatorLoadInProgress("not all groups have been read yet") if is_loading else None
         return ListGroupsResponse(error=error, groups=groups)
 

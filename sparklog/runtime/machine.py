@@ -10,12 +10,14 @@ the machine, and clients come again.
 
 The shell does what a Decision says in this order, the first three before anything else is decided:
 
-    1. append the records, as one batch: all or none; where that fails, none of the rest is done but the timers,
-       and who asked is told
+    1. append the records, as one batch: all or none
     2. replay them
-    3. set and cancel timers, in their order
-    4. once the records are committed: give the answer and send the replies; then `written(event, None)`
-       where there is a `then`. Where the append or the commit failed, `written(event, error)`.
+    3. set and cancel timers, in their order; where the append failed, too
+    4. once the records are committed, or have failed: send the replies, call `written` where there is a `then`, and
+       answer who asked: with the response, or with what went wrong
+
+So a reply to somebody who waits must not promise what the records of the same Decision say; what depends on them is
+said when `written` tells that they are there.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.base.errors import (
     CoordinatorLoadInProgress,
+    CorruptRecord,
     InvalidTopic,
     KafkaError,
     NotCoordinator,
@@ -168,6 +169,24 @@ async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loa
     assert await fetch_when_loaded(started) == 5
     assert await commit(started, 7) is None
     assert await fetch(started) == 7
+
+
+async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
+    started: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await commit(started, 5)
+    await started.broker.stop()
+
+    def fail(*_: Any) -> int:
+        raise CorruptRecord("as the test wants it")
+
+    monkeypatch.setattr(module, "load", fail)
+    await started.start()
+    groups = started.broker.services.groups
+    other = next(str(number) for number in range(100) if groups.partition_for(str(number)) != groups.partition_for("g"))
+
+    assert isinstance(await fetch_when_loaded(started), NotCoordinator)
+    assert await commit(started, 6, group=other) is None
 
 
 async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) -> None:
