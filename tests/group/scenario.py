@@ -5,7 +5,8 @@ beginning. Commands, with `a` any member's name and `a..z9` a range of names (`m
 
     config KEY=VALUE                 first of all: the broker's configuration
     join a [static=ID] [session=10s] [rebalance=60s] [protocols=range,sticky] [topics=t,u] [again]
-                                     a new member; twice, if it is told its id first. `again`: as the member it is
+                                     a new member; twice, if it is told its id first, but for `vanish=yes`. `again`:
+                                     as the member it is
     sync a [b=WHAT c=WHAT] [all=WHAT]    the leader says who gets what; nothing: everybody one number
     heartbeat a [generation=N]
     leave a
@@ -113,6 +114,8 @@ class Scenario:
         if isinstance(response.error, MemberIdRequired):
             client.member_id = response.member_id
             self._say(client.name, "MEMBER_ID_REQUIRED")
+            if "vanish" in client.options:
+                return
             response = await self._send_join(client)
         if response.error is not None:
             self._say(client.name, response.error.name)
