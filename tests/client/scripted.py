@@ -38,6 +38,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         self.values: dict[TopicPartition, list[bytes | None]] = {}
         self.producers: dict[TopicPartition, ProducerStates] = {}
         self.requests = 0
+        self.id_script: deque[Step] = deque()
         self.producer_ids = 0
         self.in_flight: dict[TopicPartition, int] = {}
         self.most_in_flight = 0
@@ -53,6 +54,11 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         return admin_pb2.DescribeTopicsResponse(topics=[admin_pb2.TopicDescription(name="t", partitions=parts)])
 
     async def InitProducerId(self, request: Any, context: Any) -> Any:  # noqa: N802
+        step = self.id_script.popleft() if self.id_script else None
+        if step == REFUSE_CALL:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "refused")
+        if isinstance(step, KafkaError):
+            return log_pb2.InitProducerIdResponse(error=_error(step), producer_id=-1, producer_epoch=-1)
         self.producer_ids += 1
         return log_pb2.InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
 
@@ -90,8 +96,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         except KafkaError as refused:
             step = refused
         if isinstance(step, KafkaError):
-            error = records_pb2.Error(code=step.code, name=step.name, message=str(step), retriable=step.retriable)
-            return log_pb2.PartitionProduced(topic=place.topic, partition=place.partition, error=error)
+            return log_pb2.PartitionProduced(topic=place.topic, partition=place.partition, error=_error(step))
         kept = self.values.setdefault(place, [])
         if isinstance(known, Duplicate):
             return log_pb2.PartitionProduced(
@@ -115,6 +120,10 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
             if header.producer_id >= 0:
                 numbered.append(Numbered.of(header, offset - 1, header.max_timestamp))
         return states.check(numbered, 0) if numbered else {}
+
+
+def _error(error: KafkaError) -> Any:
+    return records_pb2.Error(code=error.code, name=error.name, message=str(error), retriable=error.retriable)
 
 
 @asynccontextmanager

@@ -292,4 +292,4 @@ class ProducersOfALog(RuleBasedStateMachine):
 
 
 TestProducersOfALog = ProducersOfALog.TestCase
-TestProducersOfALog.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestProducersOfALog.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
