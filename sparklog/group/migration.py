@@ -10,6 +10,9 @@ taken its place (as a static member does). The generation is the epoch; every me
 rebalance begins at once.
 
 Both are one batch of records: tombstones of the group as it was, and the group as it is.
+
+Differs from Kafka: an assignment with data of the assignor's own keeps a group from going over only where the assignor
+is not one of those that all clients have. librdkafka's sticky ones put data there that nobody reads.
 """
 
 from __future__ import annotations
@@ -52,6 +55,8 @@ from sparklog.group.records import (
 from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
 from sparklog.runtime.machine import Draft
 
+KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Of Kafka's clients: what they say in an assignment is not missed by anybody when the coordinator assigns."""
 Work = Draft[CoordinatorRecord]
 Protocols = Sequence[tuple[str, bytes]]
 
@@ -108,7 +113,7 @@ def _upgraded(group: ClassicGroup, member: Member, heartbeats: ConsumerHeartbeat
             f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol "
             f"is malformed: {error}"
         ) from error
-    if assignment.user_data:
+    if assignment.user_data and group.protocol not in KNOWN_ASSIGNORS:
         raise GroupIdNotFound(
             f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom assignor "
             "is in use."

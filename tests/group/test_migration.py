@@ -333,11 +333,19 @@ async def test_the_policy_says_which_way_is_open(policy, up, down):
 
 
 async def test_a_group_that_a_custom_assignor_has_left_its_mark_on_stays_classic(group):
-    a = Classic(group, "a", user_data=b"mine")
+    a = Classic(group, "a", user_data=b"mine", protocol="mine")
     await join_first(group, a)
     with pytest.raises(GroupIdNotFound):
         await New(group, "c").beat()
     assert await a.beat() is None
+
+
+async def test_what_librdkafka_adds_to_an_assignment_keeps_no_group_back(group):
+    a = Classic(group, "a", user_data=b"owned", protocol="cooperative-sticky")
+    await join_first(group, a)
+    c = New(group, "c")
+    await c.beat()
+    await settle(a, c)
 
 
 async def test_an_empty_group_of_either_protocol_gives_way_to_the_other(group):
