@@ -95,6 +95,11 @@ class Group:
         elif changed:
             self.membership.rejoin("another subscription")
 
+    def check(self) -> None:
+        """Raise what has ended the group's task: only an assignor of the user's own can."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
     async def leave(self, reason: str) -> None:
         """Commit, revoke everything and leave. The user has to make the calls that this asks for.
 

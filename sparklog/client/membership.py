@@ -139,6 +139,10 @@ class Membership:
     async def leave(self, reason: str) -> None:
         """Leave the group; a static member only stops, so that it can come back. Failures are none of ours."""
         self._stop_heart()
+        self._lost = None
+        await self._send_leave(reason)
+
+    async def _send_leave(self, reason: str) -> None:
         member_id, self.generation = self.member_id, NO_GENERATION
         if not member_id or self._config.group_instance_id is not None:
             return
@@ -226,9 +230,9 @@ class Membership:
     async def _leave_for_idleness(self) -> None:
         why = f"no poll for {self._config.max_poll_interval_ms} ms: poll more often, or raise max_poll_interval_ms"
         logger.warning("group %s: %s", self._config.group_id, why)
+        self._heart = None  # this very task, that goes on to its end
         self._end(UnknownMemberId(why))
-        self._heart = None  # this very task, that goes on to the end of `leave`
-        await self.leave("max.poll.interval.ms is over")
+        await self._send_leave("max.poll.interval.ms is over")
 
     def _end(self, error: KafkaError) -> None:
         self._lost = error

@@ -95,6 +95,7 @@ class Participation:
 
     def next_call(self) -> Call | None:
         """Within `poll`: give the group its turn; returns what the user has to call."""
+        self._group.check()
         self.turns.grant()
         return self.turns.next_call()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -15,6 +15,8 @@ from sparklog.base.errors import ConfigError, FencedInstanceId, InconsistentGrou
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.client.aio import AsyncConsumer
+from sparklog.client.assignors import Assignor, Member
+from sparklog.client.assignors.assignor import Assignments, PartitionCounts
 from sparklog.testing import RunningBroker, start_broker
 
 NewConsumer = Callable[..., Consumer]
@@ -294,6 +296,26 @@ def test_what_a_listener_raises_comes_out_of_poll_and_the_group_goes_on(join: Ca
     with pytest.raises(ZeroDivisionError):
         poll_until(lambda: False, one)
     poll_until(lambda: shares(one) == [4], one)
+
+
+def test_an_assignor_of_ones_own_is_used_and_its_failure_comes_out_of_poll(
+    join: Callable[..., Consumer], topic: str
+) -> None:
+    def all_to_the_last(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+        everything = [TopicPartition(name, number) for name, count in partitions.items() for number in range(count)]
+        assigned: Assignments = {member.member_id: [] for member in members}
+        assigned[max(assigned)] = everything
+        return assigned
+
+    def fail(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
+        raise ZeroDivisionError
+
+    own = [Assignor(name="own", assign=all_to_the_last)]
+    one, two = join(partition_assignment_strategy=own), join(partition_assignment_strategy=own)
+    poll_until(lambda: sorted(shares(one, two)) == [0, 4], one, two)
+    failing = join(partition_assignment_strategy=[Assignor(name="own", assign=fail)], group_id=f"failing-{topic}")
+    with pytest.raises(ZeroDivisionError):
+        poll_until(lambda: False, failing)
 
 
 def test_a_listener_may_seek_in_what_it_is_given(
