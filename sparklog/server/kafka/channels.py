@@ -1,7 +1,7 @@
 """How bytes come and go: a plain socket, or TLS. `connection.py` decides what they mean.
 
-A channel reads into the buffer that its connection gives it, and sends one response at a time. What of a response is
-a slice of the log goes from the page cache to a plain socket by sendfile(2), without passing through this process;
+A channel reads into the buffer that its connection gives it, and sends one response at a time. What of a large response
+is a slice of the log goes from the page cache to a plain socket by sendfile(2), without passing through this process;
 over TLS it is read a piece at a time, as the peer takes it. A slice whose file ends too early (it was truncated
 meanwhile) ends the connection: its length has been announced.
 
@@ -28,10 +28,13 @@ from sparklog.server.kafka.page_cache import descriptor
 
 Frame = Sequence[bytes | LogSlice]
 """A response, its size in front."""
-SENDFILE_FROM_BYTES = 64 << 10
-"""Of smaller slices a copy costs less than the system calls that it saves (bench/sendfile.py)."""
+SENDFILE_ABOVE_BYTES = 1 << 20
+"""A response with fewer bytes of the log is copied: as long as the socket takes it all at once, that costs less than
+sendfile, which handles a page at a time (bench/sendfile.py). What does not leave at once is read again, not kept."""
+JOINED_BYTES = 64 << 10
+"""Smaller slices are sent together with what is before and after them."""
 PIECE_BYTES = 256 << 10
-"""What is read of a slice at once where it cannot be sent by the system; of small slices, what is sent together."""
+"""What is read at once of a slice over TLS, and of slices that are joined."""
 TOO_SHORT = "a file that was being sent has become shorter"
 TURN_BYTES = 4 << 20
 """Sent to one peer before others have their turn."""
@@ -92,18 +95,20 @@ class _SliceLeft:
         self.position = found.position
         self.left = found.size
 
-    def read(self) -> bytes:
-        """The next piece; raises KafkaError where there is none."""
+    def peek(self, limit: int) -> bytes:
+        """What comes next; raises KafkaStorageError, or EOFError where there is nothing."""
         part = self.slice
         try:
-            data = part.file.read_at(self.position, min(self.left, PIECE_BYTES))
+            data = part.file.read_at(self.position, min(self.left, limit))
         except OSError as error:
             raise part.disk.failed(error) from error
         if not data:
             raise EOFError(TOO_SHORT)
-        self.position += len(data)
-        self.left -= len(data)
         return data
+
+    def advance(self, size: int) -> None:
+        self.position += size
+        self.left -= size
 
 
 def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
@@ -117,7 +122,7 @@ def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
     for part in frame:
         if not isinstance(part, LogSlice):
             together.append(part)
-        elif (part.size < SENDFILE_FROM_BYTES and read + part.size <= PIECE_BYTES) or not part.size:
+        elif (part.size < JOINED_BYTES and read + part.size <= PIECE_BYTES) or not part.size:
             read += part.size
             together.append(_whole(part))
         else:
@@ -146,6 +151,7 @@ class PlainChannel:
         self._fd = sock.fileno()
         self._owner = owner
         self._left: deque[memoryview | _SliceLeft] = deque()
+        self._is_copied = False  # what is left, instead of being sent by sendfile
         self._is_reading = False
         self._is_closed = False
         self.resume()
@@ -170,6 +176,8 @@ class PlainChannel:
                 self._left.append(memoryview(data)[sent:])
             else:
                 self._left = _gather(frame)
+                log_bytes = sum(part.left for part in self._left if isinstance(part, _SliceLeft))
+                self._is_copied = log_bytes <= SENDFILE_ABOVE_BYTES
                 if self._send_left():
                     return True
         except (OSError, EOFError, KafkaError) as error:
@@ -246,15 +254,15 @@ class PlainChannel:
         return sent
 
     def _send_slice(self, left: deque[memoryview | _SliceLeft], part: _SliceLeft) -> int:
-        fd = descriptor(part.slice.file)
+        fd = None if self._is_copied else descriptor(part.slice.file)
         if fd is None:
-            left[0] = memoryview(_whole(part.slice))
-            return 0
-        sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))
+            data = part.peek(SENDFILE_ABOVE_BYTES)
+            sent = self._socket.send(data, socket.MSG_MORE if len(left) > 1 else 0)
+        else:
+            sent = os.sendfile(self._fd, fd, part.position, min(part.left, TURN_BYTES))
         if not sent:
             raise EOFError(TOO_SHORT)
-        part.position += sent
-        part.left -= sent
+        part.advance(sent)
         if not part.left:
             left.popleft()
         return sent
@@ -340,7 +348,9 @@ class TlsChannel(asyncio.BufferedProtocol):
                 continue
             try:
                 if part.left:
-                    self._transport.write(part.read())
+                    data = part.peek(PIECE_BYTES)
+                    part.advance(len(data))
+                    self._transport.write(data)
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was cut off: %s", error)
                 self.close()

@@ -369,8 +369,11 @@ def test_a_long_poll_ends_when_its_client_goes_away(kafka_broker: RunningBroker,
 # ---- what is sent from files ----
 
 
+@pytest.mark.parametrize("batches", [1, 12], ids=["copied", "by sendfile"])
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
-def test_fetched_records_are_the_bytes_of_the_log(protocol: str, keys: Path, batch, tmp_path: Path) -> None:
+def test_fetched_records_are_the_bytes_of_the_log(
+    protocol: str, batches: int, keys: Path, batch, tmp_path: Path
+) -> None:
     listener = f"{protocol}://127.0.0.1:0"
     with (
         start_broker(tmp_path, listeners=(listener,), ssl_keystore_location=str(keys / "server.pem")) as broker,
@@ -380,7 +383,7 @@ def test_fetched_records_are_the_bytes_of_the_log(protocol: str, keys: Path, bat
             context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
             wire.socket = context.wrap_socket(wire.socket, server_hostname="127.0.0.1")
         create_topic(wire, "t")
-        for number in range(12):
+        for number in range(batches):
             produce(wire, "t", batch([os.urandom(900_000), b"%d" % number]))
         assert fetch(wire, "t") == (tmp_path / "t-0" / f"{0:020d}.log").read_bytes()
         api_versions(wire)
