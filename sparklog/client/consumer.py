@@ -32,14 +32,15 @@ from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from sparklog.client.participation import Participation, required
-from sparklog.client.positions import COMMITTED, Assignment, PartitionState
+from sparklog.client.places import Places
+from sparklog.client.positions import COMMITTED, Assignment
 from sparklog.client.subscription import select
 from sparklog.client.turns import Call
 
 Rows = list[tuple[TopicPartition, Any]]
 
 
-class AsyncConsumer:
+class AsyncConsumer(Places):
     """Reads records from partitions, for use on an event loop.
 
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
@@ -52,7 +53,7 @@ class AsyncConsumer:
 
     def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
         self.config = ConsumerConfig.parse(options)
-        self._assignment = Assignment(COMMITTED if self.config.group_id else None)
+        super().__init__(Assignment(COMMITTED if self.config.group_id else None))
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
         self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
         self._group: Participation | None = None
@@ -122,51 +123,6 @@ class AsyncConsumer:
         if self._group and self._group.is_subscribed:
             await self._leave("unsubscribe")
 
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read, in order."""
-        return self._assignment.partitions()
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
-        if offset < 0:
-            raise ValueError(f"offset {offset}: the first is 0")
-        with self._assignment.lock:
-            state = self._assignment.state(partition)
-            self._assignment.drop_unread([state])
-            state.move_to(offset)
-        self._wake()
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the log start of these partitions, or of all that are assigned."""
-        self._look_up(partitions, EARLIEST)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on after the last record of these partitions, or of all that are assigned."""
-        self._look_up(partitions, LATEST)
-
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on at the first record of that time or later, or at the end where there is none."""
-        self._look_up(partitions, timestamp_ms)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these partitions (or of any) until `resume`; what has been fetched is kept."""
-        self._set_paused(partitions, paused=True)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Undo `pause`."""
-        self._set_paused(partitions, paused=False)
-
-    def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
-        with self._assignment.lock:
-            return sorted(state.partition for state in self._assignment if state.paused)
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that have been fetched ahead of `poll`, as they came over the wire."""
-        with self._assignment.lock:
-            return self._assignment.queued_bytes
-
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that `poll` will return.
 
@@ -181,14 +137,6 @@ class AsyncConsumer:
         except TimeoutError:
             raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
         return position
-
-    def known_position(self, partition: TopicPartition) -> int | None:
-        """As `position`, but None instead of waiting."""
-        with self._assignment.lock:
-            state = self._assignment.state(partition)
-            if state.position is None:
-                self._raise_error(state)
-            return state.position
 
     # Reading.
 
@@ -421,31 +369,10 @@ class AsyncConsumer:
             self._wake()
         return taken
 
-    def _raise_error(self, state: PartitionState) -> None:
-        """Raise what keeps the partition from being read, once; it is then tried again."""
-        if state.error is not None:
-            error, state.error = state.error, None
-            self._wake()
-            raise error
-
     async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
         await self.start()
         found = await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
         return {partition: listed.offset for partition, listed in found.items()}
-
-    def _look_up(self, partitions: Iterable[TopicPartition], where: Any) -> None:
-        with self._assignment.lock:
-            states = self._assignment.chosen(partitions)
-            self._assignment.drop_unread(states)
-            for state in states:
-                state.look_up(where)
-        self._wake()
-
-    def _set_paused(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
-        with self._assignment.lock:
-            for state in self._assignment.chosen(partitions):
-                state.paused = paused
-        self._wake()
 
     def _wake(self) -> None:
         """Called by whoever changes something, in any thread."""
