@@ -191,7 +191,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols can be in this group: all members share one at least."""
-        if self.state is EMPTY:
+        if not self.members:  # empty, or left by all while its first rebalance was being prepared
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
 

@@ -19,10 +19,10 @@ from sparklog.base.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from sparklog.base.errors import FencedMemberEpoch, KafkaError, RebalanceInProgress, UnknownMemberId
+from sparklog.base.errors import FencedMemberEpoch, KafkaError, MemberIdRequired, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_heartbeat import SessionTimer
-from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer
+from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
 from sparklog.group.records import decode, encode
 from sparklog.group.requests import (
     ConsumerGroupHeartbeat,
@@ -88,7 +88,7 @@ class ClassicClient:
     """Eager: it gives up all it has before it joins."""
 
     def __init__(self, coordinator, name):
-        self.coordinator, self.name = coordinator, name
+        self.coordinator, self.name, self.is_dead = coordinator, name, False
         self.begin()
 
     def begin(self):
@@ -104,7 +104,7 @@ class ClassicClient:
 
     def refused(self, error):
         self.is_busy, self.must_join, self.owned = False, True, set()
-        if not isinstance(error, RebalanceInProgress):
+        if isinstance(error, UnknownMemberId):
             self.begin()
 
     def join(self):
@@ -122,11 +122,13 @@ class ClassicClient:
         self.coordinator.ask(lambda ticket: self.coordinator.shard.join(request, ticket, 0), self.joined)
 
     def joined(self, response):
+        if self.is_dead:
+            return
         self.is_busy = False
         if response.error is not None:
-            keeps = response.member_id if response.error.name == "MEMBER_ID_REQUIRED" else self.member_id
             self.refused(response.error)
-            self.member_id = keeps if isinstance(response.error, RebalanceInProgress) else response.member_id
+            if isinstance(response.error, MemberIdRequired):
+                self.member_id = response.member_id
             return
         self.member_id, self.generation = response.member_id, response.generation
         members = sorted(member.member_id for member in response.members)
@@ -214,6 +216,7 @@ class MixedGroup(RuleBasedStateMachine):
         super().__init__()
         self.coordinator = Coordinator()
         self.clients = []
+        self.dead = []
         self.names = count()
 
     @rule(kind=st.sampled_from([ClassicClient, NewClient]))
@@ -236,10 +239,20 @@ class MixedGroup(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
     def die(self, data):
-        """It is gone, and its session ends, whichever timer watches over it."""
-        client = self.clients.pop(data.draw(st.integers(0, len(self.clients) - 1)))
-        for is_classic_group in (True, False):
-            self.coordinator.fire(client.session(is_classic_group))
+        """It is gone, and its session ends. Whoever waits has no session: its connection tells."""
+        settled = [client for client in self.clients if client.is_settled()]
+        if not settled:
+            return
+        client = settled[data.draw(st.integers(0, len(settled) - 1))]
+        self.clients.remove(client)
+        client.is_dead = True
+        self.dead.append(client)
+        self.end_sessions()
+
+    def end_sessions(self):
+        for client in self.dead:
+            for is_classic_group in (True, False):
+                self.coordinator.fire(client.session(is_classic_group))
 
     @rule()
     def end_of_join(self):
@@ -265,6 +278,8 @@ class MixedGroup(RuleBasedStateMachine):
             for client in self.clients:
                 client.act()
             self.end_of_join()
+            self.coordinator.fire(ClassicTimer(SYNC, "g"))  # all that live have synced
+            self.end_sessions()
         if self.clients:
             assert all(client.is_settled() for client in self.clients)
             members = len(self.coordinator.shard.groups["g"].members)
@@ -274,6 +289,6 @@ class MixedGroup(RuleBasedStateMachine):
 
 
 MixedGroup.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate, Phase.shrink]
+    max_examples=50, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate, Phase.shrink]
 )
 TestMixedGroup = MixedGroup.TestCase
