@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from group_members import Members, all_of, produce
+from kafka_members import Members, all_of, produce
 
 from sparklog.group.requests import ConsumerGroupDescribe
 from sparklog.testing import RunningBroker, start_broker

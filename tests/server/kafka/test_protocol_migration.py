@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from group_members import AioKafka, KafkaPython, Members, all_of, produce
+from kafka_members import AioKafka, KafkaPython, Members, all_of, produce
 
 from sparklog.group.requests import ListGroups
 from sparklog.testing import RunningBroker, start_broker
