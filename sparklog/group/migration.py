@@ -6,8 +6,9 @@ and what they said in joining and were assigned can be read. The group's epoch i
 it was assigned, as its target too. Who waits for the end of a rebalance is told to join again.
 
 Down, when it says bidirectional or downgrade: when the last member of the new protocol has gone, or a classic one has
-taken its place (as a static member does). The generation is the epoch; every member has its target assigned, and a
-rebalance begins at once.
+taken its place (as a static member does). The generation is the epoch; every member is assigned what it holds, and a
+rebalance begins at once. (Kafka writes its target; were the group to go up again before the rebalance, what the member
+still holds beyond it would be given to another.)
 
 Both are one batch of records: tombstones of the group as it was, and the group as it is.
 
@@ -35,7 +36,7 @@ from sparklog.group.classic_group import ClassicGroup, Member
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, timers_of
-from sparklog.group.consumer_member import ConsumerMember, flatten, group_by_topic, to_target_value
+from sparklog.group.consumer_member import ConsumerMember, group_by_topic, to_target_value
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
 from sparklog.group.records import (
     ClassicMemberMetadata,
@@ -181,7 +182,11 @@ def downgrade(
         leader=next(iter(staying)),
         current_state_timestamp_ms=now_ms,
         members=[
-            _downgraded(member, dict(protocols[member_id])[protocol], _target_of(group, member_id, heartbeats))
+            _downgraded(
+                member,
+                dict(protocols[member_id])[protocol],
+                heartbeats.names_of({**member.assigned, **member.revoking}),
+            )
             for member_id, member in staying.items()
         ],
     )
@@ -205,11 +210,7 @@ def _choose_protocol(offers: Sequence[Protocols]) -> str:
     return max(votes, key=lambda name: votes[name])
 
 
-def _target_of(group: ConsumerGroup, member_id: str, heartbeats: ConsumerHeartbeats) -> Sequence[TopicPartition]:
-    return heartbeats.names_of(flatten(group.target.get(member_id, {})))
-
-
-def _downgraded(member: ConsumerMember, subscription: bytes, target: Sequence[TopicPartition]) -> GroupMember:
+def _downgraded(member: ConsumerMember, subscription: bytes, held: Sequence[TopicPartition]) -> GroupMember:
     assert member.classic is not None
     return GroupMember(
         member_id=member.member_id,
@@ -219,5 +220,5 @@ def _downgraded(member: ConsumerMember, subscription: bytes, target: Sequence[To
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         session_timeout_ms=member.classic.session_timeout_ms,
         subscription=subscription,
-        assignment=write_assignment(Assignment(partitions=target)),
+        assignment=write_assignment(Assignment(partitions=held)),
     )
