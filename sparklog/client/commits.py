@@ -5,13 +5,14 @@ generation, so that a member which the group has gone on without can commit noth
 partitions itself (`assign`) names none, and is refused while the group has members.
 
 While a rebalance is going on commits may be refused with REBALANCE_IN_PROGRESS: `commit` tries again, as what a member
-still has is still its to commit afterwards.
+still has is still its to commit afterwards. What it has given up meanwhile is not (committer.py): whoever has it now
+may have committed more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError, UnknownTopicOrPartition
@@ -48,10 +49,13 @@ class Commits:
         self._config = config
         self._in_turn = asyncio.Lock()
 
-    async def commit(self, offsets: Offsets, member: Committing | None, *, timeout_ms: int | None) -> None:
+    async def commit(
+        self, offsets: Offsets, member: Callable[[], Committing | None], *, timeout_ms: int | None
+    ) -> None:
         """Commit, tried again for `timeout_ms` (one attempt if None); raises the first error of any partition.
 
-        `member` is None for a consumer that is no member.
+        `member` tells who commits, None for a consumer that is no member; it is asked before each attempt, and what it
+        raises comes out of here.
         """
         if not offsets:
             return
@@ -61,7 +65,7 @@ class Commits:
         async with self._in_turn:
             while True:
                 try:
-                    await self._attempt(offsets, member)
+                    await self._attempt(offsets, member())
                     return
                 except UnknownTopicOrPartition:
                     raise

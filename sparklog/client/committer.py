@@ -17,7 +17,7 @@ from typing import Any
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import MAX_LONG
-from sparklog.base.errors import KafkaError, UnknownMemberId
+from sparklog.base.errors import IllegalGeneration, KafkaError, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
@@ -67,7 +67,7 @@ class Committer:
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
         wanted = self.standing() if offsets is None else with_metadata(offsets)
-        await self._commits.commit(wanted, self._member(), timeout_ms=timeout_ms)
+        await self._commits.commit(wanted, self._member_with(wanted), timeout_ms=timeout_ms)
         self._committed |= {partition: at.offset for partition, at in wanted.items()}
         self._interceptors.on_commit(wanted)
 
@@ -129,13 +129,21 @@ class Committer:
         self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
         return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
 
-    def _member(self) -> Membership | None:
-        if not self._assignment.from_group:
-            return None
-        if not self._membership.is_member:
-            raise UnknownMemberId(
-                f"group {self._config.group_id} has gone on without this consumer, which is joining it again: "
-                "others may read what it read"
-            )
-        self._membership.check()
-        return self._membership
+    def _member_with(self, offsets: Offsets) -> Callable[[], Membership | None]:
+        """Who commits: only as long as it keeps all those of the partitions that it has now."""
+        had = self._assignment.held(offsets)
+
+        def member() -> Membership | None:
+            if not self._assignment.from_group:
+                return None
+            if not self._membership.is_member:
+                raise UnknownMemberId(
+                    f"group {self._config.group_id} has gone on without this consumer, which is joining it again: "
+                    "others may read what it read"
+                )
+            self._membership.check()
+            if self._assignment.held(had) != had:
+                raise IllegalGeneration(f"given up before it was committed: one of {', '.join(map(str, had))}")
+            return self._membership
+
+        return member

@@ -328,11 +328,24 @@ class AsyncConsumer(Places):
 
     async def _leave(self, reason: str) -> None:
         leaving = await self.begin_to_leave(reason)
+        failures: list[Exception] = []
         try:
             while call := await self.next_call_of(leaving):
-                await call.run()
+                try:
+                    await call.run()
+                except Exception as error:  # noqa: BLE001 - the group waits for the calls that follow
+                    failures.append(error)
         finally:
-            await leaving
+            await self.end_leaving(leaving)
+        for error in failures:
+            raise error
+
+    async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
+        """Raise what has gone wrong; whoever was interrupted makes no more calls, so nothing waits for them."""
+        leaving.cancel()  # without effect once it is done
+        await asyncio.wait([leaving])
+        if not leaving.cancelled():
+            leaving.result()
 
     def _has_something(self) -> bool:
         if self._group and self._group.turns.holds_back:

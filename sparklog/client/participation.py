@@ -127,16 +127,19 @@ class Participation:
             if call := self.turns.next_call():
                 return call
             if ending.done():
-                self._polling = False
                 return None
             await news()
 
     async def _end(self, reason: str) -> None:
-        if self.is_subscribed:
-            await self._group.leave(reason)
-        else:
-            await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
-        await self.committer.finish()
+        try:
+            if self.is_subscribed:
+                await self._group.leave(reason)
+            else:
+                await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
+            await self.committer.finish()
+        finally:
+            self._polling = False
+            self.touch()
         self._wanted = None
         self._assignment.from_group = False
 

@@ -142,6 +142,11 @@ class Assignment:
         with self.lock:
             return sorted(self._states)
 
+    def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """Those of the partitions that are assigned; takes the lock. One that comes back later has another state."""
+        with self.lock:
+            return {partition: self._states[partition] for partition in partitions if partition in self._states}
+
     def standing(self) -> dict[TopicPartition, int]:
         """The next record of each partition, where that is known, as the user sees it; takes the lock."""
         unread = self._first_unread()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -164,15 +163,17 @@ class Consumer(Blocking):
 
     def _leave(self, reason: str) -> None:
         leaving = self._run(self._core.begin_to_leave(reason))
+        failures: list[Exception] = []
         try:
             while call := self._run(self._core.next_call_of(leaving)):
-                call.run_here()
+                try:
+                    call.run_here()
+                except Exception as error:  # noqa: BLE001 - the group waits for the calls that follow
+                    failures.append(error)
         finally:
-            self._run(_ended(leaving))
+            self._run(self._core.end_leaving(leaving))
+        for error in failures:
+            raise error
 
     async def _commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         self._core.commit_async(offsets, callback)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await task

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from group_members import Listener, poll_until, read, shares
 
-from sparklog.base.errors import ClosedError, KafkaError, UnknownMemberId, UnknownTopicOrPartition
+from sparklog.base.errors import ClosedError, IllegalGeneration, KafkaError, UnknownMemberId, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, ConsumerRecord, OffsetAndMetadata, Producer
 from sparklog.testing import RunningBroker, start_broker
@@ -202,6 +202,25 @@ def test_a_consumer_whose_group_has_gone_on_commits_nothing(
         slow.commit({partition: 3})
     assert committed() == 10
     poll_until(lambda: listener.told[-1] == ("lost", [partition]), slow)
+
+
+def test_a_commit_that_waited_while_its_partition_was_given_up_does_nothing(
+    member: Callable[..., Consumer], committed: Callable[[], int | None], partition: TopicPartition
+) -> None:
+    consumer = member(enable_auto_commit=False)
+    consumer.commit({partition: 7})
+    refused: list[KafkaError | None] = []
+    lock = consumer._core._group.committer._commits._in_turn  # as a commit that a slow broker has not answered
+    consumer._run(lock.acquire())
+    consumer.commit_async({partition: 3}, lambda _, error: refused.append(error))
+    listener = Listener()  # a range assignor gives everything up before it joins again
+    consumer.subscribe([partition.topic, "others"], listener=listener)
+    poll_until(lambda: any(what == "revoked" for what, _ in listener.told), consumer)
+    consumer._core._loop.call_soon_threadsafe(lock.release)
+    poll_until(lambda: bool(refused), consumer)
+
+    assert isinstance(refused[0], IllegalGeneration)
+    assert committed() == 7
 
 
 def test_a_listener_commits_what_it_is_about_to_lose(

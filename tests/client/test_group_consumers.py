@@ -298,6 +298,24 @@ def test_what_a_listener_raises_comes_out_of_poll_and_the_group_goes_on(join: Ca
     poll_until(lambda: shares(one) == [4], one)
 
 
+def test_what_is_raised_in_close_comes_out_of_it_after_everybody_was_told(
+    join: Callable[..., Consumer], topic: str
+) -> None:
+    listener = Listener()
+    one = join(listener, enable_auto_commit=False)
+    poll_until(lambda: shares(one) == [4], one)
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    one.commit_async({TopicPartition(topic, 0): 0}, fail)
+    one.commit({TopicPartition(topic, 0): 0})  # they go one after the other
+    with pytest.raises(ZeroDivisionError):
+        one.close()
+
+    assert listener.told[-1] == ("revoked", parts(topic, 0, 1, 2, 3))
+
+
 def test_an_assignor_of_ones_own_is_used_and_its_failure_comes_out_of_poll(
     join: Callable[..., Consumer], topic: str
 ) -> None:
