@@ -184,6 +184,7 @@ class Broker:
         await self._schedule.stop()
         if hasattr(self, "services"):
             await self.services.groups.loaded()  # nothing reads logs any more
+            await self.services.topics.settled()
             await self._checkpoint_high_watermarks()
         if self._is_open:
             await asyncio.to_thread(self._logs.close)

@@ -1,7 +1,8 @@
 """Topics come, change and go: the one place where store, metadata, replicas and logs are changed together.
 
 One change at a time. What blocks (the store, making and deleting folders) runs in a thread; metadata and replicas
-change on the event loop once that has succeeded.
+change on the event loop once that has succeeded. A change that was asked for is carried out, even if whoever asked is
+cancelled meanwhile (a client that does not wait any longer): half of it must not stay.
 
     create      store, then folders. A crash between leaves a topic without folders: made at the next start.
     delete      mark in the store, forget the replicas, delete folders, remove from the store. A crash between:
@@ -15,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from sparklog.base.config import BrokerConfig, TopicConfig
 from sparklog.base.errors import (
@@ -40,7 +43,21 @@ from sparklog.replica.manager import ReplicaManager
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
 Opened = Log | KafkaStorageError  # the log of a partition, or why it is offline
+Asked = ParamSpec("Asked")
+Changed = TypeVar("Changed")
 logger = logging.getLogger(__name__)
+
+
+def _carried_out(
+    change: Callable[Asked, Coroutine[Any, Any, Changed]],
+) -> Callable[Asked, Coroutine[Any, Any, Changed]]:
+    """Goes on with a change when the caller is cancelled."""
+
+    @functools.wraps(change)
+    async def carry_out(*args: Asked.args, **kwargs: Asked.kwargs) -> Changed:
+        return await asyncio.shield(asyncio.create_task(change(*args, **kwargs)))
+
+    return carry_out
 
 
 class Topics:
@@ -66,6 +83,12 @@ class Topics:
         for topic, opened in await asyncio.to_thread(self._load):
             self._lead(topic, opened)
 
+    async def settled(self) -> None:
+        """Wait for the changes that were asked for."""
+        async with self._changing:
+            return
+
+    @_carried_out
     async def create(
         self,
         name: str,
@@ -103,6 +126,7 @@ class Topics:
         except TopicAlreadyExists:
             return  # a request that came at the same moment was first
 
+    @_carried_out
     async def delete(self, name: str) -> None:
         """Raises UnknownTopicOrPartition or TopicDeletionDisabled."""
         async with self._changing:
@@ -116,6 +140,7 @@ class Topics:
             await asyncio.to_thread(self._delete, name)
             logger.info("deleted topic %s", name)
 
+    @_carried_out
     async def grow(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
         """The topic with `total` partitions; raises UnknownTopicOrPartition, InvalidPartitions or PolicyViolation."""
         async with self._changing:
@@ -131,6 +156,7 @@ class Topics:
                 logger.info("topic %s grew from %d to %d partitions", name, there, total)
             return grown
 
+    @_carried_out
     async def alter(
         self, name: str, revise: Callable[[Topic], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
