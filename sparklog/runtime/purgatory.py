@@ -46,12 +46,9 @@ class Purgatory(Generic[Key]):
 
     def __init__(self) -> None:
         self._watched: dict[Key, dict[_Waiting, None]] = {}
+        self.waiting = 0
+        """Number of operations that wait; any thread may look."""
         self.is_released = False
-
-    @property
-    def waiting(self) -> int:
-        """Number of operations that wait."""
-        return len({operation for watchers in self._watched.values() for operation in watchers})
 
     async def wait(self, keys: Iterable[Key], attempt: Callable[[], Result | None], timeout_ms: int) -> Result | None:
         """What `attempt` returns, as soon as it is not None; None once `timeout_ms` have passed without.
@@ -67,10 +64,12 @@ class Purgatory(Generic[Key]):
         for key in watched:
             self._watched.setdefault(key, {})[operation] = None
         timer = loop.call_later(timeout_ms / 1000, _time_out, operation)
+        self.waiting += 1
         try:
             with waiting_for_others():
                 return await operation.ended  # type: ignore[no-any-return]
         finally:
+            self.waiting -= 1
             timer.cancel()
             self._forget(watched, operation)
 

@@ -1,4 +1,6 @@
 import asyncio
+import sys
+import threading
 
 import pytest
 
@@ -73,3 +75,30 @@ async def test_release_ends_all_waits_and_lets_none_begin() -> None:
     purgatory.release_all()
     assert await task is None
     assert await purgatory.wait(["a"], lambda: None, LONG_MS) is None
+
+
+async def test_another_thread_may_ask_how_many_wait_while_some_come_and_go() -> None:
+    purgatory: Purgatory[int] = Purgatory()
+    stopping = threading.Event()
+
+    def watch() -> int:
+        most = 0
+        while not stopping.is_set():
+            most = purgatory.waiting
+        return most
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        watching = asyncio.create_task(asyncio.to_thread(watch))
+        for _ in range(20):
+            waits = [asyncio.create_task(purgatory.wait([key], lambda: None, LONG_MS)) for key in range(100)]
+            await asyncio.sleep(0)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
+        stopping.set()
+        assert 0 <= await watching <= 100
+    finally:
+        stopping.set()
+        sys.setswitchinterval(before)
