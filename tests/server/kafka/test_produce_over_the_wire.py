@@ -97,6 +97,18 @@ def test_one_partition_s_error_harms_no_other(topic: Topic, new_name) -> None:
     assert values_in(topic.fetch(12, 0).responses[0].partitions[0].records) == [b"first"]
 
 
+def test_a_partition_that_is_named_twice_has_an_answer_for_each(topic: Topic) -> None:
+    parts = [(0, None), (0, b"good"), (7, b"nowhere")]
+    data = [{"index": number, "records": value and make_batch(value)} for number, value in parts]
+    asked = {"name": topic.name, "partition_data": data}
+    response = topic.wire.send(PRODUCE, 12, acks=1, timeout=1000, topic_data=[asked])
+    assert [(found.index, found.error_code) for found in response.responses[0].partition_responses] == [
+        (0, ErrorCode.invalid_record),
+        (0, ErrorCode.none),
+        (7, ErrorCode.unknown_topic_or_partition),
+    ]
+
+
 def test_topics_that_are_not_there_are_not_created(kafka_broker: RunningBroker, topic: Topic, new_name) -> None:
     topic.name = new_name()
     assert topic.produce(12, make_batch(b"a")).error_code == ErrorCode.unknown_topic_or_partition

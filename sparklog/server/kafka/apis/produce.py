@@ -19,7 +19,7 @@ Kafka. Topics are not created here, but when a client asks for metadata.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from sparklog.base.errors import (
     InvalidRecord,
@@ -63,7 +63,7 @@ _NO_THROTTLE_NO_TAGS = _NO_THROTTLE + packing.NO_TAGS
 async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
     """Raises KafkaError where there is no other way to tell a client with acks=0."""
     wanted: list[PartitionProduce] = []
-    refused: dict[tuple[bytes, int], PartitionProduced] = {}
+    refused: dict[int, PartitionProduced] = {}
     for topic in request.topics:
         _sort_out(call, topic, wanted, refused)
     response = await call.serve(
@@ -78,7 +78,7 @@ async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
     )
     results: Iterable[PartitionProduced] = response.partitions
     if refused:
-        results = _merge(request, refused, iter(results))
+        results = _merge(refused, response.partitions)
     if request.acks == ACKS_NONE:
         _raise_any(results)
         return None
@@ -101,9 +101,9 @@ def _sort_out(
     call: Call,
     topic: TopicProduced,
     wanted: list[PartitionProduce],
-    refused: dict[tuple[bytes, int], PartitionProduced],
+    refused: dict[int, PartitionProduced],
 ) -> None:
-    """Put what may be appended into `wanted`, and the rest, by the topic's key and the partition, into `refused`."""
+    """Put what may be appended into `wanted`, and the rest, by its place in the request, into `refused`."""
     for partition, records in topic.partitions:
         try:
             name = topic.name
@@ -111,7 +111,8 @@ def _sort_out(
                 name = call.broker.services.metadata.get_by_id(topic.topic_id).name
             data = _check(call.version, records)
         except KafkaError as error:
-            refused[topic.key, partition] = PartitionProduced(topic=topic.name, partition=partition, error=error)
+            place = len(wanted) + len(refused)
+            refused[place] = PartitionProduced(topic=topic.name, partition=partition, error=error)
         else:
             wanted.append(PartitionProduce(topic=name, partition=partition, data=data))
 
@@ -133,13 +134,10 @@ def _check(version: int, records: memoryview | None) -> memoryview:
     return records
 
 
-def _merge(
-    request: WireProduceRequest, refused: dict[tuple[bytes, int], PartitionProduced], done: Iterator[PartitionProduced]
-) -> list[PartitionProduced]:
+def _merge(refused: dict[int, PartitionProduced], done: Sequence[PartitionProduced]) -> list[PartitionProduced]:
     """One result for each partition, in the order of the request."""
-    return [
-        refused.get((topic.key, part.partition)) or next(done) for topic in request.topics for part in topic.partitions
-    ]
+    left = iter(done)
+    return [refused.get(place) or next(left) for place in range(len(refused) + len(done))]
 
 
 def _raise_any(results: Iterable[PartitionProduced]) -> None:
