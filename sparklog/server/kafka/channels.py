@@ -353,7 +353,8 @@ class TlsChannel(asyncio.BufferedProtocol):
                     self._transport.write(data)
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was cut off: %s", error)
-                self.close()
+                # Not at once: a transport that is closed while it tells that there is room is closed twice by asyncio.
+                asyncio.get_running_loop().call_soon(self.close)
                 return False
             if not part.left:
                 left.popleft()

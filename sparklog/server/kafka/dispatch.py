@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
@@ -26,6 +26,8 @@ _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
+KNOWN_FORMS = 1024
+"""Several times what is served. ApiVersions may come in any version, which must not fill the memory."""
 NO_RESPONSE: Frame = ()
 
 
@@ -104,7 +106,7 @@ def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
     return Request(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
-@cache
+@lru_cache(KNOWN_FORMS)
 def _form(key: int, version: int) -> _Form:
     """Raises UnsupportedVersion for an API or a version that is not served."""
     translation = _BY_KEY.get(key)

@@ -125,9 +125,9 @@ class KafkaListener:
 
         def opened(channel: Channel, tls: ssl.SSLObject) -> Connection:
             nonlocal is_open
-            is_open = True
             connection = self._new_connection(peer, principal_of(tls))
             connection.channel = channel
+            is_open = True
             return connection
 
         try:
@@ -138,7 +138,10 @@ class KafkaListener:
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
                 ssl_shutdown_timeout=HANDSHAKE_TIMEOUT_S,
             )
-        except OSError as error:  # ssl.SSLError and TimeoutError are such
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # SSLError and TimeoutError are OSErrors, a bad name a ValueError
             logger.info("no TLS with %s on %s: %s", peer, self._listener.name, error)
         finally:
             if not is_open:

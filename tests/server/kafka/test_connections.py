@@ -389,10 +389,19 @@ def test_fetched_records_are_the_bytes_of_the_log(
         api_versions(wire)
 
 
-def test_a_file_that_became_shorter_while_it_was_sent_ends_the_connection(batch, tmp_path: Path) -> None:
-    with start_broker(tmp_path, kafka=True) as broker:
-        address = broker.node.kafka_addresses["PLAINTEXT"]
-        with Wire(address) as writer, Wire(address) as reader:
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+def test_a_file_that_became_shorter_while_it_was_sent_ends_the_connection(
+    batch, tmp_path: Path, keys: Path, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    listeners = ("PLAINTEXT://127.0.0.1:0", "SSL://127.0.0.1:0")
+    with start_broker(tmp_path, listeners=listeners, ssl_keystore_location=str(keys / "server.pem")) as broker:
+        addresses = broker.node.kafka_addresses
+        with Wire(addresses["PLAINTEXT"]) as writer, Wire(addresses[protocol]) as reader:
+            if protocol == "SSL":
+                context = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+                reader.socket = context.wrap_socket(
+                    reader.socket, server_hostname="127.0.0.1", suppress_ragged_eofs=True
+                )
             create_topic(writer, "t")
             for _ in range(16):
                 produce(writer, "t", batch([bytes(1_000_000)]))
@@ -405,6 +414,7 @@ def test_a_file_that_became_shorter_while_it_was_sent_ends_the_connection(batch,
                 got += len(part)
             assert got < announced
             api_versions(writer)
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
 # ---- listeners ----

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ def connect(broker: RunningBroker, keys: Path, own: str = "") -> Wire:
         context.load_cert_chain(keys / own)
     wire.socket = context.wrap_socket(wire.socket, server_hostname="localhost")
     return wire
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
 
 
 def is_served(broker: RunningBroker, keys: Path, own: str = "") -> bool:
@@ -96,3 +104,17 @@ def test_a_client_that_never_finishes_its_handshake_is_cut_off(keys: Path, monke
 
         assert silent.recv(1) == b""
         assert is_served(broker, keys)
+
+
+def test_a_certificate_whose_name_cannot_be_read_ends_its_connection_alone(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> str:
+        raise ValueError("no text")
+
+    with broker_that(keys, "required") as broker:
+        with monkeypatch.context() as patched:
+            patched.setattr(listener, "principal_of", fail)
+            assert not is_served(broker, keys, "client.pem")
+        assert is_served(broker, keys, "client.pem")
+        until(lambda: broker.node.broker.metrics.listeners["SSL"].open == 0)
