@@ -2,13 +2,17 @@
 
 Records go to the log as one batch; who asked is answered once they are committed. Requests that wait (joins, syncs)
 are futures by ticket: a client that goes away takes its future with it, and a reply to it then goes nowhere.
+
+A timer whose records the log refuses runs once more after `RETRY_MS`: a member that was to be put out would otherwise
+stay for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +36,8 @@ from sparklog.group.shard import Shard
 from sparklog.runtime.machine import Decision, SetTimer, Timer
 from sparklog.runtime.remote_waits import waiting_for_others
 
+RETRY_MS = 500
+LARGEST_BATCH = 2_000  # records, of those that may be written apart; a tombstone is well below 500 bytes
 Response = TypeVar("Response")
 Finishing = asyncio.Task[KafkaError | None]
 """Waits for the commit of what a decision has written; its result is what went wrong."""
@@ -109,13 +115,26 @@ class Host:
             del self._waiting[ticket]
 
     async def do(self, decision: Decision[CoordinatorRecord, None]) -> None:
-        """Carry out what nobody asked for; raises KafkaError where the records cannot be written."""
-        await _finished(self._carry_out(decision))
+        """Carry out what nobody asked for; raises KafkaError where the records cannot be written.
+
+        There may be any number of records, and they go into as many batches as it takes: some may be written alone.
+        """
+        parts = [decision]
+        if len(decision.records) > LARGEST_BATCH:
+            parts = [replace(decision, records=part) for part in _batched(decision.records)]
+        # All are appended before anything else is decided: they say what is true now.
+        for finishing in [self._carry_out(part) for part in parts]:
+            await _finished(finishing)
 
     async def committed(self) -> None:
-        """Return once what the shard says now is committed, or has failed: what could be lost is not to be told."""
+        """Return once what the shard says now is committed, or has failed: what could be lost is not to be told.
+
+        Raises NotCoordinator where the shard has been closed meanwhile.
+        """
         if self._finishing:
             await asyncio.wait(tuple(self._finishing))
+        if self._closed is not None:
+            raise self._closed
 
     def close(self, error: KafkaError) -> None:
         """Answer whoever waits with `error`, and do nothing any more."""
@@ -130,6 +149,8 @@ class Host:
 
     def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> Finishing | None:
         """None: all is done. Raises KafkaError where the records cannot be written."""
+        if self._closed is not None:
+            raise self._closed
         offset = -1
         error: KafkaError | None = None
         if decision.records:
@@ -140,8 +161,9 @@ class Host:
             else:
                 for record in decision.records:
                     self.shard.replay(record)
-        for timer in decision.timers:
-            self._set(timer)
+        if error is None:
+            for timer in decision.timers:
+                self._set(timer)
         if error is None and decision.records and not self._log.is_committed(offset):
             task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, offset))
             self._finishing.add(task)
@@ -175,19 +197,28 @@ class Host:
     def _set(self, timer: Timer) -> None:
         if running := self._timers.pop(timer.key, None):
             running.cancel()
-        if isinstance(timer, SetTimer) and self._closed is None:
+        if isinstance(timer, SetTimer):
             self._timers[timer.key] = self._call_later(timer.delay_ms / 1000, self._fire, timer.key)
 
     def _fire(self, key: Hashable) -> None:
         del self._timers[key]
-        self._decide_more(self.shard.timer_fired(key, self._clock.time_ms()))
+        is_done = self._decide_more(self.shard.timer_fired(key, self._clock.time_ms()))
+        if not is_done and key not in self._timers:
+            self._set(SetTimer(key=key, delay_ms=RETRY_MS))
 
-    def _decide_more(self, decision: Decision[CoordinatorRecord, None]) -> None:
-        """Carry out what follows from an event that nobody waits for."""
+    def _decide_more(self, decision: Decision[CoordinatorRecord, None]) -> bool:
+        """Carry out what follows from an event that nobody waits for; tells whether it could be written."""
         try:
             self._carry_out(decision)
         except KafkaError as error:
             logger.error("groups could not be written: %s", error)
+            return False
+        return True
+
+
+def _batched(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[CoordinatorRecord]]:
+    for start in range(0, len(records), LARGEST_BATCH):
+        yield records[start : start + LARGEST_BATCH]
 
 
 async def _finished(finishing: Finishing | None) -> None:

@@ -12,7 +12,7 @@ The shell does what a Decision says in this order, the first three before anythi
 
     1. append the records, as one batch: all or none
     2. replay them
-    3. set and cancel timers, in their order; where the append failed, too
+    3. set and cancel timers, in their order; not where the append failed: the members that it was about are still there
     4. once the records are committed, or have failed: send the replies, call `written` where there is a `then`, and
        answer who asked: with the response, or with what went wrong
 
