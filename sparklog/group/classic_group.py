@@ -301,9 +301,11 @@ class ClassicGroup:
         return CoordinatorRecord(GroupKey(group_id=self.group_id), value)
 
     def restore(self, value: GroupValue) -> None:
-        """Be the group that a record says; members that are known keep what is not in it."""
+        """Be the group that a record says; members of that generation keep what is not in it."""
         if self.state is PREPARING_REBALANCE:
             return
+        if value.generation != self.generation:
+            self.members = {}  # those of an older record: they have joined anew since, perhaps with something else
         is_awaited = self.state is AWAITING_SYNC
         self.state = next_state(self.state, Event.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
         self.state_timestamp_ms = value.current_state_timestamp_ms

@@ -1,0 +1,32 @@
+"""What a coordinator makes of the records of a classic group."""
+
+from __future__ import annotations
+
+from sparklog.base.consumer_protocol import Subscription, write_subscription
+from sparklog.group.classic_group import ClassicGroup
+from sparklog.group.records import GroupMember, GroupValue
+
+
+def generation(number: int, *, topic: str, protocol: str = "range", session_ms: int = 10_000) -> GroupValue:
+    member = GroupMember(
+        member_id="m",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=session_ms,
+        subscription=write_subscription(Subscription(topics=[topic])),
+        assignment=b"",
+    )
+    return GroupValue(protocol_type="consumer", generation=number, protocol=protocol, leader="m", members=[member])
+
+
+def test_a_member_is_what_it_last_said_of_itself() -> None:
+    group = ClassicGroup(group_id="g")
+
+    group.restore(generation(1, topic="orders"))
+    group.restore(generation(2, topic="payments", protocol="roundrobin", session_ms=30_000))
+
+    assert group.is_subscribed_to("payments")
+    assert not group.is_subscribed_to("orders")
+    assert group.choose_protocol() == "roundrobin"
+    assert group.members["m"].session_timeout_ms == 30_000
