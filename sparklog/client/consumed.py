@@ -16,6 +16,8 @@ from sparklog.records.arrow import COLUMNS, decode, schema
 CONSUMED = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *schema()])
 """The columns of `poll_arrow`."""
 
+Deserializer = Callable[[bytes], Any]
+
 
 class ConsumerRecord(NamedTuple):
     """A record as it was read. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
@@ -54,12 +56,30 @@ def next_rows(state: PartitionState, most: int, *, check_crc: bool) -> Any | Non
 
 
 def to_records(
-    partition: TopicPartition,
-    rows: Any,
-    key_deserializer: Callable[[bytes], Any] | None,
-    value_deserializer: Callable[[bytes], Any] | None,
+    partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+) -> tuple[list[ConsumerRecord], Exception | None]:
+    """Rows as records, up to the first on which a deserializer fails, and its error.
+
+    Deserializers are not called for null.
+    """
+    try:
+        return _to_records(partition, rows, key_deserializer, value_deserializer), None
+    except Exception:  # noqa: BLE001 - whatever a deserializer of the user's raises
+        records: list[ConsumerRecord] = []
+        for row in range(rows.num_rows):
+            try:
+                records += _to_records(partition, rows.slice(row, 1), key_deserializer, value_deserializer)
+            except Exception as error:  # noqa: BLE001 - as above
+                error.add_note(
+                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to go on"
+                )
+                return records, error
+        return records, None
+
+
+def _to_records(
+    partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
 ) -> list[ConsumerRecord]:
-    """Rows as records; deserializers are not called for null."""
     count = rows.num_rows
     make = ConsumerRecord._make
     columns = (
@@ -86,7 +106,7 @@ def to_table(parts: list[tuple[TopicPartition, Any]]) -> Any:
     return pa.Table.from_batches(batches, schema=CONSUMED)
 
 
-def _deserialized(values: list[Any], deserializer: Callable[[bytes], Any] | None) -> list[Any]:
+def _deserialized(values: list[Any], deserializer: Deserializer | None) -> list[Any]:
     if deserializer is None:
         return values
     return [None if value is None else deserializer(value) for value in values]

@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.config import MAX_INT
-from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut
+from sparklog.base.config_keys import MAX_INT
+from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
@@ -147,6 +147,9 @@ class AsyncConsumer(Places):
         auto_offset_reset="none", UnknownTopicOrPartition, CorruptRecord; and InvalidRequest if nothing is assigned or
         subscribed to. A broker that does not answer is waited for.
 
+        What a deserializer raises comes out of here once the records before are returned, and again until its record
+        is passed over by `seek`.
+
         With `subscribe` this is also where the group's rebalances happen: where the listener is called, whose errors
         come out of here, and what keeps the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
         InvalidSessionTimeout, GroupMaxSizeReached and the like.
@@ -166,8 +169,17 @@ class AsyncConsumer(Places):
     def take(self, max_records: int | None = None) -> list[ConsumerRecord]:
         """What `poll` would return without waiting; for any thread, though not for several at once."""
         records: list[ConsumerRecord] = []
-        for partition, rows in self._take_rows(max_records or self.config.max_poll_records):
-            records += to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
+        taken = deque(self._take_rows(max_records or self.config.max_poll_records))
+        while taken:
+            partition, rows = taken[0]
+            some, error = to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
+            records += some
+            if error is not None:
+                self._give_back([(partition, rows.slice(len(some))), *list(taken)[1:]])
+                if not records:
+                    raise error
+                break
+            taken.popleft()
         return self._interceptors.on_consume(records) if records else records
 
     def take_arrow(self, max_records: int | None = None) -> Any:
@@ -337,8 +349,8 @@ class AsyncConsumer(Places):
                     failures.append(error)
         finally:
             await self.end_leaving(leaving)
-        for error in failures:
-            raise error
+        if failures:
+            raise failures[0]
 
     async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
         """Raise what has gone wrong; whoever was interrupted makes no more calls, so nothing waits for them."""
@@ -370,7 +382,12 @@ class AsyncConsumer(Places):
                 if most <= 0:
                     break
                 queued_bytes = state.queued_bytes
-                rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                try:
+                    rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                except SparklogError:
+                    if taken:
+                        break  # the next poll raises it
+                    raise
                 begun = begun or state.queued_bytes < queued_bytes
                 if rows is not None:
                     taken.append((state.partition, rows))

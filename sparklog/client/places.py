@@ -73,6 +73,15 @@ class Places(ABC):
                 self._raise_error(state)
             return state.position
 
+    def _give_back(self, rows: Iterable[tuple[TopicPartition, Any]]) -> None:
+        """Stand before rows that were taken and not returned; the next poll begins with them."""
+        first = {partition: some.column("offset")[0].as_py() for partition, some in rows}
+        with self._assignment.lock:
+            for partition, offset in first.items():
+                self._assignment.state(partition).move_to(offset)
+            self._assignment.to_the_front(first)
+        self._wake()
+
     def _raise_error(self, state: PartitionState) -> None:
         """Raise what keeps the partition from being read, once; it is then tried again."""
         if state.error is not None:

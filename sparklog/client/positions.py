@@ -185,6 +185,10 @@ class Assignment:
         """Ask this partition last: it has had its turn."""
         self._states[state.partition] = self._states.pop(state.partition)
 
+    def to_the_front(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask these partitions first."""
+        self._states = {partition: self._states[partition] for partition in partitions} | self._states
+
     @property
     def queued_bytes(self) -> int:
         """Bytes that were fetched and not yet begun to be returned."""

@@ -172,8 +172,8 @@ class Consumer(Blocking):
                     failures.append(error)
         finally:
             self._run(self._core.end_leaving(leaving))
-        for error in failures:
-            raise error
+        if failures:
+            raise failures[0]
 
     async def _commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         self._core.commit_async(offsets, callback)

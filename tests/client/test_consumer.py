@@ -212,6 +212,29 @@ def test_deserializers_make_values_and_never_see_none(
     assert [(record.key, record.value) for record in read(consumer, 2)] == [("k", {"a": 1}), (None, None)]
 
 
+def test_a_record_that_cannot_be_deserialized_stops_its_partition_until_it_is_passed_over(
+    admin: Admin, new_producer: NewProducer, new_consumer: NewConsumer
+) -> None:
+    admin.create_topic("t", partitions=2)
+    producer = new_producer()
+    for partition, value in [(0, b"1"), (0, b"2"), (0, b"bad"), (0, b"4"), (1, b"5")]:
+        producer.send("t", value, partition=partition)
+    producer.flush()
+    consumer = new_consumer(value_deserializer=int)
+    consumer.assign_topic("t")
+
+    records = consumer.poll(5_000)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad") as failed:  # noqa: PT012
+            while True:
+                records += consumer.poll(5_000)
+        assert failed.value.__notes__ == ["the record at offset 2 of t-0: seek past it to go on"]
+        assert consumer.position(TopicPartition("t", 0)) == 2
+    consumer.seek(TopicPartition("t", 0), 3)
+    records += read(consumer, 4 - len(records))
+    assert sorted(record.value for record in records) == [1, 2, 4, 5]
+
+
 @pytest.mark.usefixtures("filled")
 def test_arrow_polls_give_tables_of_a_fixed_schema(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
