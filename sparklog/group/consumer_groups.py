@@ -31,7 +31,6 @@ from sparklog.group.consumer_member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
-    MemberState,
     flatten,
 )
 from sparklog.group.group import Group, TopicsView
@@ -210,7 +209,7 @@ class ConsumerGroups:
         if member.classic is not None:
             session_ms = member.classic.session_timeout_ms
         work.set_timer(SessionTimer(group.group_id, member.member_id), session_ms)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+        if member.revoking and member.classic is None:
             work.set_timer(RevocationTimer(group.group_id, member.member_id), member.rebalance_timeout_ms)
 
     def timer_fired(self, timer: ConsumerTimer, now_ms: int, work: Work) -> None:
@@ -225,9 +224,8 @@ class ConsumerGroups:
     def _too_late(
         self, group: ConsumerGroup, member: ConsumerMember, timer: MemberTimer, now_ms: int, work: Work
     ) -> None:
-        if isinstance(timer, RevocationTimer) and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if isinstance(timer, RevocationTimer) and not member.revoking:
             return
-        group.rejoining.discard(member.member_id)
         logger.info("group %s: member %s is put out, it %s", group.group_id, member.member_id, _FAILURES[type(timer)])
         self.remove(group, [member.member_id], now_ms, work)
 

@@ -182,8 +182,12 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def go_away(edit: GroupEdit, member: ConsumerMember) -> None:
-        """Epoch -2: a static member keeps its place until it comes back, or its session ends."""
+        """Epoch -2: a static member keeps its place until it comes back, or its session ends.
+
+        It has stopped: what it had to give up is free at once.
+        """
         away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
+        edit.draft.cancel_timer(RevocationTimer(edit.group.group_id, member.member_id))
         edit.write(CurrentKey(group_id=edit.group.group_id, member_id=member.member_id), away.to_current_value())
 
     @staticmethod
@@ -241,6 +245,7 @@ class ConsumerHeartbeats:
         edit.write(CurrentKey(group_id=group_id, member_id=member_id))
         edit.write(TargetKey(group_id=group_id, member_id=member_id))
         edit.write(ConsumerMemberKey(group_id=group_id, member_id=member_id))
+        edit.group.rejoining.discard(member_id)
         for timer in timers_of(group_id, member_id):
             edit.draft.cancel_timer(timer)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -30,11 +30,22 @@ class SimTopic(NamedTuple):
 
 
 class SimTopics(dict[str, SimTopic]):
-    """A TopicsView in which there is every topic."""
+    """A TopicsView in which there is every topic that is looked for."""
+
+    changes = 0
 
     @property
     def version(self) -> int:
-        return len(self)
+        return len(self) + self.changes
+
+    def __iter__(self) -> Iterator[SimTopic]:  # type: ignore[override]
+        return iter(self.values())
+
+    def put(self, name: str, partitions: int) -> None:
+        """A topic is created, or grows."""
+        known = self.get(name)
+        self[name] = SimTopic(name, range(partitions), known.topic_id if known else UUID(int=len(self) + 1))
+        self.changes += 1
 
     def find(self, name: str) -> SimTopic:
         return self.setdefault(name, SimTopic(name, range(8), UUID(int=len(self) + 1)))

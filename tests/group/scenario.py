@@ -4,10 +4,12 @@ A scenario is a text of steps, each a command, a line `----`, what happened, and
 beginning. Commands, with `a` any member's name and `a..z9` a range of names (`m1..m500`):
 
     config KEY=VALUE                 first of all: the broker's configuration
+    topic t=4                        there is such a topic, with so many partitions; where it is not said: 8
     join a [static=ID] [session=10s] [rebalance=60s] [protocols=range,sticky] [topics=t,u] [again]
                                      a new member; twice, if it is told its id first, but for `vanish=yes`. `again`:
                                      as the member it is
-    sync a [b=WHAT c=WHAT] [all=WHAT]    the leader says who gets what; nothing: everybody one number
+    sync a [b=WHAT c=WHAT] [all=WHAT]    the leader says who gets what; nothing: everybody one number; `b=t-0,t-1`:
+                                     partitions, as consumers assign them
     heartbeat a [generation=N]
     leave a
     crash a                          its requests end, and it sends no heartbeats any more
@@ -21,6 +23,14 @@ beginning. Commands, with `a` any member's name and `a..z9` a range of names (`m
     break / repair                   nothing can be written
     expire                           look for offsets that have expired
     delete topic t / delete group
+
+Members of the new protocol:
+
+    consume a [static=ID] [topics=t,u] [regex=EXPR] [rebalance=60s]    it joins
+    beat a [epoch=N] [keeping]       it says what it has, which is what it was last told; `keeping`: and what it
+                                     had before
+    away a                           a static member leaves, and will be back
+    leave, crash                     as above
 """
 
 from __future__ import annotations
@@ -28,17 +38,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from group_world import GroupWorld
 
+from sparklog.base.consumer_protocol import Assignment, read_assignment, write_assignment
 from sparklog.base.errors import KafkaError, MemberIdRequired, NotEnoughReplicas
 from sparklog.base.ids import TopicPartition
 from sparklog.group.classic_group import ClassicGroup
+from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from sparklog.group.records import GroupKey, GroupValue, OffsetKey, OffsetValue, decode
 from sparklog.group.requests import (
+    ConsumerGroupHeartbeat,
     DeleteGroups,
     Heartbeat,
     JoinGroup,
@@ -75,12 +89,41 @@ class Client:
         return self.options.get("static")
 
 
+@dataclass
+class Consumer:
+    """What a member of the new protocol knows of itself; its name is its id."""
+
+    name: str
+    options: dict[str, str]
+    epoch: int = JOIN_EPOCH
+    has: set[TopicPartition] = field(default_factory=set)
+    told: set[TopicPartition] = field(default_factory=set)
+    """What it is to have."""
+
+    def request(self, epoch: int) -> ConsumerGroupHeartbeat:
+        """All that it says of itself when it joins, and later only what it has."""
+        joins, topics = epoch == JOIN_EPOCH, self.options.get("topics", "" if "regex" in self.options else "t")
+        return ConsumerGroupHeartbeat(
+            group_id=GROUP,
+            member_id=self.name,
+            member_epoch=epoch,
+            group_instance_id=self.options.get("static"),
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=_milliseconds(self.options.get("rebalance", "60s")) if joins else -1,
+            subscribed_topic_names=[name for name in topics.split(",") if name] if joins else None,
+            subscribed_topic_regex=self.options.get("regex") if joins else None,
+            owned_partitions=sorted(self.has),
+        )
+
+
 class Scenario:
     """Runs commands; `step` returns what happened."""
 
     def __init__(self) -> None:
         self.world = GroupWorld()
         self.clients: dict[str, Client] = {}
+        self.consumers: dict[str, Consumer] = {}
         self._trace: list[tuple[str, str]] = []
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
         self._logged = 0
@@ -145,7 +188,8 @@ class Scenario:
     def _describe(self, client: Client, response: JoinGroupResponse) -> str:
         skip = ", keeps the assignment" if response.skip_assignment else ""
         if response.leader != response.member_id:
-            return f"generation {response.generation}, follows {self._name_of(response.leader)}{skip}"
+            leader = self._name_of(response.leader) or "nobody"
+            return f"generation {response.generation}, follows {leader}{skip}"
         if len(client.members) >= SUMMARY_FROM:
             return f"generation {response.generation}, leads {len(client.members)} members{skip}"
         protocol = response.protocol
@@ -157,7 +201,7 @@ class Scenario:
             given = _options(words[1:]) or {member: str(at) for at, member in enumerate(client.members)}
             if "all" in given:
                 given = dict.fromkeys(client.members, given["all"])
-            assignments = {self.clients[member].member_id: what.encode() for member, what in given.items()}
+            assignments = {self.clients[member].member_id: _assignment(what) for member, what in given.items()}
             self._start(name, self._do_sync(client, assignments if client.members else {}))
 
     async def _do_sync(self, client: Client, assignments: dict[str, bytes]) -> None:
@@ -170,13 +214,13 @@ class Scenario:
         )
         shard = self.world.host.shard
         response = await self._ask(_Refused, lambda ticket, now: shard.sync(request, ticket, now))
-        self._say(client.name, _error(response) or f"gets {response.assignment.decode() or 'nothing'}")
+        self._say(client.name, _error(response) or f"gets {_read(response.assignment)}")
 
     async def _heartbeat(self, words: list[str]) -> None:
         for name in _names(words[0]):
-            await self._beat(name, _options(words[1:]))
+            await self._heartbeat_of(name, _options(words[1:]))
 
-    async def _beat(self, name: str, options: dict[str, str], *, is_quiet: bool = False) -> None:
+    async def _heartbeat_of(self, name: str, options: dict[str, str], *, is_quiet: bool = False) -> None:
         client = self.clients[name]
         request = Heartbeat(
             group_id=GROUP,
@@ -191,6 +235,9 @@ class Scenario:
             self._say(name, error or "ok")
 
     async def _leave(self, words: list[str]) -> None:
+        if words[0] in self.consumers:
+            self._start(words[0], self._do_beat(self.consumers[words[0]], LEAVE_EPOCH))
+            return
         members = [self.clients[name] for name in _names(words[0])]
         leaving = [LeavingMember(member_id=each.member_id, group_instance_id=each.static) for each in members]
         request = LeaveGroup(group_id=GROUP, members=leaving)
@@ -205,6 +252,39 @@ class Scenario:
         for name in _names(words[0]):
             for task in self._tasks.pop(name, set()):
                 task.cancel()
+
+    # Members of the new protocol
+
+    async def _consume(self, words: list[str]) -> None:
+        for name in _names(words[0]):
+            self.consumers[name] = Consumer(name, _options(words[1:]))
+            self._start(name, self._do_beat(self.consumers[name], JOIN_EPOCH))
+
+    async def _beat(self, words: list[str]) -> None:
+        options = _options(words[1:])
+        for name in _names(words[0]):
+            consumer = self.consumers[name]
+            consumer.has = consumer.told | (consumer.has if "keeping" in words else set())
+            self._start(name, self._do_beat(consumer, int(options.get("epoch", consumer.epoch))))
+
+    async def _away(self, words: list[str]) -> None:
+        self._start(words[0], self._do_beat(self.consumers[words[0]], LEAVE_STATIC_EPOCH))
+
+    async def _do_beat(self, consumer: Consumer, epoch: int) -> None:
+        shard, request = self.world.host.shard, consumer.request(epoch)
+        response = await self._ask(_Refused, lambda _, now: shard.consumer_heartbeat(request, now))
+        if error := _error(response):
+            self._say(consumer.name, error)
+            return
+        if response.member_epoch < JOIN_EPOCH:
+            self._say(consumer.name, "left" if response.member_epoch == LEAVE_EPOCH else "away")
+            return
+        consumer.epoch = response.member_epoch
+        if response.assignment is None:
+            self._say(consumer.name, f"epoch {consumer.epoch}")
+            return
+        consumer.told = set(response.assignment)
+        self._say(consumer.name, f"epoch {consumer.epoch}, is to have {_show_partitions(response.assignment)}")
 
     # Offsets
 
@@ -251,11 +331,15 @@ class Scenario:
             await self.world.advance(HEARTBEAT_MS)
             left_ms -= HEARTBEAT_MS
             for name in (name for part in beating.split(",") for name in _names(part)):
-                await self._beat(name, {}, is_quiet=True)
+                await self._heartbeat_of(name, {}, is_quiet=True)
         await self.world.advance(left_ms)
 
     async def _state(self, words: list[str]) -> None:
         group = self.world.host.shard.groups.get(GROUP)
+        if isinstance(group, ConsumerGroup):
+            shown = " ".join(f"{self._name_of(each.member_id)}@{each.member_epoch}" for each in group.members.values())
+            self._say("group", f"{group.state_name}, epoch {group.epoch}, target {group.target_epoch}: {shown}")
+            return
         if not isinstance(group, ClassicGroup):
             self._say("group", "none")
             return
@@ -269,6 +353,10 @@ class Scenario:
             assert record is not None
             self._say("log", _show(record.key, record.value))
         self._logged = len(self.world.log.written)
+
+    async def _topic(self, words: list[str]) -> None:
+        for name, count in _options(words).items():
+            self.world.topics.put(name, int(count))
 
     async def _move(self, words: list[str]) -> None:
         self.world.move()
@@ -317,6 +405,8 @@ class Scenario:
 
     def _name_of(self, member_id: str) -> str:
         """Ids begin with the client's name, or with the instance id of a static member."""
+        if member_id in self.consumers:
+            return member_id
         prefix = member_id[: -len("-00000000-0000-0000-0000-000000000000")]
         return next((name for name, each in self.clients.items() if prefix in (name, each.static)), prefix)
 
@@ -356,6 +446,23 @@ def _show(key: Any, value: Any) -> str:
         case GroupKey(), None:
             return "group deleted"
     return repr(key)
+
+
+def _assignment(what: str) -> bytes:
+    if "-" not in what:
+        return what.encode()
+    return write_assignment(Assignment(partitions=[TopicPartition.parse(each) for each in what.split(",")]))
+
+
+def _read(assignment: bytes) -> str:
+    """What `_assignment` has written."""
+    if assignment.startswith(b"\0"):
+        return _show_partitions(read_assignment(assignment).partitions)
+    return assignment.decode() or "nothing"
+
+
+def _show_partitions(partitions: Iterable[TopicPartition]) -> str:
+    return " ".join(str(each) for each in sorted(partitions)) or "nothing"
 
 
 def _options(words: list[str]) -> dict[str, str]:
