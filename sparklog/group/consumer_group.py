@@ -139,10 +139,7 @@ class ConsumerGroup:
         if request.group_instance_id is not None and self.static_members.get(request.group_instance_id) is not None:
             self.check_instance(request.group_instance_id, request.member_id)
         if member.classic is not None:
-            if request.generation_or_epoch != member.member_epoch:
-                raise IllegalGeneration(
-                    f"generation {request.generation_or_epoch}: the member is in {member.member_epoch}"
-                )
+            _check_generation(member, request.generation_or_epoch)
         elif request.generation_or_epoch > member.member_epoch or (
             request.generation_or_epoch < member.member_epoch
             and not all(self._had_by(member, offset, request.generation_or_epoch) for offset in request.offsets)
@@ -160,7 +157,9 @@ class ConsumerGroup:
         if request.member_id is None and request.member_epoch < 0:
             return
         member = self.get(request.member_id or "")
-        if request.member_epoch != member.member_epoch:
+        if member.classic is not None:
+            _check_generation(member, request.member_epoch)
+        elif request.member_epoch != member.member_epoch:
             raise StaleMemberEpoch(f"epoch {request.member_epoch}: the member is in {member.member_epoch}")
 
     def check_delete(self) -> None:
@@ -300,6 +299,11 @@ class ConsumerGroup:
         for partition in _all(member):
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
+
+
+def _check_generation(member: ConsumerMember, generation: int) -> None:
+    if generation != member.member_epoch:
+        raise IllegalGeneration(f"generation {generation}: the member is in {member.member_epoch}")
 
 
 def _all(member: ConsumerMember) -> Iterator[IdPartition]:

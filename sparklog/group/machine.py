@@ -64,6 +64,8 @@ class GroupCreated(NamedTuple):
     """The first record of a group is written."""
 
     group_id: str
+    replaced: Group | None
+    """The empty group of the new protocol that gave way to it."""
 
 
 class GroupAssigned(NamedTuple):
@@ -97,7 +99,6 @@ class ClassicGroups:
 
     def join(self, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work) -> JoinGroupResponse | None:
         """None: `ticket` waits until the generation has come together."""
-        self._check_join(request)
         group = self._find(request.group_id)
         is_new_group = group is None
         if group is None:
@@ -112,9 +113,9 @@ class ClassicGroups:
                 f"{[name for name, _ in request.protocols]}"
             )
         if is_new_group:
+            work.then = GroupCreated(group.group_id, self._groups.get(group.group_id))
             self._groups[group.group_id] = group
             work.records.append(_first_record(group))
-            work.then = GroupCreated(group.group_id)
         if request.member_id == NO_MEMBER:
             response = self._join_new(group, request, ticket, now_ms, work)
         else:
@@ -139,6 +140,9 @@ class ClassicGroups:
         if group.state is STABLE:
             self._phases.heard_of(group, member, work)
             return assigned(group, member)
+        if member.sync_ticket is not None:  # its client has given up that request
+            error = RebalanceInProgress(f"member {member.member_id!r} has asked again")
+            work.reply(member.sync_ticket, SyncGroupResponse(error=error))
         member.sync_ticket = ticket
         if group.leader == member.member_id:
             work.records.append(group.snapshot(request.assignments))
@@ -180,7 +184,8 @@ class ClassicGroups:
 
     # Joining
 
-    def _check_join(self, request: JoinGroup) -> None:
+    def check_join(self, request: JoinGroup) -> None:
+        """What holds for groups of both protocols. Raises InvalidGroupId or InvalidSessionTimeout."""
         if not request.group_id:
             raise InvalidGroupId("the group id is empty")
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -358,11 +363,13 @@ class ClassicGroups:
                 if instance_id in group.static_members:
                     work.cancel_timer(ClassicTimer(SESSION, group.group_id, group.static_members[instance_id]))
                     self._phases.heard_of(group, group.replace_static(instance_id, old_id), work)
-            case GroupCreated() if error is not None:
+            case GroupCreated(_, replaced) if error is not None:
                 for member_id in [*group.members, *group.pending_joins]:
                     self._phases.remove(group, member_id, work)
                 work.cancel_timer(ClassicTimer(JOIN, group.group_id))
                 del self._groups[group.group_id]
+                if replaced is not None:
+                    self._groups[group.group_id] = replaced
 
     def _find(self, group_id: str) -> ClassicGroup | None:
         group = self._groups.get(group_id)

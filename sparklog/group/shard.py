@@ -68,6 +68,7 @@ class Shard:
 
     def join(self, request: JoinGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, JoinGroupResponse]:
         work = Work()
+        self.classic.check_join(request)
         if group := self.consumers.find(request.group_id):
             if not group.is_empty:
                 return work.decide(self.consumers.join(group, request, now_ms, work))

@@ -17,10 +17,13 @@ from sparklog.base.consumer_protocol import (
     write_subscription,
 )
 from sparklog.base.errors import (
+    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupIdNotFound,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidSessionTimeout,
+    NotEnoughReplicas,
     RebalanceInProgress,
     UnknownMemberId,
 )
@@ -362,6 +365,52 @@ async def test_an_empty_group_of_either_protocol_gives_way_to_the_other(group):
     await d.beat()
     assert (group.now.group_type, d.owned) == ("consumer", ALL)
     assert group.world.load().groups["g"] == group.now
+
+
+async def test_an_empty_group_stays_what_it_is_where_its_successor_cannot_be_written(group):
+    new = New(group, "n")
+    await new.beat()
+    await new.leave()
+    epoch = group.now.epoch
+    group.world.log.refuse_with = NotEnoughReplicas("for a while")
+
+    with pytest.raises(CoordinatorNotAvailable):
+        await Classic(group, "a").join_only()
+
+    assert (group.now.group_type, group.now.epoch) == ("consumer", epoch)
+
+
+async def test_a_group_that_could_not_go_over_still_loses_silent_members(group):
+    await two_classic(group)
+    group.world.log.refuse_with = NotEnoughReplicas("for a while")
+    with pytest.raises(CoordinatorNotAvailable):
+        await New(group, "n").beat()
+    group.world.log.refuse_with = None
+
+    await group.world.advance(SESSION_MS)
+    await group.world.advance(REBALANCE_MS)
+
+    assert group.now.state_name == "Empty"
+
+
+async def test_nothing_is_kept_of_who_was_told_to_join_again_and_left(group):
+    a, _ = await two_classic(group)
+    new = New(group, "n")
+    await new.beat()
+    assert isinstance(await a.beat(), RebalanceInProgress)
+    assert group.now.rejoining == {a.member_id}
+
+    await a.leave()
+
+    assert not group.now.rejoining
+
+
+async def test_a_classic_member_has_a_session_timeout_that_the_broker_allows(group):
+    await New(group, "n").beat()
+    request = replace(Classic(group, "a").join_request(), session_timeout_ms=1)
+
+    with pytest.raises(InvalidSessionTimeout):
+        await group.ask(lambda shard, ticket, now: shard.join(request, ticket, now))
 
 
 async def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(group):
