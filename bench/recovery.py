@@ -23,9 +23,10 @@ import tempfile
 import time
 
 from sparklog.base.clock import SystemClock
-from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.manager import LogManager
 from sparklog.records.records import Record, write_records
 

@@ -1,315 +1,39 @@
-"""Configuration keys: Kafka's names, with their types, defaults, bounds and meaning, in one place.
+"""What a broker is started with: its configuration keys (org.apache.kafka.server.config), and the defaults of topics.
 
-A key is a field of `BrokerConfig` or `TopicConfig`; its Kafka name is the field's name with dots for underscores
-(`log_segment_bytes` is ``log.segment.bytes``). A topic's key that has a broker-wide default names it as
-`broker_key`; `BrokerConfig.topic_defaults` holds those. Both classes are made by parsing text, once, and never change:
-every later reader gets checked, typed values. Files in `conf/` and the tables in the docs are generated from here.
+Made by parsing text, once, and never changed. `conf/broker.toml` and the tables in the docs are generated from here.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS, DEFAULT_KAFKA_ADDRESS
-from sparklog.base.errors import ConfigError, InvalidConfig
-
-MAX_INT = 2**31 - 1
-MAX_LONG = 2**63 - 1
-MINUTE_MS = 60_000
-DAY_MS = 24 * 60 * MINUTE_MS
-
-
-class Bound(NamedTuple):
-    """What values are allowed: read from text by `parse`, described by `text`."""
-
-    parse: Callable[[str], Any]
-    text: str
-    type: str = "STRING"
-    """As Kafka's tools call it: BOOLEAN, STRING, INT, LONG, DOUBLE, LIST or PASSWORD."""
-
-
-def integer(low: int, high: int = MAX_LONG) -> Bound:
-    """A whole number from `low` to `high`."""
-
-    def parse(text: str) -> int:
-        value = int(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    return Bound(parse, f"a whole number from {low} to {high}", "INT" if high <= MAX_INT else "LONG")
-
-
-def real(low: float, high: float) -> Bound:
-    """A number from `low` to `high`."""
-
-    def parse(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError
-        return value
-
-    return Bound(parse, f"a number from {low} to {high}", "DOUBLE")
-
-
-def one_of(*allowed: str) -> Bound:
-    """One of some words."""
-
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError
-        return text
-
-    return Bound(parse, "one of " + ", ".join(allowed))
-
-
-def some_of(*allowed: str) -> Bound:
-    """Some of some words, separated by commas; at least one."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        words = tuple(word.strip() for word in text.split(","))
-        if not set(words) <= set(allowed):
-            raise ValueError
-        return words
-
-    return Bound(parse, "one or more of " + ", ".join(allowed) + ", separated by commas", "LIST")
-
-
-def words(least: int = 0) -> Bound:
-    """Texts, separated by commas."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        found = tuple(word.strip() for word in text.split(",") if word.strip())
-        if len(found) < least:
-            raise ValueError
-        return found
-
-    return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas", "LIST")
-
-
-def boolean() -> Bound:
-    """true or false."""
-
-    def parse(text: str) -> bool:
-        return {"true": True, "false": False}[text.strip().lower()]
-
-    return Bound(parse, "true or false", "BOOLEAN")
-
-
-def text() -> Bound:
-    """Any text."""
-    return Bound(str, "any text")
-
-
-def password() -> Bound:
-    """Any text, which is never shown."""
-    return Bound(str, "any text", "PASSWORD")
-
-
-def pem() -> Bound:
-    """The one form of a store of keys that is read."""
-    instead = (
-        "PEM; make a PKCS12 store of a JKS one with: keytool -importkeystore -srckeystore store.jks "
-        "-destkeystore store.p12 -deststoretype PKCS12; and a PEM file of that with: "
-        "openssl pkcs12 -in store.p12 -noenc -out store.pem"
-    )
-    return Bound(one_of("PEM").parse, instead)
-
-
-def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None) -> Any:
-    """Declare a configuration key as a dataclass field."""
-    metadata = {"bound": bound, "doc": doc, "broker_key": broker_key}
-    return field(default=default, metadata=metadata, repr=bound.type != "PASSWORD")
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One declared key, for tables, documentation and checks."""
-
-    name: str
-    field: str
-    default: Any
-    bound: Bound
-    doc: str
-    broker_key: str | None
-
-    def parse(self, raw: str, where: str = "") -> Any:
-        """The typed value of `raw`; raises ConfigError with `where` and what is allowed."""
-        try:
-            return self.bound.parse(raw)
-        except (ValueError, KeyError):
-            raise ConfigError(f"{where}{self.name} = {raw!r}: it must be {self.bound.text}") from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """What a topic may set for itself (org.apache.kafka.common.config.TopicConfig)."""
-
-    cleanup_policy: tuple[str, ...] = key(
-        ("delete",),
-        some_of("delete", "compact"),
-        "delete: old segments go by retention.ms and retention.bytes. compact: the newest record of each key stays.",
-        broker_key="log.cleanup.policy",
-    )
-    compression_type: str = key(
-        "producer",
-        one_of("producer"),
-        "How batches are stored: producer, as the producer compressed them.",
-        broker_key="compression.type",
-    )
-    delete_retention_ms: int = key(
-        DAY_MS,
-        integer(0),
-        "How long a tombstone stays after the first cleaning that saw it.",
-        broker_key="log.cleaner.delete.retention.ms",
-    )
-    file_delete_delay_ms: int = key(
-        MINUTE_MS,
-        integer(0),
-        "How long a removed segment stays on disk as .deleted, for readers in flight.",
-        broker_key="log.segment.delete.delay.ms",
-    )
-    flush_messages: int = key(
-        MAX_LONG,
-        integer(1),
-        "Flush to disk once this many records were appended since the last flush.",
-        broker_key="log.flush.interval.messages",
-    )
-    flush_ms: int = key(
-        MAX_LONG,
-        integer(0),
-        "Flush to disk once this long has passed since the last flush.",
-        broker_key="log.flush.interval.ms",
-    )
-    index_interval_bytes: int = key(
-        4096,
-        integer(0, MAX_INT),
-        "Bytes of log between two index entries.",
-        broker_key="log.index.interval.bytes",
-    )
-    max_compaction_lag_ms: int = key(
-        MAX_LONG,
-        integer(1),
-        "A record must have been compacted after this long.",
-        broker_key="log.cleaner.max.compaction.lag.ms",
-    )
-    max_message_bytes: int = key(
-        1_048_588,
-        integer(0, MAX_INT),
-        "Largest record batch that is accepted, compressed, its header included.",
-        broker_key="message.max.bytes",
-    )
-    message_timestamp_after_max_ms: int = key(
-        3_600_000,
-        integer(0),
-        "A record whose timestamp is later than now by more than this is refused (CreateTime only).",
-        broker_key="log.message.timestamp.after.max.ms",
-    )
-    message_timestamp_before_max_ms: int = key(
-        MAX_LONG,
-        integer(0),
-        "A record whose timestamp is earlier than now by more than this is refused (CreateTime only).",
-        broker_key="log.message.timestamp.before.max.ms",
-    )
-    message_timestamp_type: str = key(
-        "CreateTime",
-        one_of("CreateTime", "LogAppendTime"),
-        "Whose clock timestamps are from: the producer's or the broker's.",
-        broker_key="log.message.timestamp.type",
-    )
-    min_cleanable_dirty_ratio: float = key(
-        0.5,
-        real(0, 1),
-        "Compact once this share of the log has not been compacted.",
-        broker_key="log.cleaner.min.cleanable.ratio",
-    )
-    min_compaction_lag_ms: int = key(
-        0,
-        integer(0),
-        "A record is not compacted before this long.",
-        broker_key="log.cleaner.min.compaction.lag.ms",
-    )
-    min_insync_replicas: int = key(
-        1,
-        integer(1, MAX_INT),
-        "acks=all is refused while fewer replicas than this are in sync.",
-        broker_key="min.insync.replicas",
-    )
-    retention_bytes: int = key(
-        -1,
-        integer(-1),
-        "Delete the oldest segments while a partition is larger than this; -1: never.",
-        broker_key="log.retention.bytes",
-    )
-    retention_ms: int = key(
-        7 * DAY_MS,
-        integer(-1),
-        "Delete segments whose newest record is older than this; -1: never.",
-        broker_key="log.retention.ms",
-    )
-    segment_bytes: int = key(
-        1 << 30,
-        integer(1 << 20, MAX_INT),
-        "Roll to a new segment before the file would grow beyond this.",
-        broker_key="log.segment.bytes",
-    )
-    internal_segment_bytes: int = key(
-        0,
-        integer(0, MAX_INT),
-        "For tests: segment.bytes without its lower bound; 0: not set.",
-    )
-    segment_index_bytes: int = key(
-        10 << 20,
-        integer(4, MAX_INT),
-        "Roll to a new segment when an index has reached this size.",
-        broker_key="log.index.size.max.bytes",
-    )
-    segment_jitter_ms: int = key(
-        0,
-        integer(0),
-        "Roll up to this much earlier than segment.ms, at random, so that partitions do not roll at once.",
-        broker_key="log.roll.jitter.ms",
-    )
-    segment_ms: int = key(
-        7 * DAY_MS,
-        integer(1),
-        "Roll to a new segment when the first record of the active one is older than this.",
-        broker_key="log.roll.ms",
-    )
-    unclean_leader_election_enable: bool = key(
-        False,
-        boolean(),
-        "Whether a replica that is not in sync may become leader, at the price of lost records.",
-        broker_key="unclean.leader.election.enable",
-    )
-
-    @property
-    def roll_bytes(self) -> int:
-        """Size beyond which a segment does not grow."""
-        return self.internal_segment_bytes or self.segment_bytes
-
-    @classmethod
-    def parse(cls, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-        """`defaults` with a topic's own keys put over them.
-
-        Raises InvalidConfig for a key that is unknown (with the nearest known one) or a value that is not allowed.
-        """
-        try:
-            values = {TOPIC_KEYS[name].field: TOPIC_KEYS[name].parse(raw) for name, raw in overrides.items()}
-        except KeyError as unknown:
-            raise InvalidConfig(_unknown(str(unknown.args[0]), TOPIC_KEYS)) from None
-        except ConfigError as bad:
-            raise InvalidConfig(str(bad)) from None
-        return dataclasses.replace(defaults, **values)
+from sparklog.base.config_keys import (
+    DAY_MS,
+    MAX_INT,
+    MINUTE_MS,
+    boolean,
+    declared_keys,
+    integer,
+    key,
+    one_of,
+    password,
+    pem,
+    some_of,
+    text,
+    unknown_key,
+    words,
+)
+from sparklog.base.errors import ConfigError
+from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """What a broker is started with (org.apache.kafka.server.config)."""
+    """One broker's configuration."""
 
     broker_id: int = key(0, integer(0, MAX_INT), "This broker's id in its cluster.")
     broker_rack: str = key("", text(), "Where this broker stands, for rack-aware assignment; empty: unknown.")
@@ -499,20 +223,7 @@ class BrokerConfig:
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
 
 
-def _declared(cls: type) -> dict[str, Key]:
-    return {
-        item.name.replace("_", "."): Key(
-            item.name.replace("_", "."), item.name, item.default,
-            item.metadata["bound"], item.metadata["doc"], item.metadata["broker_key"],
-        )
-        for item in dataclasses.fields(cls)
-        if item.metadata
-    }  # fmt: skip
-
-
-TOPIC_KEYS = _declared(TopicConfig)
-BROKER_KEYS = _declared(BrokerConfig)
-BROKER_DEFAULTS_OF_TOPICS = {item.broker_key: item for item in TOPIC_KEYS.values() if item.broker_key}
+BROKER_KEYS = declared_keys(BrokerConfig)
 
 
 class Setting(NamedTuple):
@@ -535,25 +246,7 @@ def parse_broker_config(settings: Iterable[Setting]) -> BrokerConfig:
         if found := BROKER_KEYS.get(name):
             broker[found.field] = found.parse(raw, where)
         elif found := BROKER_DEFAULTS_OF_TOPICS.get(name):
-            topic[found.field] = _parse_as(found, name, raw, where)
+            topic[found.field] = dataclasses.replace(found, name=name).parse(raw, where)
         else:
-            raise ConfigError(where + _unknown(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
+            raise ConfigError(where + unknown_key(name, {**BROKER_KEYS, **BROKER_DEFAULTS_OF_TOPICS}))
     return BrokerConfig(**broker, topic_defaults=TopicConfig(**topic))
-
-
-def render(value: Any) -> str:
-    """A value as it would be written in a file; what `Key.parse` reads back."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value)
-
-
-def _parse_as(found: Key, name: str, raw: str, where: str) -> Any:
-    return dataclasses.replace(found, name=name).parse(raw, where)
-
-
-def _unknown(name: str, known: Mapping[str, Key]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown key {name!r}" + (f"; did you mean {near[0]}?" if near else "; the README lists the keys")

@@ -11,7 +11,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from sparklog.base.config import BROKER_DEFAULTS_OF_TOPICS, BROKER_KEYS, Key
+from sparklog.base.config import BROKER_KEYS
+from sparklog.base.config_keys import Key
+from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS
 
 WIDTH = 100
 _HEAD = """\

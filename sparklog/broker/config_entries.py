@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.base.config import BROKER_DEFAULTS_OF_TOPICS, BROKER_KEYS, TOPIC_KEYS, BrokerConfig, Key, render
+from sparklog.base.config import BROKER_KEYS, BrokerConfig
+from sparklog.base.config_keys import Key, render
+from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TOPIC_KEYS
 from sparklog.cluster.model import Topic
 
 SECRET = "PASSWORD"

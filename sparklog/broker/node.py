@@ -24,7 +24,8 @@ from typing import TypeVar
 from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.config import MAX_INT, BrokerConfig
+from sparklog.base.config import BrokerConfig
+from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import KafkaError, TopicAlreadyExists, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     InvalidPartitions,
     InvalidReplicationFactor,
@@ -34,6 +34,7 @@ from sparklog.base.errors import (
     TopicDeletionDisabled,
 )
 from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo, Topic
 from sparklog.cluster.topics import TopicStore

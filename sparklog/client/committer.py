@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparklog.base.clock import Clock
-from sparklog.base.config import MAX_LONG
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import IllegalGeneration, KafkaError, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets, with_metadata

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
-from sparklog.base.config import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, pem, text
+from sparklog.base.config_keys import MAX_INT, MAX_LONG, MINUTE_MS, Bound, boolean, integer, key, one_of, pem, text
 from sparklog.base.errors import ConfigError
 from sparklog.client.assignors import ASSIGNORS, Assignor
 from sparklog.records.batch import Codec

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.config import MAX_LONG
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import (
     BufferExhausted,
     ClosedError,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from sparklog.base.addresses import Address
-from sparklog.base.config import TopicConfig
 from sparklog.base.ids import INTERNAL_TOPICS
+from sparklog.base.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

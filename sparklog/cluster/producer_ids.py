@@ -15,7 +15,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-from sparklog.base.config import MAX_LONG
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import BadVersion, CoordinatorLoadInProgress, NodeExists, NoNode, StoreError
 from sparklog.cluster.store import Store
 

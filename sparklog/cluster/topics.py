@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.ids import decode_id, encode_id
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, Topic
 from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path, subtree
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sparklog.base.config import MINUTE_MS, BrokerConfig
+from sparklog.base.config import BrokerConfig
+from sparklog.base.config_keys import MINUTE_MS
 from sparklog.base.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.fs import Buffer, File, Fs
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
 from sparklog.log.offset_index import OffsetIndex

@@ -29,10 +29,10 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from sparklog.base.clock import Clock
-from sparklog.base.config import TopicConfig
 from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange
 from sparklog.base.fs import Buffer, Fs
 from sparklog.base.ids import TopicPartition, encode_id
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log import lookup
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache

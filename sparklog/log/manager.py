@@ -27,10 +27,11 @@ from functools import partial
 from uuid import UUID
 
 from sparklog.base.clock import Clock
-from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, CorruptRecord, InconsistentTopicId, KafkaStorageError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.cache import SegmentCache
 from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.directory import LogDirectory

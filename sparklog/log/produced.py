@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from sparklog.base.fs import Buffer
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import Placed
 from sparklog.log.producer_state import Marker, Numbered, read_numbered
 from sparklog.records.batch import (

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from sparklog.base.config import MAX_LONG
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import ReadFs
 from sparklog.base.ids import TopicPartition

@@ -31,9 +31,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sparklog.base.config import MAX_LONG, TopicConfig
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
 from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadata

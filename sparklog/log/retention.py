@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparklog.base.config import TopicConfig
+from sparklog.base.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

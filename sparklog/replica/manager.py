@@ -14,10 +14,10 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.errors import KafkaStorageError, UnknownTopicOrPartition
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.checkpoints import HIGH_WATERMARKS, OffsetCheckpoint
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from sparklog.base.config import BrokerConfig, Setting, parse_broker_config, render
+from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
+from sparklog.base.config_keys import render
 from sparklog.server.node import BrokerNode
 
 Result = TypeVar("Result")

@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from sparklog.base.config import BROKER_DEFAULTS_OF_TOPICS, BROKER_KEYS, BrokerConfig
+from sparklog.base.config import BROKER_KEYS, BrokerConfig
 from sparklog.base.config_doc import broker_toml
 from sparklog.base.config_file import load_broker_config
 from sparklog.base.errors import ConfigError
+from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS
 
 CONF = Path(__file__).parents[2] / "conf" / "broker.toml"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.errors import NodeExists, NoNode
 from sparklog.base.ids import decode_id
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.topics import TopicStore

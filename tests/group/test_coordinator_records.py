@@ -12,10 +12,11 @@ from group_world import SimTopics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.group import records as kinds
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.loader import load

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sparklog.base.clock import SystemClock
-from sparklog.base.config import TopicConfig
 from sparklog.base.fs import LocalFs
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 
 CONFIG = TopicConfig(internal_segment_bytes=20_000, index_interval_bytes=512)

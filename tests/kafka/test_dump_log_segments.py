@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sparklog.base.clock import SystemClock
-from sparklog.base.config import TopicConfig
 from sparklog.base.fs import LocalFs
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 from sparklog.records import arrow
 from sparklog.records.batch import Codec

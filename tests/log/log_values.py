@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sparklog.base.config import TopicConfig
 from sparklog.base.fs import Fs, ReadFs
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, write_records

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from log_values import START_MS, batch, file_content, offsets_in, read_all, topic_config
 
-from sparklog.base.config import BrokerConfig, TopicConfig
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaStorageError, OffsetOutOfRange, SparklogError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock

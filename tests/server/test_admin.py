@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from sparklog import __version__
-from sparklog.base.config import TOPIC_KEYS
+from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, log_pb2
 

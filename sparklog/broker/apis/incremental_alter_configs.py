@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.base.config import TOPIC_KEYS, render
+from sparklog.base.config_keys import render
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
+from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.broker.services import Services

@@ -1,0 +1,167 @@
+"""What a configuration key is: Kafka's name for it, a type, a default, bounds and a meaning, declared in one place.
+
+A key is a field of a frozen dataclass, made by `key`; its Kafka name is the field's name with dots for underscores
+(`log_segment_bytes` is ``log.segment.bytes``). Values are parsed from text, once: every later reader gets checked,
+typed ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from sparklog.base.errors import ConfigError
+
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+class Bound(NamedTuple):
+    """What values are allowed: read from text by `parse`, described by `text`."""
+
+    parse: Callable[[str], Any]
+    text: str
+    type: str = "STRING"
+    """As Kafka's tools call it: BOOLEAN, STRING, INT, LONG, DOUBLE, LIST or PASSWORD."""
+
+
+def integer(low: int, high: int = MAX_LONG) -> Bound:
+    """A whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Bound(parse, f"a whole number from {low} to {high}", "INT" if high <= MAX_INT else "LONG")
+
+
+def real(low: float, high: float) -> Bound:
+    """A number from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Bound(parse, f"a number from {low} to {high}", "DOUBLE")
+
+
+def one_of(*allowed: str) -> Bound:
+    """One of some words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError
+        return text
+
+    return Bound(parse, "one of " + ", ".join(allowed))
+
+
+def some_of(*allowed: str) -> Bound:
+    """Some of some words, separated by commas; at least one."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(word.strip() for word in text.split(","))
+        if not set(words) <= set(allowed):
+            raise ValueError
+        return words
+
+    return Bound(parse, "one or more of " + ", ".join(allowed) + ", separated by commas", "LIST")
+
+
+def words(least: int = 0) -> Bound:
+    """Texts, separated by commas."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",") if word.strip())
+        if len(found) < least:
+            raise ValueError
+        return found
+
+    return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas", "LIST")
+
+
+def boolean() -> Bound:
+    """true or false."""
+
+    def parse(text: str) -> bool:
+        return {"true": True, "false": False}[text.strip().lower()]
+
+    return Bound(parse, "true or false", "BOOLEAN")
+
+
+def text() -> Bound:
+    """Any text."""
+    return Bound(str, "any text")
+
+
+def password() -> Bound:
+    """Any text, which is never shown."""
+    return Bound(str, "any text", "PASSWORD")
+
+
+def pem() -> Bound:
+    """The one form of a store of keys that is read."""
+    instead = (
+        "PEM; make a PKCS12 store of a JKS one with: keytool -importkeystore -srckeystore store.jks "
+        "-destkeystore store.p12 -deststoretype PKCS12; and a PEM file of that with: "
+        "openssl pkcs12 -in store.p12 -noenc -out store.pem"
+    )
+    return Bound(one_of("PEM").parse, instead)
+
+
+def key(default: Any, bound: Bound, doc: str, *, broker_key: str | None = None) -> Any:
+    """Declare a configuration key as a dataclass field."""
+    metadata = {"bound": bound, "doc": doc, "broker_key": broker_key}
+    return field(default=default, metadata=metadata, repr=bound.type != "PASSWORD")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One declared key, for tables, documentation and checks."""
+
+    name: str
+    field: str
+    default: Any
+    bound: Bound
+    doc: str
+    broker_key: str | None
+
+    def parse(self, raw: str, where: str = "") -> Any:
+        """The typed value of `raw`; raises ConfigError with `where` and what is allowed."""
+        try:
+            return self.bound.parse(raw)
+        except (ValueError, KeyError):
+            raise ConfigError(f"{where}{self.name} = {raw!r}: it must be {self.bound.text}") from None
+
+
+def declared_keys(cls: type) -> dict[str, Key]:
+    """The keys of a configuration class by their Kafka names, in the order of its fields."""
+    return {
+        name: Key(name=name, field=item.name, default=item.default, **item.metadata)
+        for item in dataclasses.fields(cls)
+        if item.metadata and (name := item.name.replace("_", "."))
+    }
+
+
+def render(value: Any) -> str:
+    """A value as it would be written in a file; what `Key.parse` reads back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """What to tell somebody who wrote `name`, with the nearest of the known names."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown key {name!r}" + (f"; did you mean {near[0]}?" if near else "; the README lists the keys")

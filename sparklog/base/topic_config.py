@@ -1,0 +1,193 @@
+"""The configuration keys of topics (org.apache.kafka.common.config.TopicConfig).
+
+A key that has a broker-wide default names it as `broker_key`; `BrokerConfig.topic_defaults` holds those.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sparklog.base.config_keys import (
+    DAY_MS,
+    MAX_INT,
+    MAX_LONG,
+    MINUTE_MS,
+    boolean,
+    declared_keys,
+    integer,
+    key,
+    one_of,
+    real,
+    some_of,
+    unknown_key,
+)
+from sparklog.base.errors import ConfigError, InvalidConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What a topic may set for itself."""
+
+    cleanup_policy: tuple[str, ...] = key(
+        ("delete",),
+        some_of("delete", "compact"),
+        "delete: old segments go by retention.ms and retention.bytes. compact: the newest record of each key stays.",
+        broker_key="log.cleanup.policy",
+    )
+    compression_type: str = key(
+        "producer",
+        one_of("producer"),
+        "How batches are stored: producer, as the producer compressed them.",
+        broker_key="compression.type",
+    )
+    delete_retention_ms: int = key(
+        DAY_MS,
+        integer(0),
+        "How long a tombstone stays after the first cleaning that saw it.",
+        broker_key="log.cleaner.delete.retention.ms",
+    )
+    file_delete_delay_ms: int = key(
+        MINUTE_MS,
+        integer(0),
+        "How long a removed segment stays on disk as .deleted, for readers in flight.",
+        broker_key="log.segment.delete.delay.ms",
+    )
+    flush_messages: int = key(
+        MAX_LONG,
+        integer(1),
+        "Flush to disk once this many records were appended since the last flush.",
+        broker_key="log.flush.interval.messages",
+    )
+    flush_ms: int = key(
+        MAX_LONG,
+        integer(0),
+        "Flush to disk once this long has passed since the last flush.",
+        broker_key="log.flush.interval.ms",
+    )
+    index_interval_bytes: int = key(
+        4096,
+        integer(0, MAX_INT),
+        "Bytes of log between two index entries.",
+        broker_key="log.index.interval.bytes",
+    )
+    max_compaction_lag_ms: int = key(
+        MAX_LONG,
+        integer(1),
+        "A record must have been compacted after this long.",
+        broker_key="log.cleaner.max.compaction.lag.ms",
+    )
+    max_message_bytes: int = key(
+        1_048_588,
+        integer(0, MAX_INT),
+        "Largest record batch that is accepted, compressed, its header included.",
+        broker_key="message.max.bytes",
+    )
+    message_timestamp_after_max_ms: int = key(
+        3_600_000,
+        integer(0),
+        "A record whose timestamp is later than now by more than this is refused (CreateTime only).",
+        broker_key="log.message.timestamp.after.max.ms",
+    )
+    message_timestamp_before_max_ms: int = key(
+        MAX_LONG,
+        integer(0),
+        "A record whose timestamp is earlier than now by more than this is refused (CreateTime only).",
+        broker_key="log.message.timestamp.before.max.ms",
+    )
+    message_timestamp_type: str = key(
+        "CreateTime",
+        one_of("CreateTime", "LogAppendTime"),
+        "Whose clock timestamps are from: the producer's or the broker's.",
+        broker_key="log.message.timestamp.type",
+    )
+    min_cleanable_dirty_ratio: float = key(
+        0.5,
+        real(0, 1),
+        "Compact once this share of the log has not been compacted.",
+        broker_key="log.cleaner.min.cleanable.ratio",
+    )
+    min_compaction_lag_ms: int = key(
+        0,
+        integer(0),
+        "A record is not compacted before this long.",
+        broker_key="log.cleaner.min.compaction.lag.ms",
+    )
+    min_insync_replicas: int = key(
+        1,
+        integer(1, MAX_INT),
+        "acks=all is refused while fewer replicas than this are in sync.",
+        broker_key="min.insync.replicas",
+    )
+    retention_bytes: int = key(
+        -1,
+        integer(-1),
+        "Delete the oldest segments while a partition is larger than this; -1: never.",
+        broker_key="log.retention.bytes",
+    )
+    retention_ms: int = key(
+        7 * DAY_MS,
+        integer(-1),
+        "Delete segments whose newest record is older than this; -1: never.",
+        broker_key="log.retention.ms",
+    )
+    segment_bytes: int = key(
+        1 << 30,
+        integer(1 << 20, MAX_INT),
+        "Roll to a new segment before the file would grow beyond this.",
+        broker_key="log.segment.bytes",
+    )
+    internal_segment_bytes: int = key(
+        0,
+        integer(0, MAX_INT),
+        "For tests: segment.bytes without its lower bound; 0: not set.",
+    )
+    segment_index_bytes: int = key(
+        10 << 20,
+        integer(4, MAX_INT),
+        "Roll to a new segment when an index has reached this size.",
+        broker_key="log.index.size.max.bytes",
+    )
+    segment_jitter_ms: int = key(
+        0,
+        integer(0),
+        "Roll up to this much earlier than segment.ms, at random, so that partitions do not roll at once.",
+        broker_key="log.roll.jitter.ms",
+    )
+    segment_ms: int = key(
+        7 * DAY_MS,
+        integer(1),
+        "Roll to a new segment when the first record of the active one is older than this.",
+        broker_key="log.roll.ms",
+    )
+    unclean_leader_election_enable: bool = key(
+        False,
+        boolean(),
+        "Whether a replica that is not in sync may become leader, at the price of lost records.",
+        broker_key="unclean.leader.election.enable",
+    )
+
+    @property
+    def roll_bytes(self) -> int:
+        """Size beyond which a segment does not grow."""
+        return self.internal_segment_bytes or self.segment_bytes
+
+    @classmethod
+    def parse(cls, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+        """`defaults` with a topic's own keys put over them.
+
+        Raises InvalidConfig for a key that is unknown (with the nearest known one) or a value that is not allowed.
+        """
+        try:
+            values = {TOPIC_KEYS[name].field: TOPIC_KEYS[name].parse(raw) for name, raw in overrides.items()}
+        except KeyError as unknown:
+            raise InvalidConfig(unknown_key(str(unknown.args[0]), TOPIC_KEYS)) from None
+        except ConfigError as bad:
+            raise InvalidConfig(str(bad)) from None
+        return dataclasses.replace(defaults, **values)
+
+
+TOPIC_KEYS = declared_keys(TopicConfig)
+BROKER_DEFAULTS_OF_TOPICS = {item.broker_key: item for item in TOPIC_KEYS.values() if item.broker_key}
+"""By the names that brokers have for them."""
