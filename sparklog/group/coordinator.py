@@ -168,9 +168,10 @@ class GroupCoordinator:
             records = await asyncio.to_thread(
                 load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
             )
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for the end of this
             if is_wanted():
-                logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error)
+                trace = None if isinstance(error, KafkaError) else error
+                logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error, exc_info=trace)
                 place.failed = NotCoordinator(f"{OFFSETS_TOPIC}-{partition} cannot be read")
             return
         if is_wanted():
@@ -204,12 +205,16 @@ class GroupCoordinator:
 
     async def _host(self, group_id: str) -> Host:
         """Raises CoordinatorLoadInProgress, NotCoordinator or CoordinatorNotAvailable."""
-        if self._is_stopped:
-            raise NotCoordinator("this broker is stopping")
+        self._check_serves()
         await self._ensure_topic()
         return self._host_of(self.partition_for(group_id))
 
+    def _check_serves(self) -> None:
+        if self._is_stopped:
+            raise NotCoordinator("this broker is stopping")
+
     def _host_of(self, partition: int) -> Host:
+        self._check_serves()  # it may have stopped while the topic was made
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None:
             self.unload(partition)

@@ -37,7 +37,7 @@ from sparklog.runtime.machine import Decision, SetTimer, Timer
 from sparklog.runtime.remote_waits import waiting_for_others
 
 RETRY_MS = 500
-LARGEST_BATCH = 2_000  # records, of those that may be written apart; a tombstone is well below 500 bytes
+LARGEST_BATCH = 1_000  # records, of those that may be written apart; a tombstone is below 1,000 bytes
 Response = TypeVar("Response")
 Finishing = asyncio.Task[KafkaError | None]
 """Waits for the commit of what a decision has written; its result is what went wrong."""

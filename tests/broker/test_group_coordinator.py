@@ -171,14 +171,15 @@ async def test_what_is_read_for_a_leader_that_was_is_dropped(started: World, loa
     assert await fetch(started) == 7
 
 
+@pytest.mark.parametrize("failure", [CorruptRecord("as the test wants it"), TypeError("not foreseen")])
 async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
-    started: World, monkeypatch: pytest.MonkeyPatch
+    started: World, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     await commit(started, 5)
     await started.broker.stop()
 
     def fail(*_: Any) -> int:
-        raise CorruptRecord("as the test wants it")
+        raise failure
 
     monkeypatch.setattr(module, "load", fail)
     await started.start()
@@ -247,6 +248,38 @@ async def test_offsets_go_with_their_topic(started: World) -> None:
     await started.create("orders")
 
     assert await fetch(started) == -1
+
+
+async def test_any_number_of_offsets_go_with_their_topic(started: World) -> None:
+    """Their tombstones are more than one batch may hold."""
+    groups = started.broker.services.groups
+    await started.create("wide", partitions=100)
+    offsets = [OffsetToCommit(partition=TopicPartition("wide", number), offset=1) for number in range(100)]
+    names = [name for name in (f"{number}-{'x' * 200}" for number in range(200)) if groups.partition_for(name) == 0]
+    for name in names:
+        await groups.commit(OffsetCommit(group_id=name, offsets=offsets))
+
+    await groups.delete_topics(["wide"])
+
+    left = await groups.fetch_offsets(OffsetFetch(group_id=names[0], partitions=[offsets[0].partition]))
+    assert left.offsets[0].offset == -1
+
+
+async def test_a_coordinator_that_stops_while_its_topic_is_made_begins_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start(offsets_topic_num_partitions="1")
+    await world.create("orders")
+    groups = world.broker.services.groups
+    create = groups._create_offsets_topic
+
+    async def create_and_stop() -> None:
+        await create()
+        groups.stop()
+
+    monkeypatch.setattr(groups, "_create_offsets_topic", create_and_stop)
+
+    assert isinstance(await fetch(world), NotCoordinator)
 
 
 async def test_nothing_is_committed_for_a_partition_that_does_not_exist(started: World) -> None:
