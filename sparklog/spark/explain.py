@@ -16,7 +16,7 @@ from sparklog.spark.filters import fold
 from sparklog.spark.folders import open_reader
 from sparklog.spark.lookups import open_lookup
 from sparklog.spark.offsets import batch_ranges
-from sparklog.spark.options import Use, parse_read_options
+from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.scan import FilesTask, plan_tasks
 
 

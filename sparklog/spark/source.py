@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sparklog.spark.columns import check_columns, table_schema
-from sparklog.spark.options import Use, parse_read_options, parse_write_options
+from sparklog.spark.option_parsing import Use, parse_read_options, parse_write_options
 from sparklog.spark.read import PushdownReader, TopicReader
 from sparklog.spark.stream import TopicStreamReader
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
 from sparklog.spark.columns import table_schema
-from sparklog.spark.options import Use, parse_read_options
+from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
 
 

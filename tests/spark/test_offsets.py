@@ -21,7 +21,7 @@ from sparklog.spark.offsets import (
     stream_ranges,
     to_json,
 )
-from sparklog.spark.options import Use, parse_read_options
+from sparklog.spark.option_parsing import Use, parse_read_options
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094", "subscribe": "a"}

@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
+from sparklog.spark.option_parsing import OPTIONS, Use, parse_read_options, parse_write_options
 from sparklog.spark.options import (
-    OPTIONS,
     AllTopics,
     AtOffsets,
     AtTimestamps,
@@ -21,9 +21,6 @@ from sparklog.spark.options import (
     ReadMode,
     TopicPattern,
     Topics,
-    Use,
-    parse_read_options,
-    parse_write_options,
 )
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sparklog.spark.columns import table_schema
-from sparklog.spark.options import Use, parse_read_options
+from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
 
 

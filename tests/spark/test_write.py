@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, InvalidTopic
-from sparklog.spark.options import parse_write_options
+from sparklog.spark.option_parsing import parse_write_options
 from sparklog.spark.write import TopicWriter, check_written, routed
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
