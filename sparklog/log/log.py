@@ -6,7 +6,7 @@
 
     append     check and stamp the batches (produced.py), see whether they are the next of their producers or have been
                written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
-    read       segment by offset, index, a short walk: a slice of whole batches, still unread
+    read       as readable.py says: a slice of whole batches, still unread
     flush      what was written since the recovery point, the names, the leader epochs; then the recovery point moves
     truncate   the recovery point is lowered first, on the disk too; then files are cut and flushed
     retain     the log start offset is moved first, on the disk too; then the oldest segments' files become .deleted.
@@ -31,23 +31,22 @@ from collections.abc import Callable, Iterable
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange
 from sparklog.base.fs import Buffer, Fs
-from sparklog.base.ids import TopicPartition, encode_id
+from sparklog.base.ids import encode_id
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log import lookup
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import LeaderEpochCheckpoint, PartitionMetadata
+from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.log.disk import DiskGuard
-from sparklog.log.epochs import EpochEnd, LeaderEpochs
+from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import delete_folder_name
+from sparklog.log.flushed import Flushed
 from sparklog.log.produced import Prepared, prepare, read_placed
 from sparklog.log.producer_recovery import rebuild
 from sparklog.log.producer_state import Duplicate, ProducerState
+from sparklog.log.readable import ReadableLog
 from sparklog.log.recovery import Loading, load
 from sparklog.log.retention import count_removable
-from sparklog.log.scan import BatchPlace
 from sparklog.log.segment import Segment
-from sparklog.log.segments import Segments
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
 from sparklog.log.snapshots import SnapshotFiles
 
@@ -55,7 +54,7 @@ __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 logger = logging.getLogger(__name__)
 
 
-class Log:
+class Log(ReadableLog):
     """One partition's log, made by `open`. Where the disk fails, methods raise KafkaStorageError."""
 
     def __init__(
@@ -66,32 +65,25 @@ class Log:
         remember: Callable[[Log], None] | None,
         jitter: Callable[[int], int] | None,
     ) -> None:
-        self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
-        self.folder = loaded.folder
+        super().__init__(loaded, DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None))
         self.config = loaded.config
         self.topic_id = loaded.topic_id
-        self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self._fs = loaded.fs
         self._clock = clock
         self._cache = loaded.cache
-        self._disk = DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None)
         self._remember = remember or (lambda _: None)
         self._jitter = jitter or (lambda _: 0)
         self._lock = threading.RLock()
         self._flushing = threading.Lock()
         self._last_flush_ms = clock.monotonic_ms()
-        self._epochs = loaded.epochs
-        self._flushed_epochs = loaded.epochs_on_disk
-        self._have_names_changed = loaded.has_changed
+        self._flushed = Flushed(loaded.fs, loaded.folder, loaded.epochs_on_disk, have_names_changed=loaded.has_changed)
         self._truncations = 0
-        self._segments = Segments(loaded.segments)
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
         if loaded.dropped:
             self._discard(loaded.dropped)
-            self._flush_names()  # what comes next may take the same offsets
+            self._flushed.flush_names()  # what comes next may take the same offsets
         if loaded.segments:
             self._active = self._write_to(self._segments.last)
         else:
@@ -133,37 +125,11 @@ class Log:
         load(loading)
         return cls(loading, clock, on_error, remember, jitter)
 
-    def __repr__(self) -> str:
-        return f"Log({self.folder!r}, {self.log_start_offset}..{self.log_end_offset})"
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Oldest first; the last is the one that is written."""
-        return self._segments.items
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._segments)
-
-    @property
-    def epochs(self) -> LeaderEpochs:
-        """The leader epochs of the records from the log start on."""
-        return self._epochs.truncate_from_start(self.log_start_offset)
-
-    @property
-    def latest_epoch(self) -> int:
-        """The newest leader epoch of a record; -1 if there is none."""
-        return self._epochs.latest
-
     @property
     def producers(self) -> dict[int, ProducerState]:
         """What is remembered of each producer, by its id."""
         with self._lock:
             return self._producers.copy()
-
-    def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where an epoch's records end, which tells a follower what to truncate."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def claim(self, topic_id: uuid.UUID) -> None:
         """Write down that this is a partition of that topic, if nobody has yet; on the disk when this returns.
@@ -259,53 +225,13 @@ class Log:
     def _begin_segment(self, base_offset: int) -> ActiveSegment:
         segment = Segment(self._fs, self.folder, base_offset, 0, self._cache)
         segment.remove()
-        self._have_names_changed = True
+        self._flushed.have_names_changed = True
         return self._write_to(segment)
 
     def _write_to(self, segment: Segment) -> ActiveSegment:
         limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         jitter_ms = self._jitter(limit_ms) if limit_ms else 0
         return ActiveSegment(self._fs, segment, self.config, self._clock.time_ms(), jitter_ms=jitter_ms)
-
-    # Reading
-
-    def read(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_batch: bool = True
-    ) -> LogSlice:
-        """Whole batches from the one that holds `offset` on, of one segment, at most `max_bytes`.
-
-        max_offset: nothing at or above it; None: up to the log end. min_one_batch: the first batch is found even if
-        it is larger than `max_bytes`. Raises OffsetOutOfRange below the log start or above the log end, or
-        KafkaStorageError.
-        """
-        with self._disk:
-            end_offset = self.log_end_offset
-            if not self.log_start_offset <= offset <= end_offset:
-                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
-            limit = end_offset if max_offset is None else min(max_offset, end_offset)
-            for segment in self._segments.since(offset) if offset < limit else ():
-                if first := segment.find(offset, segment.size_bytes):
-                    return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
-            return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
-
-    def _slice(
-        self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
-    ) -> LogSlice:
-        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
-            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk)
-        stop = first.position + max(first.size, max_bytes)
-        end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
-        return LogSlice(segment.file, first.position, end - first.position, next_offset, self._disk)
-
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""
-        with self._disk:
-            return lookup.first_since(self.segments, timestamp_ms, self.log_start_offset)
-
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp; None if no record has one."""
-        with self._disk:
-            return lookup.latest(self.segments)
 
     # Flushing
 
@@ -320,12 +246,12 @@ class Log:
                 epochs = self._epochs if end == self.log_end_offset else self._epochs.truncate_from_end(end)
                 truncations = self._truncations
                 self._last_flush_ms = self._clock.monotonic_ms()
-            if end <= self.recovery_point and not closed and not self._have_names_changed:
+            if end <= self.recovery_point and not closed and not self._flushed.have_names_changed:
                 return
             for segment in unflushed:
                 self._flush_segment(segment)
-            self._flush_names()
-            self._flush_epochs(epochs)
+            self._flushed.flush_names()
+            self._flushed.flush_epochs(epochs)
             with self._lock:
                 if truncations == self._truncations:
                     self.recovery_point = end
@@ -357,18 +283,6 @@ class Log:
             if segment in self.segments:  # else retention has taken it meanwhile
                 raise
 
-    def _flush_names(self) -> None:
-        if self._have_names_changed:
-            self._have_names_changed = False
-            self._fs.flush_dir(self.folder)
-            self._fs.flush_dir(posixpath.dirname(self.folder))
-
-    def _flush_epochs(self, epochs: LeaderEpochs) -> None:
-        """Write down the epochs of flushed records: those of others may be taken again, by other records."""
-        if epochs != self._flushed_epochs:
-            LeaderEpochCheckpoint(self._fs, self.folder).write(epochs)
-            self._flushed_epochs = epochs
-
     # Cutting off the end
 
     def truncate_to(self, offset: int) -> None:
@@ -385,9 +299,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the next record gets `offset`. On the disk when this returns."""
         with self._lock, self._disk:
-            self._lower_recovery_point(
-                0
-            )  # while only some of the segments are gone, a gap must not look like compaction's
+            self._lower_recovery_point(0)  # with only some segments gone, a gap must not look like compaction's
             self._active.close()
             self._discard(self.segments)
             self._active = self._begin_segment(offset)
@@ -396,8 +308,8 @@ class Log:
             self._producers.clear()
             self.log_start_offset = self.log_end_offset = self.recovery_point = offset
             self._epochs = LeaderEpochs()
-            self._flush_names()
-            self._flush_epochs(self._epochs)
+            self._flushed.flush_names()
+            self._flushed.flush_epochs(self._epochs)
             self._remember(self)
 
     def _truncate_to(self, offset: int) -> None:
@@ -415,11 +327,11 @@ class Log:
             self._active = self._write_to(last)
         if place:
             self._active.truncate(end, place.position, self._clock.time_ms())
-        self._have_names_changed |= self._snapshots.remove(lambda taken: taken > end)
-        self._flush_names()
+        self._flushed.have_names_changed |= self._snapshots.remove(lambda taken: taken > end)
+        self._flushed.flush_names()
         if len(self._producers):
             self._producers = rebuild(self._snapshots, self.segments, end, self._clock.time_ms())
-        self._flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
+        self._flushed.flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Promise no more than what lies below `offset`, on the disk too, before anything of the rest is touched."""
@@ -485,7 +397,7 @@ class Log:
             return self._producers.expire(now_ms, after_ms)
 
     def _discard(self, gone: Iterable[Segment]) -> None:
-        self._have_names_changed = True
+        self._flushed.have_names_changed = True
         self._segments.discard(gone, self._clock.monotonic_ms() + self.config.file_delete_delay_ms)
 
     # The end
@@ -496,7 +408,7 @@ class Log:
             with self._lock:
                 self._active.close()
                 self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True)
-                self._have_names_changed = True
+                self._flushed.have_names_changed = True
             self.flush()
             self._disk.offline = "the log is closed"
 

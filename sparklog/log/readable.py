@@ -1,0 +1,96 @@
+"""What a log tells of itself, and how it is read: segment by offset, index, a short walk, a slice of whole batches.
+
+None of this takes the log's lock, or waits for who holds it: a read works on the segments as they were when it began.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+from sparklog.base.errors import OffsetOutOfRange
+from sparklog.base.ids import TopicPartition
+from sparklog.log import lookup
+from sparklog.log.disk import DiskGuard
+from sparklog.log.epochs import EpochEnd, LeaderEpochs
+from sparklog.log.recovery import Loading
+from sparklog.log.scan import BatchPlace
+from sparklog.log.segment import Segment
+from sparklog.log.segments import Segments
+from sparklog.log.slice import LogSlice, TimestampOffset
+
+
+class ReadableLog:
+    """The half of a `Log` that changes nothing. Where the disk fails, methods raise KafkaStorageError."""
+
+    def __init__(self, loaded: Loading, disk: DiskGuard) -> None:
+        self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
+        self.folder = loaded.folder
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.end_offset
+        self._disk = disk
+        self._epochs = loaded.epochs
+        self._segments = Segments(loaded.segments)
+
+    def __repr__(self) -> str:
+        return f"Log({self.folder!r}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last is the one that is written."""
+        return self._segments.items
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of the records from the log start on."""
+        return self._epochs.truncate_from_start(self.log_start_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch of a record; -1 if there is none."""
+        return self._epochs.latest
+
+    def end_offset_for(self, epoch: int) -> EpochEnd:
+        """Where an epoch's records end, which tells a follower what to truncate."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def read(
+        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_batch: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset` on, of one segment, at most `max_bytes`.
+
+        max_offset: nothing at or above it; None: up to the log end. min_one_batch: the first batch is found even if
+        it is larger than `max_bytes`. Raises OffsetOutOfRange below the log start or above the log end, or
+        KafkaStorageError.
+        """
+        with self._disk:
+            end_offset = self.log_end_offset
+            if not self.log_start_offset <= offset <= end_offset:
+                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+            limit = end_offset if max_offset is None else min(max_offset, end_offset)
+            for segment in self._segments.since(offset) if offset < limit else ():
+                if first := segment.find(offset, segment.size_bytes):
+                    return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
+            return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
+
+    def _slice(
+        self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
+    ) -> LogSlice:
+        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
+            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk)
+        stop = first.position + max(first.size, max_bytes)
+        end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
+        return LogSlice(segment.file, first.position, end - first.position, next_offset, self._disk)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""
+        with self._disk:
+            return lookup.first_since(self.segments, timestamp_ms, self.log_start_offset)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the greatest timestamp; None if no record has one."""
+        with self._disk:
+            return lookup.latest(self.segments)
