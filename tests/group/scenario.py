@@ -37,22 +37,32 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from group_world import GroupWorld
+from scenario_consumer import Consumer
+from scenario_words import (
+    SUMMARY_FROM,
+    error_name,
+    milliseconds,
+    names_of,
+    options_of,
+    read_work,
+    show_partitions,
+    show_record,
+    summarize,
+    write_work,
+)
 
-from sparklog.base.consumer_protocol import Assignment, read_assignment, write_assignment
 from sparklog.base.errors import KafkaError, MemberIdRequired, NotEnoughReplicas
 from sparklog.base.ids import TopicPartition
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from sparklog.group.records import GroupKey, GroupValue, OffsetKey, OffsetValue, decode
+from sparklog.group.records import decode
 from sparklog.group.requests import (
-    ConsumerGroupHeartbeat,
     DeleteGroups,
     Heartbeat,
     JoinGroup,
@@ -68,8 +78,6 @@ from sparklog.log.coordinator_records import SUBSCRIPTION, write_value
 
 GROUP = "g"
 HEARTBEAT_MS = 3_000
-SUMMARY_FROM = 8  # answers of one kind within a step
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG_ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
 
 
@@ -89,34 +97,6 @@ class Client:
         return self.options.get("static")
 
 
-@dataclass
-class Consumer:
-    """What a member of the new protocol knows of itself; its name is its id."""
-
-    name: str
-    options: dict[str, str]
-    epoch: int = JOIN_EPOCH
-    has: set[TopicPartition] = field(default_factory=set)
-    told: set[TopicPartition] = field(default_factory=set)
-    """What it is to have."""
-
-    def request(self, epoch: int) -> ConsumerGroupHeartbeat:
-        """All that it says of itself when it joins, and later only what it has."""
-        joins, topics = epoch == JOIN_EPOCH, self.options.get("topics", "" if "regex" in self.options else "t")
-        return ConsumerGroupHeartbeat(
-            group_id=GROUP,
-            member_id=self.name,
-            member_epoch=epoch,
-            group_instance_id=self.options.get("static"),
-            client_id=self.name,
-            client_host="/127.0.0.1",
-            rebalance_timeout_ms=_milliseconds(self.options.get("rebalance", "60s")) if joins else -1,
-            subscribed_topic_names=[name for name in topics.split(",") if name] if joins else None,
-            subscribed_topic_regex=self.options.get("regex") if joins else None,
-            owned_partitions=sorted(self.has),
-        )
-
-
 class Scenario:
     """Runs commands; `step` returns what happened."""
 
@@ -133,7 +113,7 @@ class Scenario:
         verb, *words = command.split()
         await getattr(self, f"_{verb}")(words)
         await self.world.settle()
-        return [_LONG_ID.sub(r"\1", line) for line in _summarize(self._trace)]
+        return [_LONG_ID.sub(r"\1", line) for line in summarize(self._trace)]
 
     def close(self) -> None:
         for tasks in self._tasks.values():
@@ -143,12 +123,12 @@ class Scenario:
     # Members
 
     async def _config(self, words: list[str]) -> None:
-        self.world = GroupWorld(**{name.replace(".", "_"): int(value) for name, value in _options(words).items()})
+        self.world = GroupWorld(**{name.replace(".", "_"): int(value) for name, value in options_of(words).items()})
 
     async def _join(self, words: list[str]) -> None:
-        for name in _names(words[0]):
+        for name in names_of(words[0]):
             if "again" not in words:
-                self.clients[name] = Client(name, _options(words[1:]))
+                self.clients[name] = Client(name, options_of(words[1:]))
             self._start(name, self._do_join(self.clients[name]))
         await self.world.settle()
 
@@ -179,8 +159,8 @@ class Scenario:
             client_host="/127.0.0.1",
             protocol_type="consumer",
             protocols=[(protocol, metadata) for protocol in options.get("protocols", "range").split(",")],
-            session_timeout_ms=_milliseconds(options.get("session", "10s")),
-            rebalance_timeout_ms=_milliseconds(options.get("rebalance", "60s")),
+            session_timeout_ms=milliseconds(options.get("session", "10s")),
+            rebalance_timeout_ms=milliseconds(options.get("rebalance", "60s")),
         )
         shard = self.world.host.shard
         return await self._ask(JoinGroupResponse, lambda ticket, now: shard.join(request, ticket, now))
@@ -196,12 +176,12 @@ class Scenario:
         return f"generation {response.generation} by {protocol}, leads {' '.join(client.members) or 'nobody'}{skip}"
 
     async def _sync(self, words: list[str]) -> None:
-        for name in _names(words[0]):
+        for name in names_of(words[0]):
             client = self.clients[name]
-            given = _options(words[1:]) or {member: str(at) for at, member in enumerate(client.members)}
+            given = options_of(words[1:]) or {member: str(at) for at, member in enumerate(client.members)}
             if "all" in given:
                 given = dict.fromkeys(client.members, given["all"])
-            assignments = {self.clients[member].member_id: _assignment(what) for member, what in given.items()}
+            assignments = {self.clients[member].member_id: write_work(what) for member, what in given.items()}
             self._start(name, self._do_sync(client, assignments if client.members else {}))
 
     async def _do_sync(self, client: Client, assignments: dict[str, bytes]) -> None:
@@ -214,11 +194,11 @@ class Scenario:
         )
         shard = self.world.host.shard
         response = await self._ask(_Refused, lambda ticket, now: shard.sync(request, ticket, now))
-        self._say(client.name, _error(response) or f"gets {_read(response.assignment)}")
+        self._say(client.name, error_name(response) or f"gets {read_work(response.assignment)}")
 
     async def _heartbeat(self, words: list[str]) -> None:
-        for name in _names(words[0]):
-            await self._heartbeat_of(name, _options(words[1:]))
+        for name in names_of(words[0]):
+            await self._heartbeat_of(name, options_of(words[1:]))
 
     async def _heartbeat_of(self, name: str, options: dict[str, str], *, is_quiet: bool = False) -> None:
         client = self.clients[name]
@@ -230,7 +210,7 @@ class Scenario:
         )
         shard = self.world.host.shard
         response = await self._ask(_Refused, lambda _, now: shard.heartbeat(request, now))
-        error = _error(response)
+        error = error_name(response)
         if error or not is_quiet:
             self._say(name, error or "ok")
 
@@ -238,31 +218,31 @@ class Scenario:
         if words[0] in self.consumers:
             self._start(words[0], self._do_beat(self.consumers[words[0]], LEAVE_EPOCH))
             return
-        members = [self.clients[name] for name in _names(words[0])]
+        members = [self.clients[name] for name in names_of(words[0])]
         leaving = [LeavingMember(member_id=each.member_id, group_instance_id=each.static) for each in members]
         request = LeaveGroup(group_id=GROUP, members=leaving)
         response = await self._ask(_Refused, lambda _, now: self.world.host.shard.leave(request, now))
-        if error := _error(response):
+        if error := error_name(response):
             self._say(words[0], error)
             return
         for each, left in zip(members, response.members, strict=True):
             self._say(each.name, left.error.name if left.error else "left")
 
     async def _crash(self, words: list[str]) -> None:
-        for name in _names(words[0]):
+        for name in names_of(words[0]):
             for task in self._tasks.pop(name, set()):
                 task.cancel()
 
     # Members of the new protocol
 
     async def _consume(self, words: list[str]) -> None:
-        for name in _names(words[0]):
-            self.consumers[name] = Consumer(name, _options(words[1:]))
+        for name in names_of(words[0]):
+            self.consumers[name] = Consumer(GROUP, name, options_of(words[1:]))
             self._start(name, self._do_beat(self.consumers[name], JOIN_EPOCH))
 
     async def _beat(self, words: list[str]) -> None:
-        options = _options(words[1:])
-        for name in _names(words[0]):
+        options = options_of(words[1:])
+        for name in names_of(words[0]):
             consumer = self.consumers[name]
             consumer.has = consumer.told | (consumer.has if "keeping" in words else set())
             self._start(name, self._do_beat(consumer, int(options.get("epoch", consumer.epoch))))
@@ -273,7 +253,7 @@ class Scenario:
     async def _do_beat(self, consumer: Consumer, epoch: int) -> None:
         shard, request = self.world.host.shard, consumer.request(epoch)
         response = await self._ask(_Refused, lambda _, now: shard.consumer_heartbeat(request, now))
-        if error := _error(response):
+        if error := error_name(response):
             self._say(consumer.name, error)
             return
         if response.member_epoch < JOIN_EPOCH:
@@ -284,13 +264,13 @@ class Scenario:
             self._say(consumer.name, f"epoch {consumer.epoch}")
             return
         consumer.told = set(response.assignment)
-        self._say(consumer.name, f"epoch {consumer.epoch}, is to have {_show_partitions(response.assignment)}")
+        self._say(consumer.name, f"epoch {consumer.epoch}, is to have {show_partitions(response.assignment)}")
 
     # Offsets
 
     async def _commit(self, words: list[str]) -> None:
         name, *rest = words
-        options = _options(rest)
+        options = options_of(rest)
         generation = options.pop("generation", None)
         client = self.clients.get(name, Client(name, {}))
         request = OffsetCommit(
@@ -307,7 +287,7 @@ class Scenario:
 
     async def _do_commit(self, name: str, request: OffsetCommit) -> None:
         response = await self._ask(_Refused, lambda _, now: self.world.host.shard.commit(request, now))
-        if error := _error(response):
+        if error := error_name(response):
             self._say(name, error)
             return
         for partition, refused in response.errors.items():
@@ -325,12 +305,12 @@ class Scenario:
     # The world
 
     async def _advance(self, words: list[str]) -> None:
-        left_ms = _milliseconds(words[0])
-        beating = _options(words[1:]).get("beating", "")
+        left_ms = milliseconds(words[0])
+        beating = options_of(words[1:]).get("beating", "")
         while beating and left_ms > HEARTBEAT_MS:
             await self.world.advance(HEARTBEAT_MS)
             left_ms -= HEARTBEAT_MS
-            for name in (name for part in beating.split(",") for name in _names(part)):
+            for name in (name for part in beating.split(",") for name in names_of(part)):
                 await self._heartbeat_of(name, {}, is_quiet=True)
         await self.world.advance(left_ms)
 
@@ -351,11 +331,11 @@ class Scenario:
         for key, value in self.world.log.written[self._logged :]:
             record = decode(key, value)
             assert record is not None
-            self._say("log", _show(record.key, record.value))
+            self._say("log", show_record(record.key, record.value))
         self._logged = len(self.world.log.written)
 
     async def _topic(self, words: list[str]) -> None:
-        for name, count in _options(words).items():
+        for name, count in options_of(words).items():
             self.world.topics.put(name, int(count))
 
     async def _move(self, words: list[str]) -> None:
@@ -414,71 +394,3 @@ class Scenario:
 @dataclass
 class _Refused:
     error: KafkaError
-
-
-def _error(response: Any) -> str:
-    error = getattr(response, "error", None)
-    return error.name if error else ""
-
-
-def _summarize(trace: list[tuple[str, str]]) -> Iterator[str]:
-    """One line for each, or one for all those of whom the same can be said, where there are many."""
-    said = Counter(what for _, what in trace)
-    done: set[str] = set()
-    for who, what in trace:
-        at, _, text = what.partition(" ")
-        if said[what] < SUMMARY_FROM:
-            yield f"{at} {who}: {text}"
-        elif what not in done:
-            done.add(what)
-            yield f"{at} {said[what]} times: {text}"
-
-
-def _show(key: Any, value: Any) -> str:
-    match key, value:
-        case OffsetKey(), OffsetValue():
-            return f"{key.topic}-{key.partition} at {value.offset}"
-        case OffsetKey(), None:
-            return f"{key.topic}-{key.partition} forgotten"
-        case GroupKey(), GroupValue():
-            members = ", ".join(f"{each.client_id}={each.assignment.decode()}" for each in value.members[:SUMMARY_FROM])
-            return f"group in generation {value.generation}, {len(value.members)} members: {members or 'none'}"
-        case GroupKey(), None:
-            return "group deleted"
-    return repr(key)
-
-
-def _assignment(what: str) -> bytes:
-    if "-" not in what:
-        return what.encode()
-    return write_assignment(Assignment(partitions=[TopicPartition.parse(each) for each in what.split(",")]))
-
-
-def _read(assignment: bytes) -> str:
-    """What `_assignment` has written."""
-    if assignment.startswith(b"\0"):
-        return _show_partitions(read_assignment(assignment).partitions)
-    return assignment.decode() or "nothing"
-
-
-def _show_partitions(partitions: Iterable[TopicPartition]) -> str:
-    return " ".join(str(each) for each in sorted(partitions)) or "nothing"
-
-
-def _options(words: list[str]) -> dict[str, str]:
-    pairs = (word.partition("=") for word in words if "=" in word)
-    return {name: value for name, _, value in pairs}
-
-
-def _names(text: str) -> list[str]:
-    """`a`, `a,b`, or `m1..m500`."""
-    first, dots, last = text.partition("..")
-    if not dots:
-        return text.split(",")
-    prefix = first.rstrip("0123456789")
-    return [f"{prefix}{number}" for number in range(int(first[len(prefix) :]), int(last[len(prefix) :]) + 1)]
-
-
-def _milliseconds(text: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
-    return int(number) * _UNITS[unit]
