@@ -168,7 +168,7 @@ class GroupCoordinator:
             records = await asyncio.to_thread(
                 load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for the end of this
+        except Exception as error:  # whatever it is: nobody may wait for ever for the end of this
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
                 logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error, exc_info=trace)
