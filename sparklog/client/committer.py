@@ -17,7 +17,7 @@ from typing import Any
 
 from sparklog.base.clock import Clock
 from sparklog.base.config_keys import MAX_LONG
-from sparklog.base.errors import IllegalGeneration, KafkaError, UnknownMemberId
+from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut, UnknownMemberId
 from sparklog.base.ids import TopicPartition
 from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
@@ -77,33 +77,39 @@ class Committer:
         self._start(self._commit_and_tell(wanted, callback))
 
     def start_if_due(self) -> None:
-        """Commit where the consumer stands, in the background, if it is time."""
+        """Commit where the consumer stands, in the background, if it is time.
+
+        Not while other commits wait for their answer: they would only become more.
+        """
         if self.is_due:
             self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
-            if moved := self._moved():
+            if not self._tasks and (moved := self._moved()):
                 self._start(self._commit_and_tell(moved, None))
 
     async def before_giving_up(self, timeout_ms: int) -> None:
         """Commit where the consumer stands, if it commits by itself; a failure after `timeout_ms` is logged."""
         if self._config.enable_auto_commit and (moved := self._moved()):
             try:
-                await self.commit(moved, timeout_ms)
-            except KafkaError as error:
-                logger.warning("group %s: not committed: %s", self._config.group_id, error)
+                async with asyncio.timeout(timeout_ms / 1000):  # with the commits before it
+                    await self.commit(moved, timeout_ms)
+            except (KafkaError, TimeoutError) as error:
+                logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What is committed for each partition; one attempt."""
         return await self._commits.committed(partitions)
 
-    async def finish(self) -> None:
-        """Wait for the commits that are under way."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def finish(self, timeout_ms: int) -> None:
+        """Wait for the commits that are under way, then give them up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
+        await self.stop()
 
     async def stop(self) -> None:
         """Give up the commits that are under way."""
         for task in self._tasks:
             task.cancel()
-        await self.finish()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _commit_and_tell(
         self, wanted: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
@@ -114,6 +120,8 @@ class Committer:
         except KafkaError as error:
             failure = error
             logger.info("group %s: not committed: %s", self._config.group_id, error)
+        except asyncio.CancelledError:
+            failure = RequestTimedOut("the consumer was closed before an answer came")
         if callback is not None:
             self._turns.post(callback, wanted, failure)
 

@@ -25,6 +25,7 @@ from sparklog.base.errors import (
     KafkaError,
     MemberIdRequired,
     RebalanceInProgress,
+    RequestTimedOut,
     RetriableError,
     UnknownMemberId,
 )
@@ -217,7 +218,11 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self._config.group_instance_id,
         )
-        answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
+        try:
+            async with asyncio.timeout(limit_ms / 1000):  # finding the coordinator included
+                answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
+        except TimeoutError:
+            raise RequestTimedOut(f"no coordinator of group {self._config.group_id} answers") from None
         try:
             raise_error_of(answer)
         except RebalanceInProgress:

@@ -136,7 +136,7 @@ class Participation:
                 await self._group.leave(reason)
             else:
                 await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
-            await self.committer.finish()
+            await self.committer.finish(LEAVE_TIMEOUT_MS)
         finally:
             self._polling = False
             self.touch()

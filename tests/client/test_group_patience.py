@@ -1,0 +1,107 @@
+"""How long a member of a group waits for a coordinator that never answers."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparklog.base.clock import SystemClock
+from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut
+from sparklog.base.ids import TopicPartition
+from sparklog.client.commits import Commits
+from sparklog.client.committer import Committer
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.membership import Membership
+from sparklog.client.positions import Assignment
+from sparklog.client.retry import Backoff
+from sparklog.client.turns import Turns
+from sparklog.testing.sim_clock import SimClock
+from sparklog.v1 import groups_pb2
+
+PARTITION = TopicPartition("t", 0)
+
+
+class Silent:
+    """A coordinator that takes members, and then is nowhere to be found: longer than any call may last."""
+
+    cluster = SimpleNamespace(clock=SystemClock(), backoff=Backoff(1, 5, Random(0)))
+
+    async def ask(self, method: str, request: Any, timeout_ms: float) -> Any:
+        if method == "SyncGroup":
+            return groups_pb2.SyncGroupResponse()
+        return await asyncio.Event().wait()
+
+    def found_wrong(self, error: KafkaError | None) -> None:
+        raise AssertionError(error)
+
+
+@pytest.fixture
+def config() -> ConsumerConfig:
+    return ConsumerConfig.parse(
+        {
+            "bootstrap_servers": "127.0.0.1:1",
+            "group_id": "g",
+            "heartbeat_interval_ms": 5,
+            "session_timeout_ms": 50,
+            "auto_commit_interval_ms": 1,
+        }
+    )
+
+
+@pytest.fixture
+def coordinator() -> Any:
+    return Silent()
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock()
+
+
+@pytest.fixture
+async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -> Committer:
+    """Of a consumer that has come to offset 7."""
+    assignment = Assignment()
+    assignment.assign([PARTITION])
+    assignment.state(PARTITION).move_to(7)
+    membership = Membership(coordinator, config, lambda: 0)
+    return Committer(Commits(coordinator, config), membership, assignment, Turns(lambda: None), config, clock)
+
+
+async def test_a_member_is_lost_when_its_session_ends_even_while_the_coordinator_is_looked_for(
+    config: ConsumerConfig, coordinator: Any
+) -> None:
+    membership = Membership(coordinator, config, lambda: 0)
+    await membership.sync("range", {})
+
+    async with asyncio.timeout(10):
+        with pytest.raises(IllegalGeneration, match="no heartbeat was answered"):
+            await membership.until_due()
+
+
+async def test_what_is_given_up_does_not_wait_for_commits_without_end(committer: Committer) -> None:
+    failures: list[KafkaError | None] = []
+    calls = committer._turns
+    for offset in range(3):
+        committer.commit_async({PARTITION: offset}, lambda _, error: failures.append(error))
+
+    async with asyncio.timeout(10):
+        await committer.before_giving_up(10)
+        await committer.finish(10)
+
+    while call := calls.next_call():
+        await call.run()
+    assert [type(error) for error in failures] == [RequestTimedOut] * 3
+
+
+async def test_automatic_commits_do_not_pile_up(committer: Committer, clock: SimClock) -> None:
+    for _ in range(5):
+        clock.advance(1)
+        committer.start_if_due()
+
+    assert len(committer._tasks) == 1
+    await committer.stop()
