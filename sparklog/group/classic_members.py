@@ -32,8 +32,8 @@ from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, RejoinTimer, RevocationTimer, SessionTimer, SyncTimer
 from sparklog.group.consumer_member import ConsumerMember, MemberState, flatten
+from sparklog.group.group import Work
 from sparklog.group.migration import classic_metadata, protocols_of
-from sparklog.group.records import CoordinatorRecord
 from sparklog.group.requests import (
     NO_MEMBER,
     Heartbeat,
@@ -46,9 +46,6 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.runtime.machine import Draft
-
-Work = Draft[CoordinatorRecord]
 
 
 class ClassicMembers:

@@ -8,14 +8,14 @@ the draft, and are replayed into a copy of the group, by the same `replay` that 
 from __future__ import annotations
 
 from sparklog.group.consumer_group import ConsumerGroup
+from sparklog.group.group import Work
 from sparklog.group.records import CoordinatorRecord, Key, Value
-from sparklog.runtime.machine import Draft
 
 
 class GroupEdit:
     """`group` is the group itself until the first record, then a copy with all records replayed."""
 
-    def __init__(self, group: ConsumerGroup, draft: Draft[CoordinatorRecord]) -> None:
+    def __init__(self, group: ConsumerGroup, draft: Work) -> None:
         self.base = group
         self.group = group
         self.draft = draft

@@ -33,7 +33,7 @@ from sparklog.group.consumer_member import (
     ConsumerMember,
     flatten,
 )
-from sparklog.group.group import Group, TopicsView
+from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.migration import can_downgrade, check_upgrade, downgrade, upgrade
 from sparklog.group.records import ConsumerGroupKey, CoordinatorRecord
 from sparklog.group.requests import (
@@ -52,9 +52,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
-from sparklog.runtime.machine import Draft
 
-Work = Draft[CoordinatorRecord]
 ConsumerTimer = MemberTimer | AssignTimer
 _FAILURES: dict[type[MemberTimer], str] = {
     SessionTimer: "has not been heard of",

@@ -133,8 +133,8 @@ class ConsumerHeartbeats:
                 raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
             if request.owned_partitions is None or request.owned_partitions:
                 raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-            if not request.subscribed_topic_names and not request.subscribed_topic_regex:
-                self._check_subscribes(request)
+            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+                raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null.")
         elif not request.member_id:
             raise InvalidRequest("MemberId can't be empty.")
         elif request.member_epoch == LEAVE_STATIC_EPOCH and request.group_instance_id is None:
@@ -146,11 +146,6 @@ class ConsumerHeartbeats:
                 f"ServerAssignor {request.server_assignor} is not supported. "
                 f"Supported assignors: {', '.join(self._config.group_consumer_assignors)}."
             )
-
-    @staticmethod
-    def _check_subscribes(request: ConsumerGroupHeartbeat) -> None:
-        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null.")
 
     def heartbeat(
         self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int

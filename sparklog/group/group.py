@@ -8,13 +8,16 @@ from uuid import UUID
 
 from sparklog.group.records import CoordinatorRecord, OffsetValue
 from sparklog.group.requests import OffsetCommit, OffsetFetch
+from sparklog.runtime.machine import Draft
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+Work = Draft[CoordinatorRecord]
+"""What is to be done about a group, in the making."""
 
 
 class Group(Protocol):
-    """A classic group (`classic.py`) or a group of the new protocol (`consumer_group.py`)."""
+    """A classic group (`classic_group.py`) or a group of the new protocol (`consumer_group.py`)."""
 
     group_id: str
 

@@ -38,8 +38,8 @@ from sparklog.base.errors import (
     UnknownMemberId,
 )
 from sparklog.group.classic_group import ClassicGroup, Member
-from sparklog.group.group import Group
-from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, Work, assigned, joined
+from sparklog.group.group import Group, Work
+from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
 from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue
 from sparklog.group.requests import (
     NO_MEMBER,

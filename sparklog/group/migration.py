@@ -37,6 +37,7 @@ from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, timers_of
 from sparklog.group.consumer_member import ConsumerMember, group_by_topic, to_target_value
+from sparklog.group.group import Work
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
 from sparklog.group.records import (
     ClassicMemberMetadata,
@@ -54,11 +55,9 @@ from sparklog.group.records import (
     TargetKey,
 )
 from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
-from sparklog.runtime.machine import Draft
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """Of Kafka's clients: what they say in an assignment is not missed by anybody when the coordinator assigns."""
-Work = Draft[CoordinatorRecord]
 Protocols = Sequence[tuple[str, bytes]]
 
 

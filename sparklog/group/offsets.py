@@ -19,7 +19,7 @@ An empty group id is good here: old simple consumers use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparklog.base.config import BrokerConfig
@@ -33,7 +33,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.group.group import Group, TopicsView
+from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
 from sparklog.group.requests import (
     CommittedOffset,
@@ -46,10 +46,8 @@ from sparklog.group.requests import (
     OffsetToCommit,
 )
 from sparklog.log.coordinator_records import ZERO_ID
-from sparklog.runtime.machine import Draft
 
 Committed = Mapping[TopicPartition, OffsetValue]
-Work = Draft[CoordinatorRecord]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,10 +60,6 @@ class Offsets:
 
     def of(self, group_id: str) -> Committed:
         return self._groups.get(group_id, {})
-
-    def group_ids(self) -> Iterator[str]:
-        """Of the groups that have committed anything."""
-        return iter(tuple(self._groups))
 
     def commit(self, request: OffsetCommit, group: Group | None, now_ms: int, work: Work) -> OffsetCommitResponse:
         """Raises the KafkaError with which the whole commit is refused."""

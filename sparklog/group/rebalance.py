@@ -11,13 +11,11 @@ from typing import NamedTuple
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import FencedInstanceId, KafkaError, RebalanceInProgress, UnknownMemberId
 from sparklog.group.classic_group import ClassicGroup, Member
-from sparklog.group.records import CoordinatorRecord
+from sparklog.group.group import Work
 from sparklog.group.requests import JoinedMember, JoinGroupResponse, SyncGroupResponse
 from sparklog.group.states import AWAITING_SYNC, EMPTY, PREPARING_REBALANCE, STABLE, Event
-from sparklog.runtime.machine import Draft
 
 SESSION, JOIN, SYNC = "session", "join", "sync"
-Work = Draft[CoordinatorRecord]
 logger = logging.getLogger(__name__)
 
 

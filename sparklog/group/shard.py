@@ -16,7 +16,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
 from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
-from sparklog.group.group import Group, TopicsView
+from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.migration import Downgraded
 from sparklog.group.offsets import Offsets
@@ -50,9 +50,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import EMPTY, STABLE
-from sparklog.runtime.machine import Decision, Draft
-
-Work = Draft[CoordinatorRecord]
+from sparklog.runtime.machine import Decision
 
 
 class Shard:

@@ -146,7 +146,7 @@ def test_the_offsets_of_a_log_that_kafka_wrote_are_read_with_those_of_ended_tran
 
     found = {
         group: {str(partition): (value.offset, value.metadata) for partition, value in shard.offsets.of(group).items()}
-        for group in shard.offsets.group_ids()
+        for group in shard.groups
     }
 
     assert found == {
