@@ -6,6 +6,7 @@ org.apache.kafka.controller.ReplicationControlManager.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sparklog.base.errors import InvalidReplicaAssignment
@@ -15,8 +16,8 @@ Replicas = Sequence[int]
 
 def check_numbers(numbers: Sequence[int]) -> None:
     """Raises InvalidReplicaAssignment where a new topic's partitions are not 0, 1, 2 … in some order."""
-    for number in numbers:
-        if numbers.count(number) > 1:
+    for number, times in Counter(numbers).items():
+        if times > 1:
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
     if sorted(numbers) != list(range(len(numbers))):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -48,9 +49,10 @@ class DeleteTopicsResponse:
 
 async def handle(services: Services, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     names = [_name(services, topic) for topic in request.topics]
+    times = Counter(names)
     return DeleteTopicsResponse(
         topics=[
-            await _delete(services, topic, is_alone=name is None or names.count(name) == 1)
+            await _delete(services, topic, is_alone=name is None or times[name] == 1)
             for topic, name in zip(request.topics, names, strict=True)
         ]
     )

@@ -12,7 +12,7 @@ import asyncio
 import os
 import posixpath
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sparklog.base.errors import KafkaError, KafkaStorageError
@@ -23,7 +23,7 @@ from sparklog.replica.manager import Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
-    topics: Mapping[str, Collection[int] | None] | None = None
+    topics: Mapping[str, Set[int] | None] | None = None
     """By name, which partitions; None: all of them."""
 
 
@@ -71,11 +71,14 @@ async def handle(services: Services, request: DescribeLogDirsRequest) -> Describ
     )
 
 
-def _is_wanted(replica: Replica, topics: Mapping[str, Collection[int] | None] | None) -> bool:
+def _is_wanted(replica: Replica, topics: Mapping[str, Set[int] | None] | None) -> bool:
     if topics is None:
         return True
     topic, number = replica.partition.name
-    return topic in topics and (topics[topic] is None or number in (topics[topic] or ()))
+    if topic not in topics:
+        return False
+    numbers = topics[topic]
+    return numbers is None or number in numbers
 
 
 def _log_dir(path: str, partitions: list[LogDirPartition]) -> LogDir:

@@ -13,7 +13,9 @@ from sparklog.server.kafka.translation import Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
-    topics = None if request.topics is None else {topic.topic: topic.partitions for topic in request.topics}
+    topics = None
+    if request.topics is not None:
+        topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
     response = await call.serve(describe_log_dirs.API, DescribeLogDirsRequest(topics=topics))
     return call.answer(results=[_log_dir(log_dir) for log_dir in response.log_dirs])
 
