@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from sparklog.broker.node import Broker
+from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.messages import Message, read_request, response_type, write
+from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
 from sparklog.server.kafka.translation import Answer, Call, Session, Translation
 
@@ -25,7 +27,6 @@ _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
-API_VERSIONS, SASL_AUTHENTICATE = 18, 36
 KNOWN_FORMS = 1024
 """Several times what is served. ApiVersions may come in any version, which must not fill the memory."""
 NO_RESPONSE: Frame = ()
@@ -67,7 +68,7 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
     if session.admit:
         session.admit(session, key)
     if form.has_tags:
-        end = end + 1 if end < len(frame) and not frame[end] else _skip_tags(frame, end)
+        end = end + 1 if end < len(frame) and not frame[end] else skip_tags(frame, end)
     call = Call(
         broker=broker,
         session=session,
@@ -134,30 +135,6 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
 
 def _nothing(_: memoryview) -> None:
     """Of a version that is not known, nothing can be read."""
-
-
-def _skip_tags(frame: bytes | memoryview, at: int) -> int:
-    """Where the header's tagged fields end; they are few and nobody sends any."""
-    count, at = _varint(frame, at)
-    for _ in range(count):
-        _, at = _varint(frame, at)
-        size, at = _varint(frame, at)
-        at += size
-        if at > len(frame):
-            raise InvalidRequest("tagged fields longer than the request")
-    return at
-
-
-def _varint(frame: bytes | memoryview, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if at >= len(frame):
-            raise InvalidRequest("a request that ends in its header")
-        value |= (frame[at] & 0x7F) << shift
-        at += 1
-        if frame[at - 1] < 0x80:
-            return value, at
-    raise InvalidRequest("a number of more than five bytes in the header")
 
 
 def _refused(call: Call, error: KafkaError) -> Answer:

@@ -1,4 +1,4 @@
-"""The primitives of Kafka's protocol as bytes, for the responses that are packed by hand (Produce and Fetch).
+"""The primitives of Kafka's protocol as bytes, for what is read and packed by hand: headers, Produce and Fetch.
 
 Each exists in two forms: as it has always been, and compact, in the flexible versions of a message (KIP-482), where
 lengths are unsigned varints, one more than the length so that 0 says null.
@@ -32,7 +32,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: memoryview, at: int) -> tuple[int, int]:
     """The unsigned varint at `at`, and where it ends; raises InvalidRequest beyond five bytes or the data's end."""
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
@@ -46,6 +46,18 @@ def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int
         if byte < 0x80:
             return value, at
     raise InvalidRequest(f"there is no varint that ends at position {at}")
+
+
+def skip_tags(data: memoryview, at: int) -> int:
+    """Where the tagged fields at `at` end; raises InvalidRequest where the data ends before."""
+    count, at = read_varint(data, at)
+    for _ in range(count):
+        _, at = read_varint(data, at)
+        size, at = read_varint(data, at)
+        at += size
+        if at > len(data):
+            raise InvalidRequest("tagged fields longer than the request")
+    return at
 
 
 def string(text: str | None, *, flexible: bool) -> bytes:

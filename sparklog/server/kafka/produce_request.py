@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest
-from sparklog.server.kafka.packing import read_varint
+from sparklog.server.kafka.packing import read_varint, skip_tags
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
@@ -105,9 +105,9 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
             records = None
             if size:
                 records, at = _take(data, at, size - 1)
-            at = _after_tags(data, at)
+            at = skip_tags(data, at)
             partitions.append(Produced(partition, records))
-        at = _after_tags(data, at)
+        at = skip_tags(data, at)
         topics.append(TopicProduced(key=key, name=name, topic_id=topic_id, partitions=partitions))
     return WireProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
 
@@ -138,12 +138,3 @@ def _compact_text(data: memoryview, at: int) -> tuple[str | None, int]:
         return None, at
     found, at = _take(data, at, size - 1)
     return str(found, "utf-8"), at
-
-
-def _after_tags(data: memoryview, at: int) -> int:
-    count, at = read_varint(data, at)
-    for _ in range(count):
-        _, at = read_varint(data, at)
-        size, at = read_varint(data, at)
-        _, at = _take(data, at, size)
-    return at

@@ -27,7 +27,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(results=[_result(user, error) for user, error in response.results.items()])
 
 
-def _refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
     return call.answer(results=[_result(user, error) for user in users])
 
@@ -36,4 +36,4 @@ def _result(user: str, error: KafkaError | None) -> dict[str, object]:
     return {"user": user, "error_code": error, "error_message": str(error) if error else None}
 
 
-TRANSLATION = Translation(api=alter_user_scram_credentials.API, serve=serve, refuse=_refuse)
+TRANSLATION = Translation(api=alter_user_scram_credentials.API, serve=serve, refuse=refuse)

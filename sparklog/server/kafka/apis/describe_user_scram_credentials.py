@@ -29,8 +29,8 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def _refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=str(error), results=())
 
 
-TRANSLATION = Translation(api=describe_user_scram_credentials.API, serve=serve, refuse=_refuse)
+TRANSLATION = Translation(api=describe_user_scram_credentials.API, serve=serve, refuse=refuse)

@@ -11,6 +11,7 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import find_coordinator
 from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest, FoundCoordinator
+from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
@@ -42,11 +43,10 @@ def _answer(call: Call, coordinators: Sequence[FoundCoordinator]) -> Message:
 
 def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
     broker = found.broker
-    host, port = broker.listeners[listener] if broker else ("", -1)
+    address = broker_address(broker, listener) if broker else {"host": "", "port": -1}
     return {
         "node_id": broker.broker_id if broker else -1,
-        "host": host,
-        "port": port,
+        **address,
         "error_code": found.error,
         "error_message": message_of(found.error),
     }

@@ -28,8 +28,9 @@ NEVER = 1 << 15
 
 
 async def serve(call: Call, request: Message) -> Message:
-    times = Counter((query.topic, query.partition) for query in _queries(request))
-    queries = list({(query.topic, query.partition): query for query in _queries(request)}.values())
+    named = _queries(request)
+    times = Counter((query.topic, query.partition) for query in named)
+    queries = list({(query.topic, query.partition): query for query in named}.values())
     refused = {
         number: PartitionOffset(topic=query.topic, partition=query.partition, error=error)
         for number, query in enumerate(queries)

@@ -36,7 +36,7 @@ async def serve(call: Call, request: Message) -> Message:
         ],
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
-        topics=[_topic(call.version, topic, ask_operations=ask_topic) for topic in response.topics],
+        topics=[_topic(topic, ask_operations=ask_topic) for topic in response.topics],
         cluster_authorized_operations=operations.ON_CLUSTER if ask_cluster else operations.NOT_ASKED,
         error_code=None,
     )
@@ -52,7 +52,7 @@ def _queries(version: int, request: Message) -> list[TopicQuery] | None:
     return [TopicQuery(topic_id=query.topic_id) if query.topic_id else query for query in queries]
 
 
-def _topic(version: int, topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
+def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
     return {
         "error_code": topic.error,
         "name": topic.name,

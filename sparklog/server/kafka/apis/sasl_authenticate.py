@@ -15,8 +15,8 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(error_message=None, auth_bytes=done.token, **lifetime)
 
 
-def _refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=str(error), auth_bytes=b"")
 
 
-TRANSLATION = Translation(api=sasl_authenticate.API, serve=serve, refuse=_refuse)
+TRANSLATION = Translation(api=sasl_authenticate.API, serve=serve, refuse=refuse)

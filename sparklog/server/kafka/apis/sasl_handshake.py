@@ -28,7 +28,7 @@ async def _take_bare(broker: Broker, session: Session, token: bytes) -> bytes:
     return done.token
 
 
-def _refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     call.session.is_over = call.session.authentication is not None
     return call.answer(error_code=error, mechanisms=_enabled(call))
 
@@ -38,4 +38,4 @@ def _enabled(call: Call) -> tuple[str, ...]:
     return tuple(authentication.mechanisms) if authentication else ()
 
 
-TRANSLATION = Translation(api=sasl_handshake.API, serve=serve, refuse=_refuse)
+TRANSLATION = Translation(api=sasl_handshake.API, serve=serve, refuse=refuse)
