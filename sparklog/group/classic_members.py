@@ -103,7 +103,9 @@ class ClassicMembers:
                 raise InconsistentGroupProtocol(f"member {member.member_id!r} joined with {known!r}, not {asked!r}")
         if self._is_behind(group, member, now_ms) and member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._await_join(group, member, work)
-            raise RebalanceInProgress(f"group {group.group_id!r} is in epoch {group.epoch} by now")
+            return SyncGroupResponse(
+                error=RebalanceInProgress(f"group {group.group_id!r} is in epoch {group.epoch} by now")
+            )
         work.cancel_timer(SyncTimer(group.group_id, member.member_id))
         self._heard_of(group, member, work)
         assignment = Assignment(partitions=self._heartbeats.names_of(member.assigned))
@@ -164,9 +166,7 @@ class ClassicMembers:
 
     @staticmethod
     def _find(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
-        member = group.get(member_id) if instance_id is None else group.check_instance(instance_id, member_id)
-        if member.classic is None:
-            raise UnknownMemberId(f"member {member_id!r} does not use the classic protocol")
+        member = _classic(group.get(member_id) if instance_id is None else group.check_instance(instance_id, member_id))
         if generation != member.member_epoch:
             raise IllegalGeneration(f"member {member_id!r} is in generation {member.member_epoch}, not {generation}")
         return member
@@ -202,11 +202,20 @@ def _is_waiting(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
+    """A member of the new protocol is unknown here, as in Kafka: it leaves with a heartbeat."""
     if leaving.group_instance_id is None:
-        return group.get(leaving.member_id)
-    if leaving.member_id != NO_MEMBER:
-        return group.check_instance(leaving.group_instance_id, leaving.member_id)
-    member = group.get_static(leaving.group_instance_id)
-    if member is None:
-        raise UnknownMemberId(f"instance id {leaving.group_instance_id!r} is unknown in group {group.group_id!r}")
+        member = group.get(leaving.member_id)
+    elif leaving.member_id != NO_MEMBER:
+        member = group.check_instance(leaving.group_instance_id, leaving.member_id)
+    else:
+        found = group.get_static(leaving.group_instance_id)
+        if found is None:
+            raise UnknownMemberId(f"instance id {leaving.group_instance_id!r} is unknown in group {group.group_id!r}")
+        member = found
+    return _classic(member)
+
+
+def _classic(member: ConsumerMember) -> ConsumerMember:
+    if member.classic is None:
+        raise UnknownMemberId(f"member {member.member_id!r} does not use the classic protocol")
     return member

@@ -393,6 +393,18 @@ async def test_a_group_that_could_not_go_over_still_loses_silent_members(group):
     assert group.now.state_name == "Empty"
 
 
+async def test_a_member_of_the_new_protocol_does_not_leave_as_those_of_the_classic_one_do(group):
+    new = New(group, "n", static="one")
+    await new.beat()
+    by_id, by_instance = LeavingMember(member_id="n"), LeavingMember(member_id="", group_instance_id="one")
+    request = LeaveGroup(group_id="g", members=[by_id, by_instance])
+
+    response = await group.ask(lambda shard, _, now: shard.leave(request, now))
+
+    assert [type(each.error) for each in response.members] == [UnknownMemberId, UnknownMemberId]
+    assert not group.now.is_empty
+
+
 async def test_nothing_is_kept_of_who_was_told_to_join_again_and_left(group):
     a, _ = await two_classic(group)
     new = New(group, "n")
@@ -411,6 +423,23 @@ async def test_a_classic_member_has_a_session_timeout_that_the_broker_allows(gro
 
     with pytest.raises(InvalidSessionTimeout):
         await group.ask(lambda shard, ticket, now: shard.join(request, ticket, now))
+
+
+async def test_who_syncs_after_the_group_has_gone_on_joins_again_or_is_put_out(group):
+    a, _ = await two_classic(group)
+    await New(group, "n").beat()
+    a.generation = (await a.join_only()).generation
+    await New(group, "another").beat()
+    sync = SyncGroup(group_id="g", generation=a.generation, member_id=a.member_id, assignments={})
+
+    response = await group.ask(lambda shard, ticket, now: shard.sync(sync, ticket, now))
+
+    assert isinstance(response.error, RebalanceInProgress)
+    for _ in range(REBALANCE_MS // 5_000):
+        assert isinstance(await a.beat(), RebalanceInProgress)
+        await group.world.advance(5_000)
+    with pytest.raises(UnknownMemberId):
+        await a.beat()
 
 
 async def test_a_static_member_changes_its_protocol_and_keeps_its_partitions(group):
