@@ -428,6 +428,7 @@ async def test_a_classic_member_has_a_session_timeout_that_the_broker_allows(gro
 async def test_who_syncs_after_the_group_has_gone_on_joins_again_or_is_put_out(group):
     a, _ = await two_classic(group)
     await New(group, "n").beat()
+    a.owned = set()
     a.generation = (await a.join_only()).generation
     await New(group, "another").beat()
     sync = SyncGroup(group_id="g", generation=a.generation, member_id=a.member_id, assignments={})
