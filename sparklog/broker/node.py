@@ -102,10 +102,17 @@ class Broker:
             version=__version__,
         )
         store, topic_store, cluster_id = await asyncio.to_thread(self._open)
+        self.services = self._put_together(info, store, topic_store, cluster_id)
+        await self.services.topics.load()
+        self.services.groups.start()
+        await asyncio.to_thread(register_broker, store, info)
+        self._start_schedule()
+
+    def _put_together(self, info: BrokerInfo, store: Store, topic_store: TopicStore, cluster_id: str) -> Services:
         metadata = MetadataCache()
         replicas = ReplicaManager(self._fs, self._logs, self._waiting.check)
         topics = Topics(self.config, topic_store, metadata, self._logs, replicas)
-        self.services = Services(
+        return Services(
             api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
             config=self.config,
             clock=self._clock,
@@ -132,10 +139,6 @@ class Broker:
             ),
             waiting=self._waiting,
         )
-        await self.services.topics.load()
-        self.services.groups.start()
-        await asyncio.to_thread(register_broker, store, info)
-        self._start_schedule()
 
     def _open(self) -> tuple[Store, TopicStore, str]:
         """Blocks: the cluster store, then the logs with their topics' configurations, then the cluster's id."""
@@ -235,7 +238,6 @@ class Broker:
             "writing high watermarks",
             self._checkpoint_high_watermarks,
         )
-
         every(config.offsets_retention_check_interval_ms, "expiring offsets", self.services.groups.expire)
 
     async def _checkpoint_high_watermarks(self) -> None:

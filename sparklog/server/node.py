@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock
@@ -18,6 +18,10 @@ from sparklog.base.fs import Fs
 from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
 from sparklog.server.grpc import GrpcServer
+
+if TYPE_CHECKING:
+    from sparklog.server.kafka.server import KafkaServer
+    from sparklog.server.metrics_http import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +36,10 @@ class BrokerNode:
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None
-        self._kafka: Any = None
+        self._kafka: KafkaServer | None = None
+        self._metrics: MetricsServer | None = None
         self.kafka_addresses: dict[str, Address] = {}
         """Where clients that speak Kafka's protocol reach this broker, by the name of the listener."""
-        self._metrics: Any = None
 
     async def start(self) -> None:
         """Be ready for clients at `grpc_address`.
@@ -78,14 +82,16 @@ class BrokerNode:
             return
         # Imported only where it is wanted: Kafka's messages take longer to import than a broker to start.
         module = importlib.import_module("sparklog.server.kafka.server")
-        self._kafka = module.KafkaServer(self.broker)
-        await self._kafka.bind()
-        self.kafka_addresses = self._kafka.addresses
+        kafka: KafkaServer = module.KafkaServer(self.broker)
+        self._kafka = kafka
+        await kafka.bind()
+        self.kafka_addresses = kafka.addresses
 
-    def _serve_metrics(self) -> Any:
+    def _serve_metrics(self) -> MetricsServer | None:
         if not self._config.metrics_listener:
             return None
         # Imported only where it is wanted: prometheus_client brings an HTTP server along, a third of a broker's start.
         module = importlib.import_module("sparklog.server.metrics_http")
         listener = Address.parse(self._config.metrics_listener, "metrics.listener")
-        return module.MetricsServer(self.broker, listener)
+        server: MetricsServer = module.MetricsServer(self.broker, listener)
+        return server

@@ -18,9 +18,10 @@ import asyncio
 import logging
 import os
 import socket
+import ssl
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from sparklog.base.errors import KafkaError
 from sparklog.log.slice import LogSlice
@@ -269,9 +270,9 @@ class PlainChannel:
 
 
 class TlsChannel(asyncio.BufferedProtocol):
-    """A TLS connection of asyncio's. `open` is told once the handshake is done and returns the owner."""
+    """A TLS connection of asyncio's. `open_connection` is told once the handshake is done and returns the owner."""
 
-    def __init__(self, open_connection: Any) -> None:
+    def __init__(self, open_connection: Callable[[Channel, ssl.SSLObject], ChannelOwner]) -> None:
         self._open = open_connection
         self._owner: ChannelOwner | None = None
         self._transport: asyncio.Transport | None = None
