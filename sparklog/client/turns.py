@@ -24,11 +24,13 @@ class Call:
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.made = asyncio.get_running_loop().create_future()
+        self.begun = False
         self._function = function
         self._arguments = arguments
 
     async def run(self) -> None:
         """On the event loop; the function may be asynchronous."""
+        self.begun = True
         try:
             outcome = self._function(*self._arguments)
             if inspect.isawaitable(outcome):
@@ -38,6 +40,7 @@ class Call:
 
     def run_here(self) -> None:
         """In any other thread."""
+        self.begun = True
         try:
             self._function(*self._arguments)
         finally:
@@ -74,8 +77,10 @@ class Turns:
             self._granted.set()
 
     def next_call(self) -> Call | None:
-        """The call that is to be made next, if there is one."""
-        return self._calls.popleft() if self._calls else None
+        """The call that is to be made next, if there is one; again, where an interrupted user has not begun it."""
+        while self._calls and self._calls[0].made.done():
+            self._calls.popleft()
+        return self._calls[0] if self._calls and not self._calls[0].begun else None
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""How long a member of a group waits for a coordinator that never answers."""
+"""What a member of a group waits for, and how long: a coordinator that never answers, a user who is interrupted."""
 
 from __future__ import annotations
 
@@ -96,6 +96,19 @@ async def test_what_is_given_up_does_not_wait_for_commits_without_end(committer:
     while call := calls.next_call():
         await call.run()
     assert [type(error) for error in failures] == [RequestTimedOut] * 3
+
+
+async def test_a_call_that_was_not_made_is_asked_for_again() -> None:
+    turns, made = Turns(lambda: None), []
+    waiting = asyncio.create_task(turns.call(made.append, 1))
+    await asyncio.sleep(0)
+
+    call = turns.next_call()  # and the user is interrupted
+    assert call is not None
+    assert turns.next_call() is call
+    await call.run()
+    await waiting
+    assert (turns.next_call(), made) == (None, [1])
 
 
 async def test_automatic_commits_do_not_pile_up(committer: Committer, clock: SimClock) -> None:
