@@ -45,6 +45,7 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
     number: int, up: subprocess.Popen[str], tmp_path: Path
@@ -62,6 +63,7 @@ def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.slow
 def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subprocess.Popen[str], tmp_path: Path) -> None:
     address, kafka, _ = READY.fullmatch(up.stdout.readline()).groups()
     port_taken = run("--data-dir", "other", "--grpc", address, "--kafka", "none", cwd=tmp_path)
@@ -78,6 +80,7 @@ def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subproces
     assert "Traceback" not in folder_taken.stderr
 
 
+@pytest.mark.slow
 def test_a_wrong_configuration_is_one_line_and_status_2(tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text("[log]\nsegment.bytes = 5\n")
     for arguments, environment, said in (
@@ -107,6 +110,7 @@ def test_help_names_the_defaults(tmp_path: Path) -> None:
     assert "127.0.0.1:9092" in told
 
 
+@pytest.mark.slow
 def test_the_kafka_door_may_stay_shut(tmp_path: Path) -> None:
     taken = run("--grpc", "127.0.0.1:0", "--kafka", "nowhere", cwd=tmp_path)
     assert taken.returncode == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any, Protocol
 
@@ -94,7 +95,8 @@ class KafkaPython:
         )
 
     def poll(self) -> list[tuple[int, int]]:
-        found = self._consumer.poll(50).values()
+        # Where a poll ends while it joins, kafka-python takes itself for a member without partitions.
+        found = self._consumer.poll(1_000).values()
         return [(record.partition, record.offset) for records in found for record in records]
 
     def assignment(self) -> set[int]:
@@ -135,12 +137,13 @@ def find(path: str) -> Any:
 
 
 def poll_all(seen: list[tuple[int, int]], readers: list[Reader], done: Callable[[], bool]) -> None:
-    """Let the readers poll in turn until `done`; what they read is added to `seen`."""
-    for _ in range(300):
-        if done():
-            return
-        for reader in readers:
-            seen += reader.poll()
+    """Let the readers poll at the same time until `done`; what they read is added to `seen`."""
+    with ThreadPoolExecutor(len(readers)) as threads:
+        for _ in range(300):
+            if done():
+                return
+            for found in threads.map(lambda reader: reader.poll(), readers):
+                seen += found
     raise AssertionError([reader.assignment() for reader in readers])
 
 
