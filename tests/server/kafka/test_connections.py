@@ -474,8 +474,14 @@ def test_a_stop_answers_what_waits_and_closes_the_rest_and_the_port_is_free_at_o
         api_versions(wire)
 
 
+def settle(broker: RunningBroker) -> None:
+    """Let the broker end what it does after it has sent a response."""
+    broker.run(asyncio.sleep(0))
+
+
 def test_the_parts_of_a_requests_time_are_counted(kafka_broker: RunningBroker, wire: Wire, topic: str) -> None:
     wire.send(FETCH, 11, **fetch_fields(topic, offset=1, max_wait=30))
+    settle(kafka_broker)
     stages = kafka_broker.node.broker.metrics.stages["Fetch"]
     found = stages.histograms()
     assert list(found) == ["RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ResponseSendTimeMs", "TotalTimeMs"]
@@ -490,6 +496,7 @@ def test_metrics_tell_of_connections_and_of_the_parts_of_requests() -> None:
         Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire,
     ):
         api_versions(wire)
+        settle(broker)
         with urllib.request.urlopen(f"http://{broker.node.metrics_address}/metrics", timeout=10) as answer:
             told = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
     assert told['sparklog_connections{listener="PLAINTEXT"}'] == "1.0"
