@@ -8,6 +8,8 @@ from sparklog.base.errors import InvalidReplicaAssignment
 from sparklog.broker.apis.delete_topics import API, DeleteTopicsRequest, TopicToDelete
 from sparklog.broker.assignments import check_numbers
 
+pytestmark = pytest.mark.slow
+
 MANY = 50_000
 
 

@@ -17,6 +17,8 @@ from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing import SimClock
 from sparklog.testing.memory_fs import MemoryFs
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 3
 CONFIG = {
     "log.dirs": "/a,/b",

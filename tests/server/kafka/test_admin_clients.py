@@ -33,6 +33,8 @@ from kafka.structs import OffsetAndMetadata
 
 from sparklog.testing import RunningBroker
 
+pytestmark = pytest.mark.slow
+
 NewName = Callable[[], str]
 TIMEOUT_S = 30
 

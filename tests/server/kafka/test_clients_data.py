@@ -15,6 +15,8 @@ import sparklog.client
 from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker
 
+pytestmark = pytest.mark.slow
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KAFKA_PYTHON_CODECS = ("none", "gzip", "zstd")  # the others want libraries of their own
 TIMEOUT_S = 20

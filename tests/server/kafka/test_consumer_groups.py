@@ -17,6 +17,8 @@ from kafka import KafkaConsumer
 
 from sparklog.testing import RunningBroker, start_broker
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT_S = 30
 PARTITIONS = 4
 CRASHING = """

@@ -17,6 +17,8 @@ from kafka_members import Members, all_of, produce
 from sparklog.group.requests import ConsumerGroupDescribe
 from sparklog.testing import RunningBroker, start_broker
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "num_partitions": 4,
     "offsets_topic_num_partitions": 2,

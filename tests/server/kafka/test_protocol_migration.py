@@ -10,6 +10,8 @@ from kafka_members import AioKafka, KafkaPython, Members, all_of, produce
 from sparklog.group.requests import ListGroups
 from sparklog.testing import RunningBroker, start_broker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:

@@ -15,6 +15,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 from secure import MECHANISMS, Secured
 
+pytestmark = pytest.mark.slow
+
 NewName = Callable[[], str]
 WAYS = [
     ("SSL", None),
