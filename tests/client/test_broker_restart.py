@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from broker_process import BrokerProcess
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Delivery, Producer
@@ -21,42 +19,19 @@ RECORDS = 6_000
 pytestmark = pytest.mark.slow
 
 
-class Process:
-    """`sparklog up` on a port of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
-        self._folder = folder
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder), "--grpc", self.address]
-        command += ["--kafka", "none"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self._process.stdout
-        assert "ready" in self._process.stdout.readline()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout
-        self._process.stdout.close()
-
-
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Process]:
-    process = Process(tmp_path / "data")
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path)
+    process.start()
     yield process
     process.kill()
 
 
-def sent_while(broker: Process, disturb: Callable[[], None]) -> list[list[Delivery]]:
+def sent_while(broker: BrokerProcess, disturb: Callable[[], None]) -> list[list[Delivery]]:
     """Deliveries by partition of records sent, some by some, while `disturb` runs in a thread."""
     deliveries: list[list[Delivery]] = [[] for _ in range(PARTITIONS)]
     thread = threading.Thread(target=disturb)
-    with Producer(bootstrap_servers=broker.address, batch_size=2_000, linger_ms=1) as producer:
+    with Producer(bootstrap_servers=broker.grpc, batch_size=2_000, linger_ms=1) as producer:
         producer.send("t", b"first", partition=0).result(10)
         thread.start()
         for number in range(RECORDS):
@@ -79,8 +54,8 @@ def read_to_the_end(consumer: Consumer, partition: TopicPartition) -> dict[int, 
     return numbers
 
 
-def test_a_producer_carries_on_after_kill_9_with_every_record_there_once_and_in_order(broker: Process) -> None:
-    with Admin(bootstrap_servers=broker.address) as admin:
+def test_a_producer_carries_on_after_kill_9_with_every_record_there_once_and_in_order(broker: BrokerProcess) -> None:
+    with Admin(bootstrap_servers=broker.grpc) as admin:
         admin.create_topic("t", partitions=PARTITIONS)
 
     def kill_three_times() -> None:
@@ -91,7 +66,7 @@ def test_a_producer_carries_on_after_kill_9_with_every_record_there_once_and_in_
 
     deliveries = sent_while(broker, kill_three_times)
 
-    with Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer:
+    with Consumer(bootstrap_servers=broker.grpc, auto_offset_reset="earliest") as consumer:
         for number in range(PARTITIONS):
             partition = TopicPartition("t", number)
             consumer.assign([partition])
@@ -101,10 +76,10 @@ def test_a_producer_carries_on_after_kill_9_with_every_record_there_once_and_in_
             assert [numbers[offset] for offset in offsets] == list(range(RECORDS))
 
 
-def test_a_consumer_carries_on_where_it_was(broker: Process) -> None:
+def test_a_consumer_carries_on_where_it_was(broker: BrokerProcess) -> None:
     with (
-        Producer(bootstrap_servers=broker.address, linger_ms=1) as producer,
-        Consumer(bootstrap_servers=broker.address, auto_offset_reset="earliest") as consumer,
+        Producer(bootstrap_servers=broker.grpc, linger_ms=1) as producer,
+        Consumer(bootstrap_servers=broker.grpc, auto_offset_reset="earliest") as consumer,
     ):
         producer.send("t", b"0").result(10)
         consumer.assign_topic("t")

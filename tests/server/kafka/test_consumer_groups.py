@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from broker_process import BrokerProcess
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as CkPartition
 from kafka import KafkaConsumer
@@ -160,7 +160,6 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
     return [message.value() for message in messages]
 
 
-@pytest.mark.slow
 def test_the_partitions_of_a_member_that_was_killed_go_to_the_others(
     bootstrap: str, topic: str, new_name: NewName, kafka_python: Callable[..., KafkaConsumer]
 ) -> None:
@@ -179,34 +178,15 @@ def test_the_partitions_of_a_member_that_was_killed_go_to_the_others(
     poll_until(lambda: len(assigned(survivor)) == PARTITIONS, survivor)
 
 
-@pytest.mark.slow
 def test_what_is_committed_survives_a_broker_that_was_killed(tmp_path: Path) -> None:
-    up = [
-        sys.executable,
-        "-m",
-        "sparklog.cli.up",
-        "--data-dir",
-        "data",
-        "--grpc",
-        "127.0.0.1:0",
-        "--kafka",
-        "127.0.0.1:0",
-    ]
+    broker = BrokerProcess(tmp_path)
     found: list[int] = []
     for offset in (7, None):
-        with subprocess.Popen(
-            [*up, "--kafka", "127.0.0.1:0", "--set", "group.initial.rebalance.delay.ms=0"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as broker:
-            try:
-                assert broker.stdout is not None
-                ready = re.search(r"PLAINTEXT://(127\.0\.0\.1:\d+)", broker.stdout.readline())
-                assert ready is not None
-                found.append(commit_and_fetch(ready[1], offset))
-            finally:
-                broker.kill()
+        broker.start()
+        try:
+            found.append(commit_and_fetch(broker.kafka, offset))
+        finally:
+            broker.kill()
 
     assert found == [7, 7]
 

@@ -124,7 +124,6 @@ while True:
 """
 
 
-@pytest.mark.slow
 def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Members, topic: str) -> None:
     members.add("a", topic)
     members.until(lambda: members.has("a") == all_of(topic))
@@ -137,7 +136,6 @@ def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Mem
     members.until(lambda: members.has("a") == all_of(topic))
 
 
-@pytest.mark.slow
 def test_the_group_is_the_same_after_the_broker_was_restarted(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -87,7 +87,6 @@ def test_what_is_larger_than_a_socket_takes_at_once_comes_whole(secured: Secured
         consumer.close()
 
 
-@pytest.mark.slow
 @every_way
 def test_kafka_python_writes_and_reads(
     secured: Secured, new_name: NewName, protocol: str, mechanism: str | None
@@ -103,7 +102,6 @@ def test_kafka_python_writes_and_reads(
         consumer.close()
 
 
-@pytest.mark.slow
 @every_way
 async def test_aiokafka_writes_and_reads(
     secured: Secured, new_name: NewName, protocol: str, mechanism: str | None
@@ -128,7 +126,6 @@ def test_librdkafka_says_that_a_password_is_wrong(secured: Secured, mechanism: s
     assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_clients_in_python_say_that_a_password_is_wrong(secured: Secured, mechanism: str) -> None:
     options = python_options(secured, "SASL_PLAINTEXT", mechanism, password="wrong")
