@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.errors import InvalidRequest
 from sparklog.broker.api import Api
-from sparklog.broker.apis.incremental_alter_configs import ResourceResult, check_alterable
+from sparklog.broker.apis.incremental_alter_configs import ResourceResult, Revise, alter_each
 from sparklog.broker.resources import ConfigResource
 from sparklog.broker.services import Services
 
@@ -37,25 +36,15 @@ class AlterConfigsResponse:
 
 
 async def handle(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    times = Counter(new.resource for new in request.resources)
-    return AlterConfigsResponse(
-        resources=[
-            await _replace(services, new, is_alone=times[new.resource] == 1, validate_only=request.validate_only)
-            for new in request.resources
-        ]
-    )
+    results = await alter_each(services, request.resources, _replacement, validate_only=request.validate_only)
+    return AlterConfigsResponse(resources=results)
 
 
-async def _replace(services: Services, new: NewConfigs, *, is_alone: bool, validate_only: bool) -> ResourceResult:
-    try:
-        check_alterable(new.resource, services.config.broker_id, is_alone=is_alone)
-        overrides = {name: value for name, value in new.configs.items() if value is not None}
-        if missing := new.configs.keys() - overrides.keys():
-            raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
-        await services.topics.alter(new.resource.name, lambda _: overrides, validate_only=validate_only)
-    except KafkaError as error:
-        return ResourceResult(resource=new.resource, error=error)
-    return ResourceResult(resource=new.resource)
+def _replacement(new: NewConfigs) -> Revise:
+    overrides = {name: value for name, value in new.configs.items() if value is not None}
+    if missing := new.configs.keys() - overrides.keys():
+        raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
+    return lambda _: overrides
 
 
 API = Api(name="AlterConfigs", handle=handle, key=33, versions=(0, 2))

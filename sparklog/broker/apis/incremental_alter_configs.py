@@ -13,9 +13,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol, TypeVar
 
 from sparklog.base.config_keys import render
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
@@ -54,6 +55,18 @@ class IncrementalAlterConfigsRequest:
     validate_only: bool = False
 
 
+class OfResource(Protocol):
+    """What is wanted of one resource."""
+
+    @property
+    def resource(self) -> ConfigResource: ...
+
+
+Wanted = TypeVar("Wanted", bound=OfResource)
+Revise = Callable[[Topic], Mapping[str, str]]
+"""What a topic's overrides are to be, from the topic as it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceResult:
     resource: ConfigResource
@@ -66,28 +79,33 @@ class IncrementalAlterConfigsResponse:
 
 
 async def handle(services: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    times = Counter(change.resource for change in request.resources)
-    return IncrementalAlterConfigsResponse(
-        resources=[
-            await _alter(services, change, is_alone=times[change.resource] == 1, validate_only=request.validate_only)
-            for change in request.resources
-        ]
-    )
+    results = await alter_each(services, request.resources, _revision, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(resources=results)
 
 
-async def _alter(services: Services, change: ConfigChange, *, is_alone: bool, validate_only: bool) -> ResourceResult:
-    try:
-        check_alterable(change.resource, services.config.broker_id, is_alone=is_alone)
-        _check(change.changes)
-        await services.topics.alter(
-            change.resource.name, lambda topic: _revise(topic, change.changes), validate_only=validate_only
-        )
-    except KafkaError as error:
-        return ResourceResult(resource=change.resource, error=error)
-    return ResourceResult(resource=change.resource)
+async def alter_each(
+    services: Services, wanted: Sequence[Wanted], revision: Callable[[Wanted], Revise], *, validate_only: bool
+) -> list[ResourceResult]:
+    """Change the configuration of each resource by its `revision`, which raises KafkaError where none can be made."""
+    times = Counter(each.resource for each in wanted)
+    results = []
+    for each in wanted:
+        try:
+            _check_alterable(each.resource, services.config.broker_id, is_alone=times[each.resource] == 1)
+            await services.topics.alter(each.resource.name, revision(each), validate_only=validate_only)
+        except KafkaError as error:
+            results.append(ResourceResult(resource=each.resource, error=error))
+        else:
+            results.append(ResourceResult(resource=each.resource))
+    return results
 
 
-def check_alterable(resource: ConfigResource, broker_id: int, *, is_alone: bool) -> None:
+def _revision(change: ConfigChange) -> Revise:
+    _check(change.changes)
+    return lambda topic: _revise(topic, change.changes)
+
+
+def _check_alterable(resource: ConfigResource, broker_id: int, *, is_alone: bool) -> None:
     """Raises InvalidRequest where the resource has no configuration that can be changed."""
     resource.check(broker_id)
     if resource.type == ResourceType.BROKER:

@@ -9,6 +9,7 @@ from sparklog.broker.apis import describe_topic_partitions
 from sparklog.broker.apis.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from sparklog.broker.apis.metadata import TopicMetadata
 from sparklog.server.kafka import operations
+from sparklog.server.kafka.apis.metadata import partition_fields
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -44,17 +45,7 @@ def _topic(topic: TopicMetadata) -> dict[str, Any]:
         "is_internal": topic.is_internal,
         "topic_authorized_operations": operations.ON_TOPIC,
         "partitions": [
-            {
-                "error_code": part.error,
-                "partition_index": part.partition,
-                "leader_id": part.leader,
-                "leader_epoch": part.leader_epoch,
-                "replica_nodes": tuple(part.replicas),
-                "isr_nodes": tuple(part.in_sync_replicas),
-                "eligible_leader_replicas": (),
-                "last_known_elr": (),
-                "offline_replicas": tuple(part.offline_replicas),
-            }
+            {**partition_fields(part), "eligible_leader_replicas": (), "last_known_elr": ()}
             for part in topic.partitions
         ],
     }

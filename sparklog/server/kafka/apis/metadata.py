@@ -6,7 +6,7 @@ from typing import Any
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
-from sparklog.broker.apis.metadata import MetadataRequest, TopicMetadata, TopicQuery
+from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
@@ -59,18 +59,20 @@ def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "topic_authorized_operations": operations.ON_TOPIC if ask_operations else operations.NOT_ASKED,
-        "partitions": [
-            {
-                "error_code": part.error,
-                "partition_index": part.partition,
-                "leader_id": part.leader,
-                "leader_epoch": part.leader_epoch,
-                "replica_nodes": tuple(part.replicas),
-                "isr_nodes": tuple(part.in_sync_replicas),
-                "offline_replicas": tuple(part.offline_replicas),
-            }
-            for part in topic.partitions
-        ],
+        "partitions": [partition_fields(part) for part in topic.partitions],
+    }
+
+
+def partition_fields(part: PartitionMetadata) -> dict[str, Any]:
+    """A partition, as DescribeTopicPartitions shows it too."""
+    return {
+        "error_code": part.error,
+        "partition_index": part.partition,
+        "leader_id": part.leader,
+        "leader_epoch": part.leader_epoch,
+        "replica_nodes": tuple(part.replicas),
+        "isr_nodes": tuple(part.in_sync_replicas),
+        "offline_replicas": tuple(part.offline_replicas),
     }
 
 
