@@ -388,6 +388,12 @@ class DuplicateResource(KafkaError):
     code, name = 92, "DUPLICATE_RESOURCE"
 
 
+class InvalidUpdateVersion(KafkaError):
+    """What was to be changed is no longer what it was when it was looked at."""
+
+    code, name = 95, "INVALID_UPDATE_VERSION"
+
+
 class UnacceptableCredential(KafkaError):
     code, name = 93, "UNACCEPTABLE_CREDENTIAL"
 

@@ -21,6 +21,7 @@ from sparklog.base.config_keys import (
     one_of,
     real,
     some_of,
+    text,
     unknown_key,
 )
 from sparklog.base.errors import ConfigError, InvalidConfig
@@ -35,6 +36,18 @@ class TopicConfig:
         some_of("delete", "compact"),
         "delete: old segments go by retention.ms and retention.bytes. compact: the newest record of each key stays.",
         broker_key="log.cleanup.policy",
+    )
+    compaction_strategy: str = key(
+        "offset",
+        one_of("offset", "timestamp", "header"),
+        "Which record of a key is the newest (KIP-280): the one with the greatest offset, timestamp, or number in the "
+        "header that compaction.strategy.header names; of equal ones, the one with the greater offset.",
+        broker_key="log.cleaner.compaction.strategy",
+    )
+    compaction_strategy_header: str = key(
+        "version",
+        text(),
+        "The header that holds a record's version, 8 bytes big-endian; a record without it is older than any other.",
     )
     compression_type: str = key(
         "producer",
@@ -119,6 +132,13 @@ class TopicConfig:
         integer(1, MAX_INT),
         "acks=all is refused while fewer replicas than this are in sync.",
         broker_key="min.insync.replicas",
+    )
+    retention_archive: str = key(
+        "",
+        text(),
+        "A Delta table that the retention job copies closed segments to. Then only that job deletes by time and size, "
+        "and only what is in the table; empty: segments are deleted without a copy.",
+        broker_key="log.retention.archive",
     )
     retention_bytes: int = key(
         -1,

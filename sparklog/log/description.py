@@ -1,0 +1,56 @@
+"""What a replica tells of its log, for plans of upkeep: plain values, the same on the broker, in jobs and in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.epochs import EpochStart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentDescription:
+    """A segment. Timestamps are in ms, -1 where there is none."""
+
+    base_offset: int
+    next_offset: int
+    """The next segment's base offset; of the last segment, the log end offset."""
+    size_bytes: int
+    largest_timestamp_ms: int
+    """Of its records."""
+    first_timestamp_ms: int
+    """Of its first batch."""
+    identity: str = ""
+    """Another one whenever its files are others, or were cut; means nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDescription:
+    """One replica's log."""
+
+    partition: TopicPartition
+    broker_id: int = 0
+    is_leader: bool = True
+    leader_epoch: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    """Below it every transaction has ended."""
+    log_end_offset: int = 0
+    cleaned_offset: int = 0
+    """Everything below has been compacted."""
+    folder: str = ""
+    """The partition's folder, as the broker names it."""
+    config: TopicConfig = field(default_factory=TopicConfig)
+    segments: tuple[SegmentDescription, ...] = ()
+    """Oldest first; the last is the active one."""
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def closed_segments(self) -> tuple[SegmentDescription, ...]:
+        return self.segments[:-1]
