@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Examples are not timed: a first call may compile, and the machine may be busy with other tests.
 settings.register_profile("sparklog", deadline=None)
@@ -30,3 +35,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def golden() -> Path:
     """Partition folders that Apache Kafka wrote, with Kafka's own dump beside each file."""
     return TESTS / "data" / "golden"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one SparkSession of a run, with Delta and with Spark's own Kafka source, which `make test` fetches."""
+    # Loaded here: tests without a JVM need not wait for pyspark.
+    from sparklog.spark.jars import FOLDER, find_jars
+    from sparklog.spark.session import local_session
+
+    jars = [*find_jars(), *(FOLDER.parent / "spark-kafka").glob("*.jar")]
+    settings = {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.session.timeZone": "UTC",
+    }
+    session = local_session("sparklog tests", settings=settings)
+    yield session
+    session.stop()

@@ -1,4 +1,4 @@
-"""One SparkSession and one broker for all tests of this folder; each test has topics of its own."""
+"""One broker for all tests of this folder; each test has topics of its own."""
 
 from __future__ import annotations
 
@@ -9,27 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from reading import Topics
 
-from sparklog.spark.jars import FOLDER, find_jars
-from sparklog.spark.session import local_session
 from sparklog.testing import start_broker
 
-KAFKA_CONNECTOR = FOLDER.parent / "spark-kafka"
-"""Spark's own Kafka source and what it needs; `make test` fetches it."""
 Read = Callable[..., DataFrame]
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    warehouse = tmp_path_factory.mktemp("warehouse")
-    jars = [*find_jars(), *KAFKA_CONNECTOR.glob("*.jar")]
-    settings = {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.sql.warehouse.dir": str(warehouse),
-        "spark.sql.session.timeZone": "UTC",
-    }
-    session = local_session("sparklog tests", settings=settings)
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="session")
