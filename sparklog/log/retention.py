@@ -10,12 +10,17 @@ Whole segments, oldest first, for one of three reasons, taken in Kafka's order (
 - The last two only where cleanup.policy contains delete.
 - A segment without any timestamp (emptied by compaction, or written without) goes with the next one that goes by time.
 - The active segment goes by time too, if it has records: whoever carries out the plan rolls first.
+
+With retention.archive set, records leave the log only once the archive has them. The retention job sees to that: it
+asks `give_up`, copies, and then moves the log start offset. The broker's own task asks `count_removable`, which by then
+counts nothing that is not below the log start offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from sparklog.base.topic_config import TopicConfig
 
@@ -31,22 +36,56 @@ class SegmentFacts:
     """-1: none."""
 
 
+class SegmentLike(Protocol):
+    """`SegmentFacts`, and whatever else knows as much."""
+
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def largest_timestamp_ms(self) -> int: ...
+
+
+class GivenUp(NamedTuple):
+    """How many of the oldest segments go, by reason: first those below the log start, then by size, then by time."""
+
+    by_log_start: int
+    by_size: int
+    by_time: int
+
+    @property
+    def total(self) -> int:
+        """All of the segments, where the active one, the last, goes too."""
+        return self.by_log_start + self.by_size + self.by_time
+
+
 def count_removable(
-    segments: Sequence[SegmentFacts], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
+    segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
 ) -> int:
-    """How many of the oldest segments go; all of them where the active one, the last, goes too."""
+    """How many of the oldest segments the broker may remove; all of them where the active one goes too."""
+    limit = min(high_watermark, log_start_offset) if config.retention_archive else high_watermark
+    return give_up(
+        segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms
+    ).total
+
+
+def give_up(
+    segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
+) -> GivenUp:
+    """What retention gives up, archived or not."""
     limit = _count_while(segments, lambda segment: segment.next_offset <= high_watermark)
     if segments and segments[-1].size_bytes == 0:
         limit = min(limit, len(segments) - 1)
     closed = segments[:-1]
-    count = min(limit, _count_while(closed, lambda segment: segment.next_offset <= log_start_offset))
+    below = min(limit, _count_while(closed, lambda segment: segment.next_offset <= log_start_offset))
     if "delete" not in config.cleanup_policy:
-        return count
-    count += _by_size(segments[count:limit], sum(segment.size_bytes for segment in segments[count:]), config)
-    return count + _by_time(segments[count:limit], config, now_ms)
+        return GivenUp(below, 0, 0)
+    large = _by_size(segments[below:limit], sum(segment.size_bytes for segment in segments[below:]), config)
+    return GivenUp(below, large, _by_time(segments[below + large : limit], config, now_ms))
 
 
-def _by_size(segments: Sequence[SegmentFacts], log_size: int, config: TopicConfig) -> int:
+def _by_size(segments: Sequence[SegmentLike], log_size: int, config: TopicConfig) -> int:
     excess = log_size - config.retention_bytes
     if config.retention_bytes < 0:
         return 0
@@ -57,7 +96,7 @@ def _by_size(segments: Sequence[SegmentFacts], log_size: int, config: TopicConfi
     return len(segments)
 
 
-def _by_time(segments: Sequence[SegmentFacts], config: TopicConfig, now_ms: int) -> int:
+def _by_time(segments: Sequence[SegmentLike], config: TopicConfig, now_ms: int) -> int:
     if config.retention_ms < 0:
         return 0
     count = 0
@@ -70,5 +109,5 @@ def _by_time(segments: Sequence[SegmentFacts], config: TopicConfig, now_ms: int)
     return count
 
 
-def _count_while(segments: Sequence[SegmentFacts], holds: Callable[[SegmentFacts], bool]) -> int:
+def _count_while(segments: Sequence[SegmentLike], holds: Callable[[SegmentLike], bool]) -> int:
     return next((count for count, segment in enumerate(segments) if not holds(segment)), len(segments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from log_values import topic_config
 
-from sparklog.log.retention import SegmentFacts, count_removable
+from sparklog.log.retention import GivenUp, SegmentFacts, count_removable, give_up
 
 NOW = 1_000_000
 
@@ -79,3 +79,16 @@ def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, gone: 
 
 def test_the_reasons_add_up() -> None:
     assert count(OLD, start=10, retention_bytes=300, retention_ms=250) == 3
+
+
+@pytest.mark.parametrize(("start", "gone"), [(0, 0), (9, 0), (20, 2), (45, 4), (50, 5)])
+def test_with_an_archive_the_broker_removes_only_what_lies_below_the_log_start(start: int, gone: int) -> None:
+    assert count(OLD, start=start, retention_ms=1, retention_archive="/archive") == gone
+    assert count(OLD, start=start, retention_bytes=0, retention_archive="/archive") == gone
+
+
+def test_what_is_given_up_says_why_and_asks_for_no_archive() -> None:
+    config = topic_config(retention_bytes=300, retention_ms=250, retention_archive="/archive")
+    asked = {"log_start_offset": 10, "high_watermark": 10_000, "config": config, "now_ms": NOW}
+    assert give_up(OLD, **asked) == GivenUp(by_log_start=1, by_size=1, by_time=1)
+    assert give_up([], **asked).total == 0
