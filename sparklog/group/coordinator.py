@@ -165,7 +165,7 @@ class GroupCoordinator:
 
         started_ms = self._clock.monotonic_ms()
         try:
-            records = await asyncio.to_thread(
+            done = await asyncio.to_thread(
                 load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
             )
         except Exception as error:  # whatever it is: nobody may wait for ever for the end of this
@@ -176,7 +176,7 @@ class GroupCoordinator:
             return
         if is_wanted():
             took_ms = self._clock.monotonic_ms() - started_ms
-            logger.info("read %d records of %s-%d in %d ms", records, OFFSETS_TOPIC, partition, took_ms)
+            logger.info("read %s of %s-%d in %d ms", done, OFFSETS_TOPIC, partition, took_ms)
             self._serve(place, shard, replica)
 
     def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:

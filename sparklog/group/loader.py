@@ -1,5 +1,10 @@
 """Reading a partition of `__consumer_offsets` back into the shard that it is the memory of.
 
+Where there is a snapshot (log/offset_snapshot.py), it is replayed first, and then only what came after it: loading
+takes as long as the keys and the tail are, however many commits there were. It is what a replay of the whole log comes
+to, so long as the log above it is as it was written; the newest snapshot that is whole, of this log, and has such a
+tail counts. Where there is none, everything is read.
+
 Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) count from its commit marker on; those
 of a transaction that was aborted, or that has not ended, are passed over. A record that cannot be read is reported and
 passed over too: all others are worth more than it.
@@ -7,47 +12,109 @@ passed over too: all others are worth more than it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.group.records import CoordinatorRecord, decode
 from sparklog.log.log import Log
+from sparklog.log.offset_snapshot import Snapshot, SnapshotId, is_complete, what_is_stale
 from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.records import Record, iterate_records
 
 CHUNK_BYTES = 1 << 20
 _ABORT, _COMMIT = 0, 1
+Replay = Callable[[CoordinatorRecord], None]
 logger = logging.getLogger(__name__)
 
 
-def load(log: Log, end_offset: int, replay: Callable[[CoordinatorRecord], None], is_wanted: Callable[[], bool]) -> int:
-    """Blocks: replay all records below `end_offset`; their number. Ends early when `is_wanted` says no.
+class Loaded(NamedTuple):
+    """What a load has read."""
+
+    records: int
+    """Of the log."""
+    snapshot_records: int = 0
+    snapshot: SnapshotId | None = None
+
+    def __str__(self) -> str:
+        if self.snapshot is None:
+            return f"{self.records} records"
+        return f"a snapshot of {self.snapshot_records} records up to {self.snapshot.end_offset}, {self.records} records"
+
+
+def load(log: Log, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> Loaded:
+    """Blocks: replay all records below `end_offset`. Ends early when `is_wanted` says no.
 
     Raises KafkaStorageError, or CorruptRecord for a batch that is damaged.
     """
+    found = _usable_snapshot(log, end_offset)
+    if found is None:
+        return Loaded(_load_log(log, log.log_start_offset, end_offset, replay, is_wanted))
+    from_snapshot = 0
+    with contextlib.closing(found.file):
+        for data in found.read():
+            if not is_wanted():
+                break
+            from_snapshot += _replay_snapshot(data, log.log_start_offset, replay)
+    return Loaded(_load_log(log, found.id.end_offset, end_offset, replay, is_wanted), from_snapshot, found.id)
+
+
+def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
+    """Raises KafkaStorageError."""
+
+    def what_is_wrong(snapshot: SnapshotId) -> str:
+        if stale := what_is_stale(snapshot, log.epochs, log.log_start_offset, end_offset):
+            return stale
+        return "" if is_complete(log, snapshot.end_offset, end_offset) else "the log has been compacted above its end"
+
+    return log.newest_snapshot(what_is_wrong)
+
+
+def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
+    """The number of records; those that the log has let go are not among them."""
+    position = records = 0
+    while position < len(data):
+        for record in iterate_records(data, position):
+            if record.offset >= log_start:
+                records += 1
+                if found := _decode(record):
+                    replay(found)
+        position += read_header(data, position).size
+    return records
+
+
+def _load_log(log: Log, offset: int, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> int:
+    """Replay the log's records from `offset` on; their number."""
     transactions: dict[int, list[CoordinatorRecord]] = {}
-    offset, records = log.log_start_offset, 0
-    while offset < end_offset and is_wanted():
-        piece = log.read(offset, CHUNK_BYTES, max_offset=end_offset)
-        if not piece.size:
-            break
-        data, position = piece.read(), 0
+    records = 0
+    for data in _pieces(log, offset, end_offset, is_wanted):
+        position = 0
         while position < len(data):
             header = read_header(data, position)
             for record in iterate_records(data, position):
-                records += 1
-                _take(record, header, transactions, replay)
+                if record.offset >= offset:
+                    records += 1
+                    _take(record, header, transactions, replay)
             position += header.size
-        offset = piece.next_offset
     return records
+
+
+def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool]) -> Iterator[bytes]:
+    while offset < end_offset and is_wanted():
+        piece = log.read(offset, CHUNK_BYTES, max_offset=end_offset)
+        if not piece.size:
+            return
+        yield piece.read()
+        offset = piece.next_offset
 
 
 def _take(
     record: Record,
     header: BatchHeader,
     transactions: dict[int, list[CoordinatorRecord]],
-    replay: Callable[[CoordinatorRecord], None],
+    replay: Replay,
 ) -> None:
     if header.is_control:
         held = transactions.pop(header.producer_id, [])
@@ -55,17 +122,22 @@ def _take(
             for each in held:
                 replay(each)
         return
-    try:
-        found = decode(record.key, record.value)
-    except CorruptRecord as error:
-        logger.error("offset %d is passed over: %s", record.offset, error)
-        return
+    found = _decode(record)
     if found is None:
         return
     if header.is_transactional:
         transactions.setdefault(header.producer_id, []).append(found)
     else:
         replay(found)
+
+
+def _decode(record: Record) -> CoordinatorRecord | None:
+    """None: it is of no known kind, or cannot be read."""
+    try:
+        return decode(record.key, record.value)
+    except CorruptRecord as error:
+        logger.error("offset %d is passed over: %s", record.offset, error)
+        return None
 
 
 def _marker(record: Record) -> int:

@@ -5,6 +5,9 @@
     00000000000000000042.timeindex      timestamp -> offset
     00000000000000000042.snapshot       producer state at offset 42, before the segment
     00000000000000000042.txnindex       aborted transactions
+    00000000000000000042-0000000007.checkpoint
+                                        the newest record of each key below offset 42, of leader epoch 7 (ours: see
+                                        offset_snapshot.py; the name is KRaft's)
     leader-epoch-checkpoint             where each leader's records begin
     partition.metadata                  the id of the topic
 
@@ -34,6 +37,7 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 MARKS = (DELETED, CLEANED, SWAP)
 
+CHECKPOINT = ".checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 DELETE_FOLDER = "-delete"
@@ -41,6 +45,7 @@ FOREIGN_FOLDERS = ("-future", "-stray")
 
 MAX_FOLDER_NAME = 255
 _DIGITS = 20
+_EPOCH_DIGITS = 10
 
 
 class SegmentFile(NamedTuple):
@@ -66,6 +71,22 @@ def parse_name(name: str) -> SegmentFile | None:
     if not is_number or suffix not in (*SEGMENT_SUFFIXES, SNAPSHOT):
         return None
     return SegmentFile(int(digits), suffix, mark)
+
+
+def snapshot_name(end_offset: int, leader_epoch: int) -> str:
+    """The file with the newest records below `end_offset` (offset_snapshot.py)."""
+    return f"{end_offset:0{_DIGITS}d}-{leader_epoch:0{_EPOCH_DIGITS}d}{CHECKPOINT}"
+
+
+def snapshot_of(name: str) -> tuple[int, int] | None:
+    """End offset and leader epoch in the name of such a file; None for any other."""
+    offset, _, epoch = name.removesuffix(CHECKPOINT).partition("-")
+    parts = ((offset, _DIGITS), (epoch, _EPOCH_DIGITS))
+    if not name.endswith(CHECKPOINT) or any(
+        not (part.isascii() and part.isdigit() and len(part) == digits) for part, digits in parts
+    ):
+        return None
+    return int(offset), int(epoch)
 
 
 def delete_folder_name(folder_name: str, unique: str) -> str:

@@ -40,6 +40,7 @@ from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import delete_folder_name
 from sparklog.log.flushed import Flushed
+from sparklog.log.offset_snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
 from sparklog.log.produced import Prepared, prepare, read_placed
 from sparklog.log.producer_recovery import rebuild
 from sparklog.log.producer_state import Duplicate, ProducerState
@@ -81,6 +82,8 @@ class Log(ReadableLog):
         self._truncations = 0
         self._producers = loaded.producers
         self._snapshots = loaded.snapshots
+        self._offset_snapshots = OffsetSnapshots(loaded.fs, loaded.folder)
+        self._offset_snapshots.tidy(loaded.end_offset)
         if loaded.dropped:
             self._discard(loaded.dropped)
             self._flushed.flush_names()  # what comes next may take the same offsets
@@ -305,6 +308,7 @@ class Log(ReadableLog):
             self._active = self._begin_segment(offset)
             self._segments.reset(self._active.segment)
             self._snapshots.remove(lambda _: True)
+            self._offset_snapshots.remove(lambda _: True)
             self._producers.clear()
             self.log_start_offset = self.log_end_offset = self.recovery_point = offset
             self._epochs = LeaderEpochs()
@@ -328,6 +332,7 @@ class Log(ReadableLog):
         if place:
             self._active.truncate(end, place.position, self._clock.time_ms())
         self._flushed.have_names_changed |= self._snapshots.remove(lambda taken: taken > end)
+        self._flushed.have_names_changed |= self._offset_snapshots.remove(lambda each: each.end_offset > end)
         self._flushed.flush_names()
         if len(self._producers):
             self._producers = rebuild(self._snapshots, self.segments, end, self._clock.time_ms())
@@ -399,6 +404,43 @@ class Log(ReadableLog):
     def _discard(self, gone: Iterable[Segment]) -> None:
         self._flushed.have_names_changed = True
         self._segments.discard(gone, self._clock.monotonic_ms() + self.config.file_delete_delay_ms)
+
+    # The newest records of each key (offset_snapshot.py)
+
+    def newest_snapshot(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
+        """The newest that is whole, and that `what_is_wrong` has nothing against."""
+        with self._disk:
+            return self._offset_snapshots.newest(what_is_wrong)
+
+    def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
+        """Take a snapshot of the records below `end_offset`, in pieces; `install_snapshot` ends it.
+
+        Blocks until those records are on the disk: they may not be lost before what was made of them. Raises
+        OffsetOutOfRange where the log does not hold them.
+        """
+        snapshot = SnapshotId(end_offset, self.epochs.epoch_at(end_offset - 1))
+        if not self.log_start_offset < end_offset <= self.log_end_offset or snapshot.leader_epoch < 0:
+            raise OffsetOutOfRange(f"{self!r} has no records up to {end_offset}")
+        self.flush(end_offset)
+        with self._disk:
+            return self._offset_snapshots.begin(snapshot)
+
+    def install_snapshot(self, writer: SnapshotWriter) -> int:
+        """Put a snapshot in place, instead of older ones; -> its size. Blocks.
+
+        Raises CorruptRecord or InvalidRecord where it may not be one, OffsetOutOfRange where the log has been cut
+        meanwhile; nothing is left of it then.
+        """
+        with self._disk:
+            size = writer.finish()
+            with self._lock:
+                if stale := what_is_stale(writer.id, self.epochs, self.log_start_offset, self.log_end_offset):
+                    writer.abort()
+                    raise OffsetOutOfRange(f"{self!r} does not take a snapshot up to {writer.id.end_offset}: {stale}")
+                writer.put()
+            self._fs.flush_dir(self.folder)
+            self._offset_snapshots.remove(lambda each: each < writer.id)
+            return size
 
     # The end
 

@@ -119,7 +119,7 @@ def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], Shard]:
         (folder / Path(LOG).name).write_bytes((golden / LOG).read_bytes())
         log = Log.open(LocalFs(), str(folder), TopicConfig(), SimClock(), clean=False)
         shard = Shard(BrokerConfig(), SimTopics(), UUID)
-        assert load(log, log.log_end_offset, shard.replay, lambda: True) == 22
+        assert load(log, log.log_end_offset, shard.replay, lambda: True).records == 22
         return shard
 
     return read
