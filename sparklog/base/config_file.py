@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
 from sparklog.base.errors import ConfigError
@@ -33,8 +33,23 @@ def load_broker_config(path: str | None, environment: Mapping[str, str], argumen
     return parse_broker_config([*in_file, *read_environment(environment), *read_arguments(arguments)])
 
 
+class Written(NamedTuple):
+    """A value in a TOML file."""
+
+    name: str
+    """The key's name, after those of the tables that it is in, with dots between."""
+    value: Any
+    where: str
+    """FILE:LINE, to begin an error with."""
+
+
 def read_toml(path: str) -> list[Setting]:
     """The settings in a TOML file; raises ConfigError where it cannot be read or is not TOML."""
+    return [Setting(name, _text(name, value, where), where) for name, value, where in read_values(path)]
+
+
+def read_values(path: str) -> list[Written]:
+    """What a TOML file says, with the types that it gives; raises ConfigError as `read_toml` does."""
     try:
         with open(path, encoding="utf-8") as file:
             content = file.read()
@@ -44,11 +59,10 @@ def read_toml(path: str) -> list[Setting]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     lines = _lines_of_keys(content)
-    settings = []
-    for name, value in _flatten(tables, ""):
-        where = f"{path}:{lines[name]}: " if name in lines else f"{path}: "
-        settings.append(Setting(name, _text(name, value, where), where))
-    return settings
+    return [
+        Written(name, value, f"{path}:{lines[name]}: " if name in lines else f"{path}: ")
+        for name, value in _flatten(tables, "")
+    ]
 
 
 def read_environment(environment: Mapping[str, str]) -> list[Setting]:

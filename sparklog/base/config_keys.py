@@ -163,5 +163,10 @@ def render(value: Any) -> str:
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """What to tell somebody who wrote `name`, with the nearest of the known names."""
+    return f"unknown key {name!r}" + (nearest(name, known) or "; the README lists the keys")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The question whether the nearest of the known names was meant, to end an error with; empty if none is near."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown key {name!r}" + (f"; did you mean {near[0]}?" if near else "; the README lists the keys")
+    return f"; did you mean {near[0]}?" if near else ""

@@ -34,6 +34,7 @@ TOOLS = {
     "consume": "Read a topic, from any offset or time.",
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
     "users": "Add, list and delete SCRAM users.",
+    "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
     "dump": "Print what is inside segment and index files.",
     "bench": "Measure what a running broker takes and gives.",
 }

@@ -5,4 +5,5 @@
     report    those rows, appended to a Delta table
 
 Run as `sparklog jobs run NAME`, `spark-submit jobs/NAME.py`, or on a schedule with `sparklog jobs serve`.
+`table` has the jobs by name.
 """

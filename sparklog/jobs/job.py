@@ -1,10 +1,13 @@
 """What every job has in common: its three functions, the context that they work in, and a run from plan to report.
 
     reports/<job>     a Delta table: the rows that `apply` returned, after run_id and at
-    reports/runs      a Delta table: one row for each run of any job, failed ones too
+    reports/runs      a Delta table: one row for each run of any job, failed and interrupted ones too
 
 A row's `outcome` says what became of a piece of work; those that a job names as `findings` make the run's exit status
-1. A run that could not be done at all raises, and its status is 2.
+1. A run that could not be done at all raises, and its status is 2: so is that of a run whose work is done but whose
+report could not be written, which does not raise, as its rows are still there to be shown.
+
+A run killed in between leaves no row in `runs`. Its next run plans anew from what it finds, and is what counts.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
+import pyarrow as pa
+import pyarrow.compute as pc
+from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,9 +32,12 @@ from sparklog.base.clock import Clock, SystemClock
 RUNS = "runs"
 RUNS_SCHEMA = (
     "run_id string, job string, started timestamp, ended timestamp, status int, rows bigint, findings bigint, "
-    "error string, options string"
+    "error string, options string, schedule string"
 )
 OK, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+INTERRUPTED = "interrupted"
+APPEND_ATTEMPTS = 5
+"""Each is another run that was quicker to change the table's columns, or to make the table."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,6 +54,8 @@ class JobContext:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     say: Callable[[str], None] = lambda _: None
     """Tells the operator how far the run has come."""
+    schedule: str | None = None
+    """The name of the schedule that started the run, if one did."""
 
     @property
     def now_ms(self) -> int:
@@ -82,51 +93,94 @@ class Run(NamedTuple):
     run_id: str
     status: int
     rows: DataFrame
-    """The plan's rows where it was a dry run, else the report's."""
+    """The plan's rows where it was a dry run, else the report's. They are here: nothing is computed again."""
     findings: int
+    error: str | None = None
+    """Why the report could not be written, although the work is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    """A run under way: what its row in `runs` begins with."""
+
+    job: Job
+    context: JobContext
+    options: Options
+    at_ms: int
 
 
 def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = False) -> Run:
-    """Plan, apply and report. Raises what plan and apply raise, once it has been written down."""
-    plan = job.plan(context, options).cache()
+    """Plan, apply and report. Raises what plan and apply raise, once it has been written down.
+
+    The rows of a plan and of a report are fetched to this process when they are made: what `apply` does must not be
+    done again because some later step looks at its rows.
+    """
+    if dry_run:
+        return Run(context.run_id, OK, _fetched(job.plan(context, options)), 0)
+    run = _Started(job=job, context=context, options=options, at_ms=context.now_ms)
     try:
-        if dry_run:
-            return Run(context.run_id, OK, plan, 0)
-        started_ms = context.now_ms
-        try:
-            rows = job.apply(context, options, plan)
-            report = _stamped(rows, context, started_ms).cache()
-            findings = report.filter(F.col("outcome").isin(*job.findings)).count()
-            append(report, context.table(job.name))
-        except Exception as error:
-            _write_run(job, context, options, started_ms, COULD_NOT_RUN, error=str(error))
-            raise
-        status = FINDINGS if findings else OK
-        _write_run(job, context, options, started_ms, status, rows=report.count(), findings=findings)
-        return Run(context.run_id, status, report, findings)
-    finally:
-        plan.unpersist()
+        plan = _fetched(job.plan(context, options))
+        rows = job.apply(context, options, plan).toArrow()
+    except BaseException as error:
+        # Ctrl-C too: what it leaves half done is worth a row.
+        message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+        _try_to_write(lambda: _write_run(run, COULD_NOT_RUN, error=message))
+        raise
+    found = pc.is_in(rows["outcome"], value_set=pa.array(sorted(job.findings), pa.string()))
+    findings = pc.sum(found).as_py() or 0
+    report = _stamped(context.spark.createDataFrame(rows), run)
+    status = FINDINGS if findings else OK
+    unwritten = _try_to_write(lambda: append(report, context.table(job.name)))
+    if unwritten:
+        status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
+    unwritten = _try_to_write(lambda: _write_run(run, status, rows.num_rows, findings, unwritten)) or unwritten
+    return Run(context.run_id, COULD_NOT_RUN if unwritten else status, report, findings, unwritten)
 
 
 def append(rows: DataFrame, path: str) -> None:
-    """Append rows to the Delta table at `path`, which is made if it is not there; new columns are added to it."""
-    rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+    """Append rows to the Delta table at `path`, which is made if it is not there; new columns are added to it.
+
+    A table made here joins its small files on its own: each run adds one.
+    """
+    writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+    writer = writer.option("delta.autoOptimize.autoCompact", "true")
+    for attempt in range(1, APPEND_ATTEMPTS + 1):
+        try:
+            writer.save(path)
+        except DeltaConcurrentModificationException:
+            if attempt == APPEND_ATTEMPTS:
+                raise
+        else:
+            break
 
 
-def _stamped(rows: DataFrame, context: JobContext, started_ms: int) -> DataFrame:
-    at = F.lit(_moment(started_ms)).cast("timestamp")
-    return rows.select(F.lit(context.run_id).alias("run_id"), at.alias("at"), "*")
+def _fetched(rows: DataFrame) -> DataFrame:
+    """The same rows, computed once, now."""
+    return rows.sparkSession.createDataFrame(rows.toArrow())
 
 
-def _write_run(
-    job: Job, context: JobContext, options: Options, started_ms: int, status: int, *,
-    rows: int = 0, findings: int = 0, error: str | None = None,
-) -> None:  # fmt: skip
-    run = (
-        context.run_id, job.name, _moment(started_ms), _moment(context.now_ms), status, rows, findings, error,
-        json.dumps(dict(options), default=str, sort_keys=True),
+def _stamped(rows: DataFrame, run: _Started) -> DataFrame:
+    at = F.lit(_moment(run.at_ms)).cast("timestamp")
+    return rows.select(F.lit(run.context.run_id).alias("run_id"), at.alias("at"), "*")
+
+
+def _try_to_write(write: Callable[[], None]) -> str | None:
+    """-> why it could not be written, if so. It never hides what the run itself has to say."""
+    try:
+        write()
+    except Exception as error:
+        logger.warning("a run's report could not be written", exc_info=error)
+        return str(error).partition("\n")[0]
+    return None
+
+
+def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
+    context = run.context
+    written = (
+        context.run_id, run.job.name, _moment(run.at_ms), _moment(context.now_ms), status, rows, findings, error,
+        json.dumps(dict(run.options), default=str, sort_keys=True), context.schedule,
     )  # fmt: skip
-    append(context.spark.createDataFrame([run], RUNS_SCHEMA), context.table(RUNS))
+    append(context.spark.createDataFrame([written], RUNS_SCHEMA), context.table(RUNS))
 
 
 def _moment(time_ms: int) -> datetime:

@@ -1,0 +1,5 @@
+"""spark-submit jobs/isr_audit.py [OPTION]…    the options are those of: sparklog jobs run isr_audit --help"""
+
+from sparklog.cli.jobs import submit
+
+submit("run", "isr_audit")

@@ -1,0 +1,61 @@
+"""A job's options, read in one way wherever they are written: by its click parameters.
+
+The command line and spark-submit leave it to click. A table of jobs.toml, or a dictionary in Python, has the options'
+names with underscores; its values are put as they would stand on a command line, and parsed by the same parameters:
+
+    topic = ["orders", "cust.*"]      --topic=orders --topic=cust.*
+    force = true                      --force
+    max_bytes = 1_000_000             --max-bytes=1000000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from sparklog.base.config_keys import nearest
+from sparklog.base.errors import ConfigError
+from sparklog.jobs.job import Job, Options
+
+
+def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Options:
+    """All options of a job: `values`, and the defaults of the others.
+
+    Raises ConfigError for a name that is unknown or a value that is not allowed, beginning with what `where` has for
+    that name.
+    """
+    places = where or {}
+    known = {str(parameter.name): parameter for parameter in job.parameters}
+    options: list[str] = []
+    positional: list[str] = []
+    for name, value in values.items():
+        if name not in known:
+            hint = nearest(name, known) or "; it has " + (", ".join(known) or "none")
+            raise ConfigError(f"{places.get(name, '')}unknown option {name!r} of {job.name}{hint}")
+        parameter = known[name]
+        if isinstance(parameter, click.Option):
+            options += _option(parameter, value)
+        else:
+            positional += map(str, value if isinstance(value, list | tuple) else [value])
+    command = click.Command(job.name, params=list(job.parameters))
+    try:
+        return command.make_context(job.name, [*options, "--", *positional]).params
+    except click.BadParameter as error:
+        name = str(error.param.name) if error.param else ""
+        raise ConfigError(f"{places.get(name, '')}{name}: {error.message.rstrip('.')}") from None
+    except click.UsageError as error:
+        raise ConfigError(f"{job.name}: {error.format_message().rstrip('.')}") from None
+
+
+def _option(option: click.Option, value: Any) -> Iterator[str]:
+    """An option with its value, as it would stand on a command line."""
+    name = max(option.opts, key=len)
+    if option.is_flag and isinstance(value, bool):
+        if value or option.secondary_opts:
+            yield name if value else option.secondary_opts[0]
+        return
+    for item in value if isinstance(value, list | tuple) else [value]:
+        text = str(item).lower() if isinstance(item, bool) else str(item)
+        yield from [f"{name}={text}"] if name.startswith("--") else [name, text]

@@ -1,0 +1,43 @@
+"""All jobs by name. Listing them loads none: a job's module brings in Spark's Python packages."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from sparklog.base.config_keys import nearest
+from sparklog.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sparklog.jobs.job import Job
+
+JOBS = {
+    "compaction": "Keep the newest record of every key, in topics with cleanup.policy=compact.",
+    "retention": "Delete what is too old or too much, archived to Delta first where a topic says so.",
+    "offset_replay": "The offsets topic as Delta tables, and snapshots that coordinators load.",
+    "isr_audit": "Compare what brokers and the store say with the bytes of every replica.",
+}
+
+
+def load_job(name: str) -> Job:
+    """The job of that name, hyphens being as good as underscores, or somebody's own, as MODULE:NAME.
+
+    Raises ConfigError where there is none.
+    """
+    module, colon, attribute = name.partition(":")
+    if colon:
+        return _load(module, attribute)
+    known = name.replace("-", "_")
+    if known not in JOBS:
+        raise ConfigError(f"no job {name!r}{nearest(known, JOBS) or '; there are ' + ', '.join(JOBS)}")
+    return _load(f"sparklog.jobs.{known}", "JOB")
+
+
+def _load(module: str, attribute: str) -> Job:
+    try:
+        job: Job = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise ConfigError(f"{module}: {error}") from error
+    except AttributeError:
+        raise ConfigError(f"{module} has no {attribute}") from None
+    return job
