@@ -1,8 +1,8 @@
-"""Clients over gRPC: a producer, a consumer and an admin client.
+"""Clients over gRPC: a producer, a consumer, an admin client, and one for jobs of upkeep.
 
-    sparklog.client          Producer, Consumer, Admin: for plain code
-    sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin: for code on an event loop; the implementation
-                             of both
+    sparklog.client          Producer, Consumer, Admin, Maintenance: for plain code
+    sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin, AsyncMaintenance: for code on an event loop; the
+                             implementation of both
 
 Keyword arguments are Kafka's configuration names with underscores (sparklog/client/config.py lists them); errors are
 those of sparklog/base/errors.py.
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
     from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
     from sparklog.client.listeners import RebalanceListener
+    from sparklog.client.maintenance import Lease
     from sparklog.client.offsets import ListedOffset
     from sparklog.client.sync_admin import Admin
     from sparklog.client.sync_consumer import Consumer
+    from sparklog.client.sync_maintenance import Maintenance
     from sparklog.client.sync_producer import Producer
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "ConsumerRecord",
     "Delivery",
     "Interceptor",
+    "Lease",
     "ListedOffset",
+    "Maintenance",
     "OffsetAndMetadata",
     "OffsetRange",
     "Producer",
@@ -55,7 +59,9 @@ _MODULES = {
     "ConsumerRecord": "consumed",
     "Delivery": "delivery",
     "Interceptor": "interceptors",
+    "Lease": "maintenance",
     "ListedOffset": "offsets",
+    "Maintenance": "sync_maintenance",
     "OffsetAndMetadata": "commits",
     "OffsetRange": "delivery",
     "Producer": "sync_producer",

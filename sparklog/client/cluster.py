@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import LeaderNotAvailable, NetworkException, UnknownTopicOrPartition
+from sparklog.base.errors import BrokerNotAvailable, LeaderNotAvailable, NetworkException, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition, check_topic
 from sparklog.client.config import ClientConfig
 from sparklog.client.connection import Connection, Connections, error_of
@@ -142,6 +142,15 @@ class Cluster:
         """Every broker of the cluster, by id, asked for now."""
         await self._learn_brokers(self.config.default_api_timeout_ms)
         return {broker: self.connections.get(address) for broker, address in self._brokers.items()}
+
+    async def broker(self, broker_id: int) -> Connection:
+        """The connection to a broker by its id; raises BrokerNotAvailable where the cluster has none."""
+        if broker_id not in self._brokers or self._brokers_outdated:
+            await self._learn_brokers(self.config.default_api_timeout_ms)
+        address = self._brokers.get(broker_id)
+        if address is None:
+            raise BrokerNotAvailable(f"the cluster has no broker {broker_id} at the moment")
+        return self.connections.get(address)
 
     async def close(self) -> None:
         for task in self._learning.values():

@@ -6,6 +6,7 @@ again after a broker has gone and come back. Every call has a deadline.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -28,9 +29,12 @@ from sparklog.client.config import ClientConfig
 from sparklog.v1.admin_pb2_grpc import AdminStub
 from sparklog.v1.groups_pb2_grpc import GroupsStub
 from sparklog.v1.log_pb2_grpc import LogStub
+from sparklog.v1.maintenance_pb2_grpc import MaintenanceStub
 
 T = TypeVar("T")
 
+ERROR_CODE = "error-code"
+"""The trailing metadata in which a broker says which error of Kafka's refuses a call."""
 _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
     grpc.StatusCode.UNAVAILABLE: NetworkException,
     grpc.StatusCode.CANCELLED: NetworkException,
@@ -48,7 +52,7 @@ class Connection:
         """`credentials` are gRPC's for TLS, None without it."""
         self.address = address
         self.in_flight = 0
-        self._metadata = (("client-id", config.client_id),) if config.client_id else ()
+        self.metadata = (("client-id", config.client_id),) if config.client_id else ()
         options = [
             ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
             ("grpc.max_send_message_length", -1),
@@ -65,21 +69,37 @@ class Connection:
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
         self.groups: Any = GroupsStub(self._channel)  # type: ignore[no-untyped-call]
+        self.maintenance: Any = MaintenanceStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
         """The answer to `request`; raises a KafkaError where gRPC says anything but OK."""
         try:
-            return await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self._metadata)
+            return await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self.metadata)
         except grpc.aio.AioRpcError as failure:
-            raise self._error(failure) from None
+            raise self.error_of(failure) from None
         except grpc.aio.UsageError:
             raise ClosedError(f"the connection to {self.address} is closed") from None
 
-    def _error(self, failure: grpc.aio.AioRpcError) -> KafkaError:
+    async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
+        """The outcome of a read, a write or the end of a streaming call; raises as `call` does."""
+        try:
+            return await asyncio.wait_for(step, max(timeout_ms, 1) / 1000)
+        except TimeoutError:
+            raise RequestTimedOut(f"{self.address}: nothing for {timeout_ms} ms") from None
+        except grpc.aio.AioRpcError as failure:
+            raise self.error_of(failure) from None
+        except grpc.aio.UsageError:
+            raise ClosedError(f"the connection to {self.address} is closed") from None
+
+    def error_of(self, failure: grpc.aio.AioRpcError) -> KafkaError:
+        """What gRPC's status means; where the broker has refused the call with an error of Kafka's, that error."""
         details = failure.details() or failure.code().name
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
             return NetworkException(f"no broker answers at {self.address} ({details.rpartition(': ')[2]})")
+        code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
+        if code is not None and cls is not RequestTimedOut:
+            return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")
         return cls(f"{self.address}: {details}")
 
     async def close(self) -> None:

@@ -30,6 +30,9 @@ class LogDescription:
     """One replica's log."""
 
     partition: TopicPartition
+    cluster_id: str = ""
+    topic_id: str = ""
+    """As Kafka writes it; another one for a topic that was made again under the name."""
     broker_id: int = 0
     is_leader: bool = True
     leader_epoch: int = 0

@@ -6,12 +6,16 @@ None of this takes the log's lock, or waits for who holds it: a read works on th
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
+from dataclasses import replace
 
-from sparklog.base.errors import OffsetOutOfRange
+from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log import lookup
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
+from sparklog.log.files import LEADER_EPOCHS, LOG
 from sparklog.log.recovery import Loading
 from sparklog.log.scan import BatchPlace
 from sparklog.log.segment import Segment
@@ -28,6 +32,7 @@ class ReadableLog:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.end_offset
         self._disk = disk
+        self._read_fs: ReadFs = loaded.fs
         self._epochs = loaded.epochs
         self._segments = Segments(loaded.segments)
 
@@ -84,6 +89,32 @@ class ReadableLog:
         stop = first.position + max(first.size, max_bytes)
         end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
         return LogSlice(segment.file, first.position, end - first.position, next_offset, self._disk)
+
+    def open_file(self, base_offset: int, suffix: str, identity: str | None = None) -> LogSlice:
+        """A whole file of the segment that begins there, or LEADER_EPOCHS, as it is now; empty where there is none.
+
+        Of the segment that is written, the batches that there are. Raises OffsetOutOfRange where no segment begins
+        there, InvalidUpdateVersion where its identity is another one, or KafkaStorageError.
+        """
+        with self._disk:
+            if suffix == LEADER_EPOCHS:
+                return self._whole_file(lambda: self._read_fs.open_read(f"{self.folder}/{LEADER_EPOCHS}"))
+            segment = self._segments.since(base_offset)[0]
+            if segment.base_offset != base_offset:
+                raise OffsetOutOfRange(f"{self!r} has no segment that begins at {base_offset}")
+            size = segment.size_bytes
+            found = self._whole_file(lambda: segment.open(suffix))
+            if identity is not None and (segment.identity != identity or segment not in self.segments):
+                raise InvalidUpdateVersion(f"{self!r}: segment {base_offset} is not what it was")
+            return replace(found, size=min(size, found.size)) if suffix == LOG else found
+
+    def _whole_file(self, open_file: Callable[[], ReadFile]) -> LogSlice:
+        try:
+            file = open_file()
+        except FileNotFoundError:
+            file = self._segments.last.file
+            return LogSlice(file, 0, 0, 0, self._disk)
+        return LogSlice(file, 0, file.size, 0, self._disk)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""

@@ -56,6 +56,11 @@ class ReplicaManager:
     def __iter__(self) -> Iterator[Replica]:
         return iter(tuple(self._replicas.values()))
 
+    @property
+    def names(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are here, those whose directory has failed too."""
+        return (*self._replicas, *self._offline)
+
     def get(self, name: TopicPartition) -> Replica:
         """Raises UnknownTopicOrPartition, or KafkaStorageError where the partition's directory has failed."""
         replica = self._replicas.get(name)

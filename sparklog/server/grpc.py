@@ -1,4 +1,5 @@
-"""The gRPC door: one listener with the services `Log`, `Groups` and `Admin`, health and reflection.
+"""The gRPC door: one listener with the services `Log`, `Groups`, `Admin` and `Maintenance`, with
+health and reflection.
 
 The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known
 when the broker tells the cluster its address; calls are taken once the broker has started. On stopping, new calls
@@ -22,13 +23,15 @@ from sparklog.server import tls
 from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
+from sparklog.server.grpc_maintenance import MaintenanceServicer
 from sparklog.server.grpc_service import service_handler
-from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
+from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
-SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name)
+MAINTENANCE = maintenance_pb2.DESCRIPTOR.services_by_name["Maintenance"]
+SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name)
 
 
 class GrpcServer:
@@ -38,6 +41,7 @@ class GrpcServer:
         """Takes no connection yet; needs a running event loop."""
         self._config = broker.config
         self._log = LogServicer(broker)
+        self._maintenance = MaintenanceServicer(broker)
         self._health = _Health()
         self._server = grpc.aio.server(
             options=(
@@ -51,6 +55,7 @@ class GrpcServer:
                 service_handler(LOG, self._log),
                 service_handler(GROUPS, GroupsServicer(broker)),
                 service_handler(ADMIN, AdminServicer(broker)),
+                service_handler(MAINTENANCE, self._maintenance),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -6,9 +6,20 @@ from typing import Any, NoReturn
 
 import grpc
 
-from sparklog.base.errors import BrokerNotAvailable, KafkaError, RecordListTooLarge, UnknownServerError
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    DuplicateResource,
+    FencedLeaderEpoch,
+    InvalidUpdateVersion,
+    KafkaError,
+    RecordListTooLarge,
+    ResourceNotFound,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+)
 from sparklog.v1 import records_pb2
 
+ERROR_CODE = "error-code"
 STOPPING = "the broker is stopping: try another, or the same later"
 
 
@@ -23,7 +34,9 @@ async def refuse(context: Any, error: KafkaError) -> NoReturn:
     """End the call with a status.
 
     UNAVAILABLE where the broker is stopping, which clients try again; INTERNAL where the fault is its own;
-    RESOURCE_EXHAUSTED for a request that is too large, INVALID_ARGUMENT for one that makes no sense.
+    RESOURCE_EXHAUSTED for a request that is too large, INVALID_ARGUMENT for one that makes no sense; of upkeep,
+    NOT_FOUND and ALREADY_EXISTS for a lease that is gone or held by somebody else, FAILED_PRECONDITION where a plan is
+    out of date. The trailing metadata `error-code` says which error it is.
     """
     match error:
         case BrokerNotAvailable():
@@ -32,7 +45,13 @@ async def refuse(context: Any, error: KafkaError) -> NoReturn:
             status = grpc.StatusCode.RESOURCE_EXHAUSTED
         case UnknownServerError():
             status = grpc.StatusCode.INTERNAL
+        case ResourceNotFound():
+            status = grpc.StatusCode.NOT_FOUND
+        case DuplicateResource():
+            status = grpc.StatusCode.ALREADY_EXISTS
+        case InvalidUpdateVersion() | FencedLeaderEpoch() | UnknownLeaderEpoch():
+            status = grpc.StatusCode.FAILED_PRECONDITION
         case _:
             status = grpc.StatusCode.INVALID_ARGUMENT
-    await context.abort(status, f"{error.name}: {error}")
+    await context.abort(status, f"{error.name}: {error}", trailing_metadata=((ERROR_CODE, str(error.code)),))
     raise AssertionError("abort() does not return")

@@ -23,6 +23,7 @@ from sparklog.broker.apis import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
@@ -47,6 +48,7 @@ from sparklog.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_segment,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
@@ -97,4 +99,6 @@ APIS: tuple[Api[Any, Any], ...] = (
     delete_acls.API,
     elect_leaders.API,
     list_partition_reassignments.API,
+    describe_log.API,
+    read_segment.API,
 )

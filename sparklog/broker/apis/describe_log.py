@@ -1,0 +1,87 @@
+"""DescribeLog: what the logs of this broker's replicas consist of, for plans of upkeep (gRPC only).
+
+- Of the partitions that are named, or of all; one that is not here, or whose disk has failed, has an error instead.
+- Leader or not, a replica describes its own log; `is_leader` says what it is.
+- The high watermark is read before the segments, so it is never beyond what they hold.
+- Files are looked into in a thread: the timestamps of a segment may have to be read from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition, encode_id
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.log.description import LogDescription
+from sparklog.log.log import Log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeLogRequest:
+    partitions: Sequence[TopicPartition] = ()
+    """None of them: all that this broker has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeLogResponse:
+    broker_id: int
+    cluster_id: str
+    logs: Mapping[TopicPartition, LogDescription | KafkaError]
+
+
+async def handle(services: Services, request: DescribeLogRequest) -> DescribeLogResponse:
+    known = {name: _begin(services, name) for name in dict.fromkeys(request.partitions or services.replicas.names)}
+    return DescribeLogResponse(
+        broker_id=services.config.broker_id,
+        cluster_id=services.cluster_id,
+        logs=await asyncio.to_thread(lambda: {name: _finish(begun) for name, begun in known.items()}),
+    )
+
+
+def _begin(services: Services, name: TopicPartition) -> tuple[Log, LogDescription] | KafkaError:
+    """What can be said without a disk."""
+    try:
+        replica = services.replicas.get(name)
+    except KafkaError as error:
+        return error
+    topic, partition, log = services.metadata.find(name.topic), replica.partition, replica.log
+    return log, LogDescription(
+        partition=name,
+        cluster_id=services.cluster_id,
+        topic_id=encode_id(log.topic_id) if log.topic_id else "",
+        broker_id=services.config.broker_id,
+        is_leader=topic is not None and topic.partitions[name.partition].leader == services.config.broker_id,
+        leader_epoch=partition.leader_epoch,
+        log_start_offset=log.log_start_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        config=replica.config,
+    )
+
+
+def _finish(begun: tuple[Log, LogDescription] | KafkaError) -> LogDescription | KafkaError:
+    """Blocks."""
+    if isinstance(begun, KafkaError):
+        return begun
+    log, description = begun
+    cleaned_offset = log.cleaned_offset  # before the segments: what is cleaned only grows, unless they are cut
+    try:
+        segments = log.describe()
+    except KafkaError as error:
+        return error
+    return replace(
+        description,
+        cleaned_offset=cleaned_offset,
+        folder=os.path.abspath(log.folder),
+        log_end_offset=segments[-1].next_offset,
+        segments=segments,
+        epochs=log.epochs.entries,
+    )
+
+
+API = Api(name="DescribeLog", handle=handle)

@@ -1,0 +1,70 @@
+"""ReadSegment: a range of one file of a segment, in pieces (gRPC only).
+
+- Read from the file as it was when the request came: a segment that is replaced or deleted meanwhile is read to its
+  end, of the active segment nothing comes that was appended later.
+- With an identity, refused with INVALID_UPDATE_VERSION where the segment is another one by now. So is a range that a
+  truncation has cut meanwhile, in the middle of the answer.
+- OFFSET_OUT_OF_RANGE where no segment begins at the base offset, INVALID_REQUEST for a range that cannot be.
+- `leader-epoch-checkpoint` is of the whole log: the base offset means nothing then.
+- Every piece is read in a thread, once the one before has been taken: a slow reader holds one piece in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
+from sparklog.log.slice import LogSlice
+
+PIECE_BYTES = 1 << 20
+FILES = {"": LOG, "log": LOG, "index": OFFSET_INDEX, "timeindex": TIME_INDEX, LEADER_EPOCHS: LEADER_EPOCHS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSegmentRequest:
+    partition: TopicPartition
+    base_offset: int
+    position: int = 0
+    size: int | None = None
+    """None: to the end."""
+    identity: str | None = None
+    """None: any."""
+    file: str = "log"
+    """One of `FILES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSegmentResponse:
+    pieces: AsyncIterator[bytes]
+    """Raises InvalidUpdateVersion or KafkaStorageError on the way."""
+
+
+async def handle(services: Services, request: ReadSegmentRequest) -> ReadSegmentResponse:
+    suffix = FILES.get(request.file)
+    if suffix is None:
+        raise InvalidRequest(f"file {request.file!r}: it is one of log, index, timeindex, {LEADER_EPOCHS}")
+    if request.position < 0 or (request.size is not None and request.size < 0):
+        raise InvalidRequest(f"no range of a file: {request.size} bytes from position {request.position}")
+    log = services.replicas.get(request.partition).log
+    whole = await asyncio.to_thread(log.open_file, request.base_offset, suffix, request.identity)
+    end = whole.size if request.size is None else min(whole.size, request.position + request.size)
+    return ReadSegmentResponse(pieces=_read(whole, request.position, end))
+
+
+async def _read(whole: LogSlice, position: int, end: int) -> AsyncIterator[bytes]:
+    while position < end:
+        piece = replace(whole, position=position, size=min(PIECE_BYTES, end - position))
+        data = await asyncio.to_thread(piece.read)
+        if not data:
+            raise InvalidUpdateVersion(f"the file was cut at {position} while it was read up to {end}")
+        yield data
+        position += len(data)
+
+
+API = Api(name="ReadSegment", handle=handle)
