@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.cpu import CPUTargetOptions
@@ -104,3 +105,31 @@ def copy_bytes(context: Any, target: Any, target_at: Any, source: Any, source_at
         return context.get_dummy_value()
 
     return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def word_at(context: Any, array: Any, position: Any) -> Any:
+    """The 8 bytes at `position` as a little-endian number, where they are known to be inside."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.uint64(array, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fetch_ahead(context: Any, array: Any, index: Any) -> Any:
+    """Have the processor bring array[index] near, for a use to come."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [place, number(1), number(3), number(1)])  # to write, to all caches, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate

@@ -1,0 +1,239 @@
+"""The hash table of `key_map`, in compiled loops.
+
+A slot takes 3 words, or 4 where records have versions:
+
+    first and second half of the key's SipHash-2-4-128 · offset + 1, 0 in a free slot · version
+
+A key's slot is the first free one, or the one with its hash, from where the first half points to: the table's size
+times the half's upper 32 bits, over 2^32. A slot, once taken, stays taken, and some are always free.
+
+Keys are hashed some at a time, and their slots fetched ahead: then the table may be far larger than the processor's
+caches without every record waiting for memory. The rules of `kernels` hold.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparklog.records.kernels import byte_at, fetch_ahead, helper, kernel, word_at
+
+BLOCK = 64  # records that are hashed before their slots are looked at
+BAD_KEYS = -1
+
+_UNSET = np.uint64(0)
+_ONE = np.uint64(1)
+_32 = np.uint64(32)
+
+
+class Keys(NamedTuple):
+    """A column of keys, as Arrow has it."""
+
+    starts: Any  # int32[records + 1], read-only: where each begins in the data, and where the last one ends
+    data: Any  # uint8, read-only
+    validity: Any  # uint8, read-only: a bit for each record, 0 where its key is null; empty where none is
+    validity_offset: int  # the bit of the first record
+
+
+@helper
+def _rotated(word, bits):
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@helper
+def _round(v0, v1, v2, v3):
+    v0 += v1
+    v1 = _rotated(v1, 13) ^ v0
+    v0 = _rotated(v0, 32)
+    v2 += v3
+    v3 = _rotated(v3, 16) ^ v2
+    v0 += v3
+    v3 = _rotated(v3, 21) ^ v0
+    v2 += v1
+    v1 = _rotated(v1, 17) ^ v2
+    v2 = _rotated(v2, 32)
+    return v0, v1, v2, v3
+
+
+@helper
+def _last_word(data, position, size):
+    """What is left of a key after its whole words, with the key's length in the highest byte."""
+    word = np.uint64(size & 0xFF) << np.uint64(56)
+    rest = size & 7
+    if rest and position + 8 <= data.shape[0]:
+        return word | (word_at(data, position) & ((_ONE << np.uint64(8 * rest)) - _ONE))
+    for i in range(rest):
+        word |= np.uint64(byte_at(data, position + i)) << np.uint64(8 * i)
+    return word
+
+
+@helper
+def _siphash(data, position, size, seed):
+    """SipHash-2-4 with 128 bits of the `size` bytes at `position`, which are known to be inside.
+
+    https://www.aumasson.jp/siphash/siphash.pdf
+    """
+    v0 = seed[0] ^ np.uint64(0x736F6D6570736575)
+    v1 = seed[1] ^ np.uint64(0x646F72616E646F6D) ^ np.uint64(0xEE)
+    v2 = seed[0] ^ np.uint64(0x6C7967656E657261)
+    v3 = seed[1] ^ np.uint64(0x7465646279746573)
+    end = position + (size & ~7)
+    while position < end:
+        word = word_at(data, position)
+        v3 ^= word
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+        v0 ^= word
+        position += 8
+    word = _last_word(data, position, size)
+    v3 ^= word
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= np.uint64(0xEE)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    first = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= np.uint64(0xDD)
+    for _ in range(4):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return first, v0 ^ v1 ^ v2 ^ v3
+
+
+@helper
+def _is_null(keys, record):
+    bit = keys.validity_offset + record
+    return keys.validity.shape[0] != 0 and byte_at(keys.validity, bit >> 3) >> (bit & 7) & 1 == 0
+
+
+@helper
+def _home(first, slots):
+    return np.int64((first >> _32) * np.uint64(slots) >> _32)
+
+
+@helper
+def _hash_block(keys, start, end, seed, hashes, table, slots, width):
+    """Hash the keys of the records in [start, end), and fetch their slots; False where a key is not in the data."""
+    for record in range(start, end):
+        position = np.int64(keys.starts[record])
+        size = keys.starts[record + 1] - position
+        if position < 0 or size < 0 or size > keys.data.shape[0] - position:
+            return False
+        first, second = _siphash(keys.data, position, size, seed)
+        hashes[2 * (record - start)] = first
+        hashes[2 * (record - start) + 1] = second
+        fetch_ahead(table, _home(first, slots) * width)
+    return True
+
+
+@helper
+def _find(table, slots, width, first, second):
+    """Where the key's slot begins: its own, or the free one that it would take."""
+    slot = _home(first, slots)
+    while True:
+        place = slot * width
+        if table[place + 2] == _UNSET or (table[place] == first and table[place + 1] == second):
+            return place
+        slot += 1
+        if slot == slots:
+            slot = 0
+
+
+@helper
+def _is_older(table, place, versions, offsets, record):
+    """Whether a record is older than the one in its key's slot."""
+    if versions.shape[0]:
+        version = np.int64(table[place + 3])
+        if versions[record] != version:
+            return versions[record] < version
+    return offsets[record] < np.int64(table[place + 2]) - 1
+
+
+@kernel
+def put(table, width, most, count, keys, offsets, versions, begin, seed, hashes):
+    """Note each key's newest record, from record number `begin` on, until `most` keys are in the table.
+
+    Answers (the record that comes next, keys in the table), or (BAD_KEYS, 0).
+    """
+    slots = table.shape[0] // width
+    records = offsets.shape[0]
+    for start in range(begin, records, BLOCK):
+        end = min(start + BLOCK, records)
+        if not _hash_block(keys, start, end, seed, hashes, table, slots, width):
+            return BAD_KEYS, 0
+        for record in range(start, end):
+            if _is_null(keys, record):
+                continue
+            first = hashes[2 * (record - start)]
+            second = hashes[2 * (record - start) + 1]
+            place = _find(table, slots, width, first, second)
+            if table[place + 2] == _UNSET:
+                if count >= most:
+                    return record, count
+                count += 1
+                table[place] = first
+                table[place + 1] = second
+            elif _is_older(table, place, versions, offsets, record):
+                continue
+            table[place + 2] = np.uint64(offsets[record] + 1)
+            if versions.shape[0]:
+                table[place + 3] = np.uint64(versions[record])
+    return records, count
+
+
+@kernel
+def survives(table, width, keys, offsets, versions, seed, hashes, answer):
+    """Whether each record's key is there, and no newer record of that key is in the table; False if keys are bad."""
+    slots = table.shape[0] // width
+    records = offsets.shape[0]
+    for start in range(0, records, BLOCK):
+        end = min(start + BLOCK, records)
+        if not _hash_block(keys, start, end, seed, hashes, table, slots, width):
+            return False
+        for record in range(start, end):
+            if _is_null(keys, record):
+                answer[record] = False
+                continue
+            place = _find(table, slots, width, hashes[2 * (record - start)], hashes[2 * (record - start) + 1])
+            known = table[place + 2] != _UNSET
+            answer[record] = not (known and _is_older(table, place, versions, offsets, record))
+    return True
+
+
+@kernel
+def move(table, larger, width):
+    """Put what is in the table into a larger one, which is empty."""
+    slots = larger.shape[0] // width
+    for start in range(0, table.shape[0], width):
+        if table[start + 2] != _UNSET:
+            place = _find(larger, slots, width, table[start], table[start + 1])
+            for word in range(width):
+                larger[place + word] = table[start + word]
+
+
+@kernel
+def newest(table, width, offsets):
+    """Write the offsets that are in the table, as many as there is room for; answers how many there are."""
+    count = 0
+    for start in range(0, table.shape[0], width):
+        if table[start + 2] != _UNSET:
+            if count < offsets.shape[0]:
+                offsets[count] = np.int64(table[start + 2]) - 1
+            count += 1
+    return count
+
+
+@kernel
+def hash_keys(keys, seed, hashes):
+    """The hash of each key, two words; False if keys are bad."""
+    for record in range(keys.starts.shape[0] - 1):
+        position = np.int64(keys.starts[record])
+        size = keys.starts[record + 1] - position
+        if position < 0 or size < 0 or size > keys.data.shape[0] - position:
+            return False
+        first, second = _siphash(keys.data, position, size, seed)
+        hashes[2 * record] = first
+        hashes[2 * record + 1] = second
+    return True
