@@ -108,7 +108,7 @@ class Notes(NamedTuple):
 
 
 @helper
-def _read_varint(data, position, end):
+def read_varint(data, position, end):
     """A zigzag varint of 32 bits and the position after it; position -1 if it leaves `end` or its range."""
     if position >= end:
         return 0, -1
@@ -129,8 +129,8 @@ def _read_varint(data, position, end):
 
 
 @helper
-def _read_varlong(data, position, end):
-    """As _read_varint, of 64 bits."""
+def read_varlong(data, position, end):
+    """As read_varint, of 64 bits."""
     value = 0
     shift = 0
     while shift < 70 and position < end:
@@ -144,7 +144,7 @@ def _read_varlong(data, position, end):
 
 
 @helper
-def _big_endian(data, position, size):
+def big_endian(data, position, size):
     """The signed integer in `size` bytes."""
     value = byte_at(data, position)
     if value > 127:
@@ -167,25 +167,25 @@ def scan_batches(data, position, max_bytes, table):
         magic = byte_at(data, position + 16)
         if magic != 2:
             return rows, position, OLD_FORMAT if magic < 2 else BAD_MAGIC
-        size = 12 + _big_endian(data, position + 8, 4)
+        size = 12 + big_endian(data, position + 8, 4)
         if size < _HEADER_SIZE:
             return rows, position, BAD_LENGTH
         if size > end - position:
             break
         if rows >= table.shape[0] or (rows > 0 and position + size - start > max_bytes):
             return rows, position, TABLE_FULL
-        last_offset_delta = _big_endian(data, position + 23, 4)
-        record_count = _big_endian(data, position + 57, 4)
+        last_offset_delta = big_endian(data, position + 23, 4)
+        record_count = big_endian(data, position + 57, 4)
         if last_offset_delta < 0 or record_count < 0:
             return rows, position, BAD_COUNTS
         table[rows, START] = position
-        table[rows, BASE_OFFSET] = _big_endian(data, position, 8)
+        table[rows, BASE_OFFSET] = big_endian(data, position, 8)
         table[rows, LAST_OFFSET_DELTA] = last_offset_delta
-        table[rows, BASE_TIMESTAMP] = _big_endian(data, position + 27, 8)
-        table[rows, MAX_TIMESTAMP] = _big_endian(data, position + 35, 8)
-        table[rows, ATTRIBUTES] = _big_endian(data, position + 21, 2)
+        table[rows, BASE_TIMESTAMP] = big_endian(data, position + 27, 8)
+        table[rows, MAX_TIMESTAMP] = big_endian(data, position + 35, 8)
+        table[rows, ATTRIBUTES] = big_endian(data, position + 21, 2)
         table[rows, RECORD_COUNT] = record_count
-        table[rows, CRC] = _big_endian(data, position + 17, 4) & 0xFFFFFFFF
+        table[rows, CRC] = big_endian(data, position + 17, 4) & 0xFFFFFFFF
         table[rows, RECORDS_START] = position + _HEADER_SIZE
         table[rows, RECORDS_END] = position + size
         table[rows, ACTION] = READ
@@ -206,26 +206,26 @@ def _note(note, record, position, size):
 
 
 @helper
-def _read_size(data, position, end):
+def read_size(data, position, end):
     """The length of a key or value (below zero: null) and where it starts; position -1 if it leaves `end`."""
-    size, position = _read_varint(data, position, end)
+    size, position = read_varint(data, position, end)
     return size, position if size <= end - position else -1
 
 
 @helper
 def _walk_headers(data, position, end):
     """Walk one record's headers: (position after them or -1, headers, bytes of keys, bytes of values)."""
-    count, position = _read_varint(data, position, end)
+    count, position = read_varint(data, position, end)
     if position < 0 or count < 0 or count > (end - position) // 2:
         return -1, 0, 0, 0
     key_bytes = 0
     value_bytes = 0
     for _ in range(count):
-        size, position = _read_size(data, position, end)
+        size, position = read_size(data, position, end)
         if position < 0 or size < 0:
             return -1, 0, 0, 0
         key_bytes += size
-        size, position = _read_size(data, position + size, end)
+        size, position = read_size(data, position + size, end)
         if position < 0:
             return -1, 0, 0, 0
         position += max(size, 0)
@@ -243,36 +243,36 @@ def _scaled(timestamp, units_per_ms):
 
 
 @helper
-def _read_head(data, position, batch_end):
+def read_head(data, position, batch_end):
     """The fields before a record's key: (where the record ends, position after them or -(fault), timestamp delta,
     offset delta).
     """
-    length, position = _read_varint(data, position, batch_end)
+    length, position = read_varint(data, position, batch_end)
     if position < 0 or length < 1 or length > batch_end - position:
         return 0, -BAD_LENGTH_OF_RECORD, 0, 0
     end = position + length
-    timestamp_delta, position = _read_varlong(data, position + 1, end)
+    timestamp_delta, position = read_varlong(data, position + 1, end)
     if position < 0:
         return 0, -BAD_NUMBER, 0, 0
-    offset_delta, position = _read_varint(data, position, end)
+    offset_delta, position = read_varint(data, position, end)
     if position < 0:
         return 0, -BAD_NUMBER, 0, 0
     return end, position, timestamp_delta, offset_delta
 
 
 @helper
-def _read_fields(data, position, end, want):
+def read_fields(data, position, end, want):
     """The fields from a record's key on, as far as they are wanted: what follows the last of them is not looked at.
 
     Answers (0 or -(fault), key start, key size, value start, value size, headers start, headers, bytes of their keys,
     bytes of their values).
     """
-    key_size, key_start = _read_size(data, position, end)
+    key_size, key_start = read_size(data, position, end)
     if key_start < 0:
         return -BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
     if want < WANT_VALUE:
         return 0, key_start, key_size, 0, 0, 0, 0, 0, 0
-    value_size, value_start = _read_size(data, key_start + max(key_size, 0), end)
+    value_size, value_start = read_size(data, key_start + max(key_size, 0), end)
     if value_start < 0:
         return -BAD_FIELD, 0, 0, 0, 0, 0, 0, 0, 0
     if want < WANT_HEADERS:
@@ -297,14 +297,14 @@ def _parse_batch(source, batch, selection, record, fixed, key, value, headers, t
     want = selection.want
     previous_delta = -1
     for _ in range(batch[RECORD_COUNT]):
-        end, position, timestamp_delta, offset_delta = _read_head(source, position, batch_end)
+        end, position, timestamp_delta, offset_delta = read_head(source, position, batch_end)
         if position < 0:
             return position
         if offset_delta <= previous_delta or offset_delta > last_delta:
             return -BAD_OFFSET
         previous_delta = offset_delta
         fault, key_start, key_size, value_start, value_size, start, count, key_bytes, value_bytes = (
-            _read_fields(source, position, end, want) if want >= WANT_KEY else (0, 0, 0, 0, 0, 0, 0, 0, 0)
+            read_fields(source, position, end, want) if want >= WANT_KEY else (0, 0, 0, 0, 0, 0, 0, 0, 0)
         )
         if fault < 0:
             return fault
@@ -402,17 +402,17 @@ def copy_headers(data, decompressed, table, row_ends, note, key, keys, value, va
         source = decompressed if table[row, ACTION] == READ_DECOMPRESSED else data
         end = source.shape[0]
         for i in range(record, row_ends[row]):
-            count, position = _read_varint(source, note.starts[i], end)
+            count, position = read_varint(source, note.starts[i], end)
             if position < 0 or header + count != note.offsets[i + 1] or header + count >= key.offsets.shape[0]:
                 return -1
             for _ in range(count):
-                size, position = _read_size(source, position, end)
+                size, position = read_size(source, position, end)
                 start = key.offsets[header]
                 if position < 0 or size < 0 or size > keys.shape[0] - start:
                     return -1
                 copy_bytes(keys, start, source, position, size)
                 key.offsets[header + 1] = start + size
-                size, position = _read_size(source, position + size, end)
+                size, position = read_size(source, position + size, end)
                 start = value.offsets[header]
                 if position < 0 or size > values.shape[0] - start:
                     return -1

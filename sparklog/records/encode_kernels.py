@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
 
 @helper
-def _varint_size(value):
+def varint_size(value):
     """Bytes that the zigzag varint of `value` takes."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
@@ -63,7 +63,7 @@ def _varint_size(value):
 
 
 @helper
-def _write_varint(output, position, value):
+def write_varint(output, position, value):
     """The position after it; as many bytes as it takes are known to be free."""
     rest = (value << 1) ^ (value >> 63)
     while rest & ~127 != 0:
@@ -78,7 +78,7 @@ def _write_varint(output, position, value):
 def _value_size(strings, row):
     """Bytes that a length and its value take."""
     size = int64(strings.sizes[row])
-    return _varint_size(size) + max(size, 0)
+    return varint_size(size) + max(size, 0)
 
 
 @helper
@@ -88,7 +88,7 @@ def _write_value(output, position, strings, row):
     Beside the value, as many bytes as its length takes are known to be free.
     """
     size = int64(strings.sizes[row])
-    position = _write_varint(output, position, size)
+    position = write_varint(output, position, size)
     if size <= 0:
         return position
     start = int64(strings.starts[row])
@@ -109,11 +109,11 @@ def _body_size(rows, first, row):
     count = int64(rows.header_counts[row])
     size = (
         1
-        + _varint_size(rows.timestamps[row] - rows.timestamps[first])
-        + _varint_size(_offset_delta(rows, first, row))
+        + varint_size(rows.timestamps[row] - rows.timestamps[first])
+        + varint_size(_offset_delta(rows, first, row))
         + _value_size(rows.key, row)
         + _value_size(rows.value, row)
-        + _varint_size(count)
+        + varint_size(count)
     )
     start = int64(rows.header_starts[row])
     for header in range(start, start + count):
@@ -138,13 +138,13 @@ def measure_records(rows, max_bytes, sizes, ends, totals, greatest):
         if row > 0 and rows.offsets.shape[0] != 0 and rows.offsets[row] <= rows.offsets[row - 1]:
             return -OFFSETS_NOT_INCREASING, row
         body = _body_size(rows, first, row)
-        size = _varint_size(body) + body
+        size = varint_size(body) + body
         if row > first and (total + size > max_bytes or _offset_delta(rows, first, row) > MAX_INT):
             batch += 1
             first = row
             total = 0
             body = _body_size(rows, first, row)
-            size = _varint_size(body) + body
+            size = varint_size(body) + body
         if body < 0:
             return -NULL_HEADER_KEY, row
         if total + size > MAX_INT - ROOM:
@@ -162,10 +162,10 @@ def _write_record(rows, first, row, size, output, position):
     """One record, whose body takes `size` bytes; answers the position after it, or -1 if there is no room."""
     if output.shape[0] - position < _ROOM_FOR_NUMBERS:
         return -1
-    position = _write_varint(output, position, size)
+    position = write_varint(output, position, size)
     output[position] = 0
-    position = _write_varint(output, position + 1, rows.timestamps[row] - rows.timestamps[first])
-    position = _write_varint(output, position, _offset_delta(rows, first, row))
+    position = write_varint(output, position + 1, rows.timestamps[row] - rows.timestamps[first])
+    position = write_varint(output, position, _offset_delta(rows, first, row))
     position = _write_value(output, position, rows.key, row)
     if position < 0 or output.shape[0] - position < _ROOM_FOR_NUMBERS:
         return -1
@@ -173,7 +173,7 @@ def _write_record(rows, first, row, size, output, position):
     if position < 0 or output.shape[0] - position < _ROOM_FOR_NUMBERS:
         return -1
     count = int64(rows.header_counts[row])
-    position = _write_varint(output, position, count)
+    position = write_varint(output, position, count)
     start = int64(rows.header_starts[row])
     for header in range(start, start + count):
         if output.shape[0] - position < _ROOM_FOR_HEADER_NUMBERS:
