@@ -1,0 +1,168 @@
+"""Committed offsets out of the records of `__consumer_offsets`, a column at a time.
+
+Nearly every record of that topic is a commit, and all that is wanted of it is a row. The rest, groups and their
+members, is rare, and read record by record (coordinator_records.py); here it is only told apart.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from sparklog.base.ids import encode_id
+from sparklog.log import offset_commit_kernels as kernels
+from sparklog.log.coordinator_records import OFFSETS_TOPIC, ZERO_ID, read_key, read_value
+from sparklog.log.offset_commit_kernels import Found, Strings
+
+_MS = pa.timestamp("ms", "UTC")
+COMMITS = pa.schema(
+    [
+        ("log_offset", pa.int64()),
+        ("log_time", _MS),
+        ("group_id", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("deleted", pa.bool_()),  # a tombstone: deleted, expired, or its group or topic is gone
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("metadata", pa.string()),
+        ("commit_time", _MS),
+        ("expire_time", _MS),
+        ("topic_id", pa.string()),
+    ]
+)
+
+
+class OffsetRecords(NamedTuple):
+    """Records, told apart."""
+
+    commits: pa.Table
+    """Of the schema COMMITS, in their order."""
+    others: NDArray[np.int64]
+    """Which rows are something else: groups and their members."""
+    damaged: tuple[int, ...]
+    """Offsets of records that cannot be read."""
+
+
+def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
+    """`records` have the columns offset, timestamp (ms), key and value, of which keys and values are binary."""
+    keys, values = _strings(records.column("key")), _strings(records.column("value"))
+    found = _empty(records.num_rows)
+    kernels.locate(keys, values, found)
+    rows = np.flatnonzero(found.kinds <= kernels.TOMBSTONE)
+    try:
+        commits = _commits(records, found, keys, values, rows)
+    except pa.ArrowInvalid:  # somewhere is a text that is not UTF-8
+        found.kinds[rows] = kernels.GENERAL
+        commits = COMMITS.empty_table()
+    if np.any(found.kinds == kernels.GENERAL):
+        commits = pa.concat_tables([commits, _read_generally(records, found.kinds)]).sort_by("log_offset")
+    offsets = records.column("offset").to_numpy()
+    return OffsetRecords(
+        commits,
+        np.flatnonzero(found.kinds == kernels.OTHER),
+        tuple(offsets[found.kinds == kernels.DAMAGED].tolist()),
+    )
+
+
+def _commits(
+    records: pa.RecordBatch, found: Found, keys: Strings, values: Strings, rows: NDArray[np.int64]
+) -> pa.Table:
+    """Raises ArrowInvalid where a text is not UTF-8."""
+    is_tombstone = found.kinds[rows] == kernels.TOMBSTONE
+
+    def number(which: int, kind: pa.DataType, *, null: int | None = None) -> pa.Array:
+        column = found.numbers[which, rows]
+        is_null = is_tombstone if null is None else is_tombstone | (column == null)
+        return pa.array(column, mask=is_null).cast(kind, safe=False)
+
+    picked = records.select(["offset", "timestamp"]).take(pa.array(rows))
+    ids = _texts(found, kernels.TOPIC_ID, values.data, rows).dictionary_encode()
+    names = pa.array(
+        [None if each == ZERO_ID.bytes else encode_id(UUID(bytes=each)) for each in ids.dictionary.to_pylist()],
+        pa.string(),
+    )
+    columns = [
+        picked.column("offset"),
+        picked.column("timestamp").cast(_MS),
+        _texts(found, kernels.GROUP, keys.data, rows).cast(pa.string()),
+        _texts(found, kernels.TOPIC, keys.data, rows).cast(pa.string()),
+        pa.array(found.numbers[kernels.PARTITION, rows]).cast(pa.int32()),
+        pa.array(is_tombstone),
+        number(kernels.OFFSET, pa.int64()),
+        number(kernels.LEADER_EPOCH, pa.int32(), null=-1),
+        _texts(found, kernels.METADATA, values.data, rows).cast(pa.string()),
+        number(kernels.COMMIT_MS, _MS),
+        number(kernels.EXPIRE_MS, _MS, null=-1),
+        names.take(ids.indices),
+    ]
+    return pa.Table.from_arrays(columns, schema=COMMITS)
+
+
+def _read_generally(records: pa.RecordBatch, kinds: NDArray[np.int8]) -> pa.Table:
+    """The rows of GENERAL kind, one by one; those that cannot be read become DAMAGED."""
+    rows = []
+    for at in np.flatnonzero(kinds == kernels.GENERAL).tolist():
+        try:
+            rows.append(_read_row(*(records.column(name)[at] for name in ("offset", "timestamp", "key", "value"))))
+        except (ValueError, struct.error):
+            kinds[at] = kernels.DAMAGED
+    return pa.Table.from_pylist(rows, COMMITS)
+
+
+def _read_row(offset: pa.Scalar, time: pa.Scalar, key: pa.Scalar, value: pa.Scalar) -> dict[str, Any]:
+    """Raises ValueError or struct.error."""
+    kind, names = read_key(key.as_py(), OFFSETS_TOPIC)
+    assert names is not None  # the kernel has seen that it is the key of a commit
+    row = {"group_id": names["group"], "topic": names["topic"], "partition": names["partition"]}
+    row |= {"log_offset": offset, "log_time": time, "deleted": not value.is_valid}
+    if not value.is_valid:
+        return row
+    _, fields = read_value(value.as_py(), OFFSETS_TOPIC[kind][1])
+    topic_id, epoch, expires = (fields.get(name) for name in ("topicId", "leaderEpoch", "expireTimestamp"))
+    return row | {
+        "offset": fields["offset"],
+        "leader_epoch": None if epoch == -1 else epoch,
+        "metadata": fields["metadata"],
+        "commit_time": pa.scalar(fields["commitTimestamp"], _MS),
+        "expire_time": None if expires in (None, -1) else pa.scalar(expires, _MS),
+        "topic_id": encode_id(topic_id) if topic_id else None,
+    }
+
+
+def _strings(column: pa.Array) -> Strings:
+    """Raises ArrowInvalid where the column's own offsets leave its data."""
+    column.validate(full=True)
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    sizes = np.diff(offsets)
+    if column.null_count:
+        sizes[pc.is_null(column).to_numpy(zero_copy_only=False)] = -1
+    data = column.buffers()[2]
+    return Strings(offsets[:-1], sizes, np.frombuffer(data or b"", np.uint8))
+
+
+def _empty(rows: int) -> Found:
+    return Found(
+        kinds=np.zeros(rows, np.int8),
+        numbers=np.zeros((kernels.NUMBERS, rows), np.int64),
+        starts=np.zeros((kernels.TEXTS, rows), np.int64),
+        sizes=np.full((kernels.TEXTS, rows), -1, np.int32),
+    )
+
+
+def _texts(found: Found, which: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> pa.Array:
+    """A column of what was noted, as binary."""
+    starts, sizes = found.starts[which, rows], found.sizes[which, rows]
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    output = np.empty(int(offsets[-1]), np.uint8)
+    if not kernels.gather(data, starts, sizes, offsets, output):
+        raise AssertionError("texts are not where they were noted")
+    validity = pa.array(sizes >= 0).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(rows), [validity, pa.py_buffer(offsets), pa.py_buffer(output)])
