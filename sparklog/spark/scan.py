@@ -48,6 +48,11 @@ class FetchTask(InputPartition):
 Task = FilesTask | FetchTask
 
 
+def partition_of(task: Task) -> TopicPartition:
+    """Whose records a task reads."""
+    return task.partition if isinstance(task, FilesTask) else task.whole.partition
+
+
 class InFiles:
     """A range that is read from segments."""
 

@@ -1,0 +1,311 @@
+"""Retention: what is too old or too much goes, and where a topic names an archive, only what the archive has.
+
+    plan     every partition: the segments that retention gives up and why (log/retention.py, which the broker's own
+             task asks too), and what the archive lacks. Logs are described, never read
+    apply    archive first, then delete (DeleteRecords, which moves the log start offset; the broker removes the files)
+    report   what became of each partition that had anything to do
+
+With `retention.archive` closed segments below the high watermark are copied as soon as they are there, long before they
+have to go, and the active one once it has to go itself. Without it the job deletes what the broker's own task would
+delete, so that either may come first. A topic with cleanup.policy=compact alone is archived, but nothing is deleted.
+
+Outcomes:
+
+    done        archived and deleted as planned
+    lost        a finding: the same, but records had been deleted before they could be archived
+    failed      a finding: something could not be archived or deleted, for the reason that is given. What is not in the
+                archive was not deleted; the next run has it again
+
+A run that dies has archived what it has committed, and the next one goes on there: see spark/archive.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, Row
+
+from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
+from sparklog.client import Admin, Maintenance
+from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.log.description import LogDescription
+from sparklog.log.retention import GivenUp, give_up
+from sparklog.spark.archive import SLICE_BYTES, Copied, Wanted, archive
+from sparklog.spark.archive_files import Place
+from sparklog.spark.archive_table import ArchiveTable
+
+PLAN_SCHEMA = (
+    "topic string, partition int, due boolean, reason string, segments int, size_bytes bigint, by_log_start int, "
+    "by_size int, by_time int, delete_bytes bigint, log_start_offset bigint, delete_before bigint, archive string, "
+    "archived_to bigint, archive_to bigint, archive_bytes bigint, error string"
+)
+REPORT_SCHEMA = (
+    "topic string, partition int, outcome string, reason string, archive string, archived_from bigint, "
+    "archived_to bigint, archived_records bigint, archived_files int, archived_bytes bigint, log_start_before bigint, "
+    "log_start_offset bigint, deleted_bytes bigint"
+)
+DONE, LOST, FAILED = "done", "lost", "failed"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """What is to be done about one partition."""
+
+    log: LogDescription
+    given_up: GivenUp
+    place: Place | None
+    archived_to: int | None
+    """How far its archive is; None: it has nothing of it."""
+    archive_to: int
+    """How far the archive should be; the log start offset, if there is none."""
+    error: str = ""
+
+    @property
+    def delete_before(self) -> int:
+        """Where the log is to begin, once the archive is that far."""
+        count = self.given_up.total
+        start = self.log.segments[count - 1].next_offset if count else 0
+        return max(self.log.log_start_offset, start)
+
+    @property
+    def archive_from(self) -> int:
+        return max(self.archived_to or 0, self.log.log_start_offset)
+
+    @property
+    def archive_bytes(self) -> int:
+        return _bytes_between(self.log, self.archive_from, self.archive_to)
+
+    @property
+    def delete_bytes(self) -> int:
+        return _bytes_between(self.log, self.log.log_start_offset, self.delete_before)
+
+    @property
+    def is_due(self) -> bool:
+        archives, deletes = self.archive_from < self.archive_to, self.delete_before > self.log.log_start_offset
+        return bool(self.error) or archives or (deletes and "delete" in self.log.config.cleanup_policy)
+
+
+Tables = dict[str, ArchiveTable | SparklogError | None]
+"""Archives that were opened, by URI; None where there is none yet."""
+
+
+def plan(context: JobContext, options: Options) -> DataFrame:
+    """One row for each partition that the options choose."""
+    logs = describe(context, options)
+    tables: Tables = {}
+    rows = []
+    for partition, log in sorted(logs.items()):
+        if isinstance(log, KafkaError):
+            rows.append(_unknown(partition, log))
+        else:
+            rows.append(_plan_row(plan_partition(log, tables, context.now_ms)))
+    due = sum(row[2] for row in rows)
+    context.say(f"{due} of {len(rows)} partitions have something to archive or to delete")
+    return context.spark.createDataFrame(rows, PLAN_SCHEMA)
+
+
+def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
+    """Archive, then delete; one row for each partition that had something to do."""
+    todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
+    with Maintenance(**context.client) as maintenance:
+        logs = maintenance.describe_logs([name for name, row in todo.items() if not row.error])
+    copied = _archive_all(context, options, todo, logs)
+    with Admin(**context.client) as admin:
+        rows = [_delete(admin, name, row, logs.get(name), copied.get(name)) for name, row in sorted(todo.items())]
+    return context.spark.createDataFrame(rows, REPORT_SCHEMA)
+
+
+def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """The logs of the topics that the options choose: without a choice all but internal ones."""
+    patterns = options["topics"]
+    with Maintenance(**context.client) as maintenance:
+        logs = maintenance.describe_logs()
+    return {
+        name: log
+        for name, log in logs.items()
+        if (any(fnmatchcase(name.topic, pattern) for pattern in patterns) if patterns else True)
+        and name.topic not in INTERNAL_TOPICS
+    }
+
+
+def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
+    """What is to be done about a partition; `tables` has the archives that were opened before."""
+    given_up = give_up(
+        log.segments,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        config=log.config,
+        now_ms=now_ms,
+    )
+    if not log.config.retention_archive:
+        return Partition(log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset)
+    place = Place(log.config.retention_archive)
+    archived_to, error = None, ""
+    try:
+        archived_to = _archived_to(place, log, tables)
+    except SparklogError as problem:
+        error = str(problem)
+    return Partition(
+        log=log,
+        given_up=given_up,
+        place=place,
+        archived_to=archived_to,
+        archive_to=archive_to(log, given_up),
+        error=error,
+    )
+
+
+def archive_to(log: LogDescription, given_up: GivenUp) -> int:
+    """Up to where a log is archived: to the end of the last closed segment below the high watermark, or behind the
+    active one, where retention gives that up too.
+    """
+    if given_up.total == len(log.segments):
+        return log.segments[-1].next_offset
+    closed = [segment.next_offset for segment in log.closed_segments if segment.next_offset <= log.high_watermark]
+    return max([log.log_start_offset, *closed])
+
+
+def _archived_to(place: Place, log: LogDescription, tables: Tables) -> int | None:
+    if place.uri not in tables:
+        try:
+            tables[place.uri] = ArchiveTable.open(place)
+        except SparklogError as error:
+            tables[place.uri] = error
+    table = tables[place.uri]
+    if isinstance(table, SparklogError):
+        raise table
+    archived = table.archived(log.partition, log.topic_id) if table else None
+    return archived.offset_to if archived else None
+
+
+def reason_of(partition: Partition) -> str:
+    """Why a partition has something to do, or that it has not."""
+    given_up, parts = partition.given_up, []
+    if partition.error:
+        return partition.error
+    if not partition.is_due:
+        return "nothing to do"
+    if partition.archive_from < partition.archive_to:
+        parts.append("closed segments are not archived")
+    if given_up.by_log_start:
+        parts.append(f"{given_up.by_log_start} segments below the log start")
+    if given_up.by_size:
+        parts.append(f"{given_up.by_size} beyond retention.bytes={partition.log.config.retention_bytes}")
+    if given_up.by_time:
+        parts.append(f"{given_up.by_time} older than retention.ms={partition.log.config.retention_ms}")
+    return "; ".join(parts)
+
+
+def _plan_row(partition: Partition) -> tuple[Any, ...]:
+    log, given_up = partition.log, partition.given_up
+    return (
+        *log.partition, partition.is_due, reason_of(partition), len(log.segments), log.size_bytes, *given_up,
+        partition.delete_bytes, log.log_start_offset, partition.delete_before,
+        partition.place.uri if partition.place else None,
+        partition.archived_to, partition.archive_to if partition.place else None,
+        partition.archive_bytes if partition.place else None, partition.error or None,
+    )  # fmt: skip
+
+
+def _unknown(partition: TopicPartition, error: KafkaError) -> tuple[Any, ...]:
+    reason = f"{error.name}: {error}"
+    return (*partition, True, reason, *[None] * 12, reason)
+
+
+def _archive_all(
+    context: JobContext,
+    options: Options,
+    todo: Mapping[TopicPartition, Row],
+    logs: Mapping[TopicPartition, LogDescription | KafkaError],
+) -> dict[TopicPartition, Copied]:
+    """Archive what is planned, table by table; a table that cannot be written fails its own partitions only."""
+    by_table: dict[str, list[Wanted]] = {}
+    for name, row in todo.items():
+        log = logs.get(name)
+        if isinstance(log, LogDescription) and row.archive and not row.error:
+            by_table.setdefault(row.archive, []).append(
+                Wanted(log=log, offset_to=min(row.archive_to, log.high_watermark))
+            )
+    copied: dict[TopicPartition, Copied] = {}
+    for uri, wanted in sorted(by_table.items()):
+        try:
+            copied |= archive(
+                context.spark, Place(uri), wanted, context.client,
+                slice_bytes=options["slice_mb"] * MIB, say=context.say,
+            )  # fmt: skip
+        except SparklogError as error:
+            copied |= {each.log.partition: Copied(error=str(error)) for each in wanted}
+    return copied
+
+
+def _delete(
+    admin: Admin,
+    name: TopicPartition,
+    row: Row,
+    log: LogDescription | KafkaError | None,
+    copied: Copied | None,
+) -> tuple[Any, ...]:
+    """Move the log start as far as the plan and the archive allow, and say what became of the partition."""
+    if not isinstance(log, LogDescription):
+        reason = row.error or f"{log.name}: {log}" if log else row.error
+        return (*name, FAILED, reason, row.archive, *[None] * 8)
+    outcome, reason, target = DONE, row.reason, row.delete_before
+    if (row.archive or "") != log.config.retention_archive:
+        return (*name, FAILED, "retention.archive was altered after the plan was made", row.archive, *[None] * 8)
+    if row.archive:
+        copied = copied or Copied(error="it was not archived")
+        target = min(target, copied.archived.offset_to if copied.archived else log.log_start_offset)
+        if copied.lost_to is not None:
+            outcome = LOST
+            reason = f"offsets {copied.lost_from} to {copied.lost_to - 1} were deleted before they were archived"
+        if copied.error:
+            outcome, reason = FAILED, copied.error
+    start = log.log_start_offset
+    if target > start and "delete" in log.config.cleanup_policy:
+        try:
+            start = admin.delete_records({name: target})[name]
+        except SparklogError as error:
+            outcome, reason = FAILED, f"DeleteRecords: {error}"
+    archived: tuple[int | None, ...] = (None,) * 5
+    if copied and copied.archived:
+        archived = (*copied.archived, copied.records, copied.files, copied.size_bytes)
+    return (
+        *name, outcome, reason, row.archive, *archived, log.log_start_offset, start,
+        _bytes_between(log, log.log_start_offset, start),
+    )  # fmt: skip
+
+
+def _bytes_between(log: LogDescription, offset_from: int, offset_to: int) -> int:
+    """Of the segments that hold offsets from `offset_from` to before `offset_to`."""
+    return sum(
+        segment.size_bytes
+        for segment in log.segments
+        if segment.base_offset < offset_to and segment.next_offset > offset_from
+    )
+
+
+JOB = Job(
+    name="retention",
+    help="Delete what is too old or too much; where a topic names an archive (retention.archive), copy it there first.",
+    plan=plan,
+    apply=apply,
+    parameters=(
+        click.Option(
+            ["--topics"], multiple=True, metavar="PATTERN", help="Only topics like this (* and ?); may be repeated."
+        ),
+        click.Option(
+            ["--slice-mb"],
+            type=click.IntRange(1),
+            default=SLICE_BYTES // MIB,
+            show_default=True,
+            help="Archive about so many megabytes of segments with each commit.",
+        ),
+    ),
+    findings=frozenset({LOST, FAILED}),
+)

@@ -1,0 +1,230 @@
+"""The Parquet files of an archive (archive_table.py): written by day, so that each is of one partition and one date.
+
+Memory is bounded whatever the timestamps: rows of all days wait together up to `WAITING_BYTES`, then those of the day
+that has most become a row group; of more than `MOST_OPEN` days with an unfinished file, the oldest file is finished.
+
+On a local disk a file is flushed before it counts as written, its folder too: what is in the archive leaves the log.
+
+A table is local (a path or ``file://``), or at a URI that `deltalake` knows, which takes what an object store wants to
+know (AWS_REGION …) from the environment. Only the latter loads `deltalake` here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from sparklog.base.fs import LocalFs
+from sparklog.base.ids import TopicPartition
+
+DAY_US = 86_400_000_000
+WAITING_BYTES = 64 << 20
+MOST_OPEN = 32
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows without a date: their timestamp is outside of the years 1 to 9999, which is as far as dates go."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a table is, and how to get there."""
+
+    uri: str
+
+    @property
+    def folder(self) -> str | None:
+        """The local folder; None where it is not local."""
+        parts = urlsplit(self.uri)
+        if parts.scheme == "file":
+            return unquote(parts.path)
+        return None if parts.scheme else str(Path(self.uri).absolute())
+
+    def files(self) -> pafs.FileSystem:
+        """The table's files, by paths relative to it."""
+        if self.folder is not None:
+            return pafs.SubTreeFileSystem(self.folder, pafs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler  # a tenth of a second that reads of a local table do without
+
+        return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
+
+    def flush(self, path: str) -> None:
+        """Have a finished file, and its name, survive a power cut. Stores that are not local see to that themselves."""
+        if self.folder is None:
+            return
+        fs, whole = LocalFs(), Path(self.folder, path)
+        file = fs.open(str(whole))
+        try:
+            file.flush()
+        finally:
+            file.close()
+        fs.flush_dir(str(whole.parent))
+        fs.flush_dir(str(whole.parent.parent))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedFile:
+    """A Parquet file of an archive."""
+
+    path: str
+    size_bytes: int
+    partition: TopicPartition
+    date: str | None
+    records: int
+    offset_first: int
+    offset_last: int
+    timestamp_first: datetime | None
+    """The earliest; None where it is not a date."""
+    timestamp_last: datetime | None
+
+
+@dataclass(slots=True)
+class _Day:
+    """Rows of one day."""
+
+    path: str = ""
+    writer: Any = None
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    records: int = 0
+    offset_first: int = 0
+    offset_last: int = 0
+    time_first: int = 0
+    time_last: int = 0
+
+
+class DatedFiles:
+    """Writes rows of one partition, in the order of their offsets, as files of an archive."""
+
+    def __init__(
+        self, place: Place, partition: TopicPartition, *, waiting_bytes: int = WAITING_BYTES, most_open: int = MOST_OPEN
+    ) -> None:
+        self._place = place
+        self._fs = place.files()
+        self._partition = partition
+        self._limit = waiting_bytes
+        self._most_open = most_open
+        self._days: dict[int, _Day] = {}
+        self._waiting = 0
+        self._done: list[ArchivedFile] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows with columns topic, partition, offset, timestamp (us) and others, all of which are kept."""
+        for number, part in by_day(rows):
+            day = self._days.setdefault(number, _Day())
+            _note(day, part)
+            day.waiting.append(part)
+            size = part.nbytes
+            day.waiting_bytes += size
+            self._waiting += size
+        while self._waiting > self._limit:
+            self._write(max(self._days, key=lambda number: self._days[number].waiting_bytes))
+        while sum(day.writer is not None for day in self._days.values()) > self._most_open:
+            self._finish(next(number for number, day in self._days.items() if day.writer is not None))
+
+    def finish(self) -> list[ArchivedFile]:
+        """All that were written, complete and on the disk."""
+        for number in list(self._days):
+            self._finish(number)
+        return self._done
+
+    def discard(self) -> None:
+        """Remove what was written; what cannot be removed is left to VACUUM."""
+        for number in list(self._days):
+            self._finish(number)
+        discard(self._place, self._done)
+
+    def _write(self, number: int) -> None:
+        """Make a row group of what waits."""
+        day = self._days[number]
+        if not day.waiting:
+            return
+        if day.writer is None:
+            folder = f"date={date_of(number) or NO_DATE}"
+            self._fs.create_dir(folder, recursive=True)
+            day.path = f"{folder}/part-{uuid.uuid4()}.zstd.parquet"
+            day.writer = pq.ParquetWriter(day.path, day.waiting[0].schema, filesystem=self._fs, compression="zstd")
+        day.writer.write_table(pa.Table.from_batches(day.waiting))
+        self._waiting -= day.waiting_bytes
+        day.waiting, day.waiting_bytes = [], 0
+
+    def _finish(self, number: int) -> None:
+        self._write(number)
+        day = self._days.pop(number)
+        day.writer.close()
+        self._place.flush(day.path)
+        self._done.append(
+            ArchivedFile(
+                path=day.path,
+                size_bytes=self._fs.get_file_info(day.path).size,
+                partition=self._partition,
+                date=date_of(number),
+                records=day.records,
+                offset_first=day.offset_first,
+                offset_last=day.offset_last,
+                timestamp_first=_moment(day.time_first),
+                timestamp_last=_moment(day.time_last),
+            )
+        )
+
+
+def discard(place: Place, files: list[ArchivedFile]) -> None:
+    """Remove files that no commit names."""
+    fs = place.files()
+    for file in files:
+        try:
+            fs.delete_file(file.path)
+        except OSError:
+            continue  # VACUUM removes it some day
+
+
+def by_day(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each day since 1970 (UTC), in the order in which they came."""
+    days = np.floor_divide(rows.column("timestamp").cast(pa.int64()).to_numpy(), DAY_US)
+    if not len(days):
+        return
+    if (days == days[0]).all():
+        yield int(days[0]), rows
+        return
+    order = np.argsort(days, kind="stable")
+    ordered, days = rows.take(pa.array(order)), days[order]
+    edges = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
+    for start, end in pairwise(edges):
+        yield int(days[start]), ordered.slice(start, end - start)
+
+
+def date_of(day: int) -> str | None:
+    """A day since 1970 as Delta writes dates; None where that is not in the years 1 to 9999."""
+    try:
+        return date.fromordinal(_EPOCH_DAY + day).isoformat()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _note(day: _Day, rows: pa.RecordBatch) -> None:
+    times = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    first, last = int(times.min()), int(times.max())
+    offsets = rows.column("offset")
+    if not day.records:
+        day.offset_first, day.time_first, day.time_last = offsets[0].as_py(), first, last
+    day.records += rows.num_rows
+    day.offset_last = offsets[-1].as_py()
+    day.time_first, day.time_last = min(day.time_first, first), max(day.time_last, last)
+
+
+def _moment(time_us: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return None
