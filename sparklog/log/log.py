@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import logging
 import posixpath
-import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange
@@ -39,13 +38,12 @@ from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import delete_folder_name
-from sparklog.log.flushed import Flushed
 from sparklog.log.offset_snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
 from sparklog.log.produced import Prepared, prepare, read_placed
 from sparklog.log.producer_recovery import rebuild
 from sparklog.log.producer_state import Duplicate, ProducerState
-from sparklog.log.readable import ReadableLog
 from sparklog.log.recovery import Loading, load
+from sparklog.log.replaceable import ReplaceableLog
 from sparklog.log.retention import count_removable
 from sparklog.log.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
@@ -55,7 +53,7 @@ __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 logger = logging.getLogger(__name__)
 
 
-class Log(ReadableLog):
+class Log(ReplaceableLog):
     """One partition's log, made by `open`. Where the disk fails, methods raise KafkaStorageError."""
 
     def __init__(
@@ -66,22 +64,11 @@ class Log(ReadableLog):
         remember: Callable[[Log], None] | None,
         jitter: Callable[[int], int] | None,
     ) -> None:
-        super().__init__(loaded, DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None))
-        self.config = loaded.config
+        disk = DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None)
+        super().__init__(loaded, disk, clock, lambda: remember(self) if remember else None)
         self.topic_id = loaded.topic_id
-        self.recovery_point = loaded.recovery_point
-        self._fs = loaded.fs
-        self._clock = clock
-        self._cache = loaded.cache
-        self._remember = remember or (lambda _: None)
         self._jitter = jitter or (lambda _: 0)
-        self._lock = threading.RLock()
-        self._flushing = threading.Lock()
-        self._last_flush_ms = clock.monotonic_ms()
-        self._flushed = Flushed(loaded.fs, loaded.folder, loaded.epochs_on_disk, have_names_changed=loaded.has_changed)
-        self._truncations = 0
         self._producers = loaded.producers
-        self._snapshots = loaded.snapshots
         self._offset_snapshots = OffsetSnapshots(loaded.fs, loaded.folder)
         self._offset_snapshots.tidy(loaded.end_offset)
         if loaded.dropped:
@@ -236,73 +223,23 @@ class Log(ReadableLog):
         jitter_ms = self._jitter(limit_ms) if limit_ms else 0
         return ActiveSegment(self._fs, segment, self.config, self._clock.time_ms(), jitter_ms=jitter_ms)
 
-    # Flushing
-
-    def flush(self, up_to: int | None = None) -> None:
-        """Return once every record below `up_to` (None: all) would survive a power cut. Moves the recovery point."""
-        with self._flushing, self._disk:
-            with self._lock:
-                end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-                end = max(end, self.recovery_point)
-                closed = [each for each in self._segments if not each.is_flushed and not each.is_pinned]
-                unflushed = closed + [each for each in self._segments if each.is_pinned and each.base_offset < end]
-                epochs = self._epochs if end == self.log_end_offset else self._epochs.truncate_from_end(end)
-                truncations = self._truncations
-                self._last_flush_ms = self._clock.monotonic_ms()
-            if end <= self.recovery_point and not closed and not self._flushed.have_names_changed:
-                return
-            for segment in unflushed:
-                self._flush_segment(segment)
-            self._flushed.flush_names()
-            self._flushed.flush_epochs(epochs)
-            with self._lock:
-                if truncations == self._truncations:
-                    self.recovery_point = end
-                    for segment in closed:
-                        segment.is_flushed = True
-
-    @property
-    def must_flush(self) -> bool:
-        """Whether flush.messages records are unflushed. Appends wait for no disk: whoever appends sees to it."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
-
-    def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
-
-        now_ms: of the monotonic clock. -> whether closed segments were flushed.
-        """
-        *closed, active = self.segments
-        has_closed = bool(closed) and not closed[-1].is_flushed
-        if self.log_end_offset > self.recovery_point and now_ms - self._last_flush_ms >= self.config.flush_ms:
-            self.flush()
-        elif has_closed:
-            self.flush(active.base_offset)
-        return has_closed
-
-    def _flush_segment(self, segment: Segment) -> None:
-        try:
-            segment.flush()
-        except FileNotFoundError:
-            if segment in self.segments:  # else retention has taken it meanwhile
-                raise
-
     # Cutting off the end
 
     def truncate_to(self, offset: int) -> None:
         """Remove every batch with a record at or above `offset`; on the disk when this returns."""
-        with self._lock, self._disk:
+        with self._files, self._lock, self._disk:
             if offset >= self.log_end_offset:
                 self._epochs = self._epochs.truncate_from_end(self.log_end_offset)
             elif offset < self.segments[0].base_offset:
                 self.truncate_fully_and_start_at(offset)
             else:
-                self._lower_recovery_point(offset)
+                self._lower_promises(offset)
                 self._truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the next record gets `offset`. On the disk when this returns."""
-        with self._lock, self._disk:
-            self._lower_recovery_point(0)  # with only some segments gone, a gap must not look like compaction's
+        with self._files, self._lock, self._disk:
+            self._lower_promises(0)  # with only some segments gone, a gap must not look like compaction's
             self._active.close()
             self._discard(self.segments)
             self._active = self._begin_segment(offset)
@@ -314,7 +251,7 @@ class Log(ReadableLog):
             self._epochs = LeaderEpochs()
             self._flushed.flush_names()
             self._flushed.flush_epochs(self._epochs)
-            self._remember(self)
+            self._remember()
 
     def _truncate_to(self, offset: int) -> None:
         last = self._segments.since(offset)[0]
@@ -338,12 +275,6 @@ class Log(ReadableLog):
             self._producers = rebuild(self._snapshots, self.segments, end, self._clock.time_ms())
         self._flushed.flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
 
-    def _lower_recovery_point(self, offset: int) -> None:
-        """Promise no more than what lies below `offset`, on the disk too, before anything of the rest is touched."""
-        self._truncations += 1
-        self.recovery_point = min(self.recovery_point, offset)
-        self._remember(self)
-
     # Cutting off the front
 
     def advance_log_start(self, offset: int) -> None:
@@ -361,7 +292,7 @@ class Log(ReadableLog):
 
         now_ms: of the wall clock. high_watermark: nothing at or above it goes; None: the log end offset.
         """
-        with self._disk:
+        with self._files, self._disk:
             limit = self.log_end_offset if high_watermark is None else high_watermark
             facts = self._segments.facts(self.log_end_offset)
             count = count_removable(
@@ -376,7 +307,7 @@ class Log(ReadableLog):
                 if start not in (segment.base_offset for segment in self.segments):
                     return 0  # appended to or truncated meanwhile: look again next time
                 self.advance_log_start(start)
-            self._remember(self)
+            self._remember()
             with self._lock:
                 if self.log_start_offset < start:
                     return 0  # truncated below
@@ -401,10 +332,6 @@ class Log(ReadableLog):
         with self._lock:
             return self._producers.expire(now_ms, after_ms)
 
-    def _discard(self, gone: Iterable[Segment]) -> None:
-        self._flushed.have_names_changed = True
-        self._segments.discard(gone, self._clock.monotonic_ms() + self.config.file_delete_delay_ms)
-
     # The newest records of each key (offset_snapshot.py)
 
     def newest_snapshot(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
@@ -425,8 +352,16 @@ class Log(ReadableLog):
         with self._disk:
             return self._offset_snapshots.begin(snapshot)
 
+    def write_snapshot(self, writer: SnapshotWriter, data: Buffer) -> None:
+        with self._disk:
+            writer.append(data)
+
+    def abort_snapshot(self, writer: SnapshotWriter) -> None:
+        with self._disk:
+            writer.abort()
+
     def install_snapshot(self, writer: SnapshotWriter) -> int:
-        """Put a snapshot in place, instead of older ones; -> its size. Blocks.
+        """Put a snapshot in place, instead of older ones; -> its size. Blocks until it is on the disk.
 
         Raises CorruptRecord or InvalidRecord where it may not be one, OffsetOutOfRange where the log has been cut
         meanwhile; nothing is left of it then.
@@ -446,7 +381,7 @@ class Log(ReadableLog):
 
     def close(self) -> None:
         """Finish and flush everything, and refuse all use from now on."""
-        with self._disk:
+        with self._files, self._disk:
             with self._lock:
                 self._active.close()
                 self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True)
@@ -460,7 +395,7 @@ class Log(ReadableLog):
 
     def rename_for_delete(self) -> str:
         """Refuse all use from now on, and give the folder a name that is deleted at the next start; -> that folder."""
-        with self._flushing, self._lock, self._disk:
+        with self._files, self._flushing, self._lock, self._disk:
             self._disk.offline = "the log is deleted"
             parent, name = posixpath.split(self.folder)
             folder = f"{parent}/{delete_folder_name(name, uuid.uuid4().hex)}"

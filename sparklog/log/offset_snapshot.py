@@ -13,9 +13,9 @@ epoch is that of the record before the end offset.
         32    4       CRC-32C of the record batches
         36    4       CRC-32C of the footer before it
 
-Written as `.part`, verified, flushed, renamed, and the folder flushed: a crash leaves it whole or not at all, and a
-file that is torn all the same is told by its footer. What the log below the end offset says must be durable first, or
-a power cut could leave a snapshot of records that are lost: whoever installs one flushes the log.
+Written as `….checkpoint.<n>.part`, verified, flushed, renamed, and the folder flushed: a crash leaves it whole or not
+at all, and a file that is torn all the same is told by its footer. What the log below the end offset says must be
+durable first, or a power cut could leave a snapshot of records that are lost: whoever installs one flushes the log.
 
 A snapshot counts while the log holds what it was made of: up to its end offset, with the same leader epoch there.
 Truncation below its end, a newer one, and the partition's end remove it. It says nothing of what the log has lost above
@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -35,7 +36,7 @@ from crc32c import crc32c
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import Buffer, Fs, ReadFile
 from sparklog.log.epochs import LeaderEpochs
-from sparklog.log.files import snapshot_name, snapshot_of
+from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
 from sparklog.log.readable import ReadableLog
 from sparklog.log.scan import PIECE_BYTES, check_batches
 from sparklog.records.batch import HEADER_SIZE, MAGIC, iterate_headers, read_header
@@ -58,12 +59,12 @@ class SnapshotId(NamedTuple):
 class SnapshotWriter:
     """A snapshot that comes in pieces: `finish` and `put` it, or `abort`. Methods block, and raise OSError."""
 
-    def __init__(self, fs: Fs, folder: str, snapshot: SnapshotId) -> None:
+    def __init__(self, fs: Fs, folder: str, snapshot: SnapshotId, number: int) -> None:
         self._fs = fs
-        self._folder = folder
         self.id = snapshot
         self._path = f"{folder}/{snapshot_name(*snapshot)}"
-        self._file = fs.open(self._path + _PART, create=True)
+        self._part = f"{self._path}.{number}{_PART}"
+        self._file = fs.open(self._part, create=True)
         self._file.truncate(0)
         self._size = self._crc = 0
 
@@ -91,11 +92,11 @@ class SnapshotWriter:
 
     def put(self) -> None:
         """Give the finished snapshot its name."""
-        self._fs.rename(self._path + _PART, self._path)
+        self._fs.rename(self._part, self._path)
 
     def abort(self) -> None:
         self._file.close()
-        self._fs.remove(self._path + _PART)
+        self._fs.remove(self._part)
 
     def _verify(self) -> int:
         """The number of records. Raises CorruptRecord or InvalidRecord."""
@@ -139,6 +140,7 @@ class OffsetSnapshots:
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self.folder = folder
+        self._numbers = count(1)
 
     def ids(self) -> list[SnapshotId]:
         """Those that are there, newest first."""
@@ -146,7 +148,7 @@ class OffsetSnapshots:
         return sorted((SnapshotId(*each) for each in found if each), reverse=True)
 
     def begin(self, snapshot: SnapshotId) -> SnapshotWriter:
-        return SnapshotWriter(self._fs, self.folder, snapshot)
+        return SnapshotWriter(self._fs, self.folder, snapshot, next(self._numbers))
 
     def remove(self, which: Callable[[SnapshotId], bool]) -> bool:
         """Remove those that `which` picks; whether there were any."""
@@ -158,7 +160,7 @@ class OffsetSnapshots:
     def tidy(self, end_offset: int) -> bool:
         """After a start: what was never finished goes, and what is of more than the log still holds."""
         for name in self._fs.list(self.folder):
-            if name.endswith(_PART) and snapshot_of(name.removesuffix(_PART)):
+            if name.endswith(_PART) and snapshot_of(name.partition(CHECKPOINT)[0] + CHECKPOINT):
                 self._fs.remove(f"{self.folder}/{name}")
         return self.remove(lambda each: each.end_offset > end_offset)
 

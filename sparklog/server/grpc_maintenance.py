@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 from sparklog.base.errors import BrokerNotAvailable, KafkaError
 from sparklog.base.ids import TopicPartition
@@ -15,6 +16,7 @@ from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.node import Broker
 from sparklog.log.description_messages import log_message
 from sparklog.server.grpc_errors import STOPPING, error_message
+from sparklog.server.snapshot_stream import serve_snapshot
 from sparklog.v1 import maintenance_pb2
 
 
@@ -45,6 +47,9 @@ class MaintenanceServicer:
             if self._broker.is_stopping:
                 raise BrokerNotAvailable(STOPPING)
             yield maintenance_pb2.ReadSegmentResponse(data=piece).SerializeToString()
+
+    async def InstallSnapshot(self, context: Any) -> None:
+        await serve_snapshot(self._broker, context)
 
 
 def _described(response: DescribeLogResponse) -> bytes:

@@ -1,0 +1,65 @@
+"""InstallSnapshot: a snapshot of a partition of `__consumer_offsets`, which its coordinator loads (gRPC only).
+
+- Taken by the leader, in the epoch that it has: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+- OFFSET_OUT_OF_RANGE where the log does not hold, as committed, all that lies below the end offset, or no longer does
+  when the last byte has come. CORRUPT_MESSAGE or INVALID_RECORD where the bytes are no snapshot, as
+  log/offset_snapshot.py has it. INVALID_REQUEST for any other topic.
+- Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off leaves
+  nothing behind; one that was answered is on the disk.
+- Two at once do not disturb each other: the one that ends last stays, an older one does not take the place of a newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from sparklog.base.errors import InvalidRequest, OffsetOutOfRange
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.group.coordinator import OFFSETS_TOPIC
+from sparklog.log.log import Log
+from sparklog.log.offset_snapshot import SnapshotWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshotRequest:
+    partition: TopicPartition
+    leader_epoch: int
+    end_offset: int
+    chunks: AsyncIterator[bytes]
+    """Record batches, cut anywhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallSnapshotResponse:
+    size_bytes: int
+
+
+async def handle(services: Services, request: InstallSnapshotRequest) -> InstallSnapshotResponse:
+    if request.partition.topic != OFFSETS_TOPIC:
+        raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
+    replica = services.replicas.get(request.partition)
+    replica.partition.check_leader_epoch(request.leader_epoch)
+    if request.end_offset > replica.partition.high_watermark:
+        raise OffsetOutOfRange(
+            f"{request.partition}: offset {request.end_offset} is above the high watermark "
+            f"{replica.partition.high_watermark}"
+        )
+    writer = await asyncio.to_thread(replica.log.begin_snapshot, request.end_offset)
+    return InstallSnapshotResponse(size_bytes=await _write(replica.log, writer, request.chunks))
+
+
+async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes]) -> int:
+    try:
+        async for chunk in chunks:
+            await asyncio.to_thread(log.write_snapshot, writer, chunk)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(log.abort_snapshot, writer))
+        raise
+    return await asyncio.to_thread(log.install_snapshot, writer)
+
+
+API = Api(name="InstallSnapshot", handle=handle)
