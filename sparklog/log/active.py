@@ -131,11 +131,10 @@ class ActiveSegment:
         _cut_to(self._time_file, self._times.size_bytes)
         self._file.truncate(position)
         self._file.flush()
-        self.segment.size_bytes = position
+        self.segment.was_cut(position)
         self._bytes_since_entry = 0
         if position == 0:
             self._created_ms = now_ms
-            self.segment.forget_first_timestamp()
         self._find_largest()
 
     def clear_indexes(self) -> None:

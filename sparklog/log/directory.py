@@ -52,7 +52,8 @@ class LogDirectory:
         self._marker = CleanShutdownMarker(fs, path)
         self._known_recovery_points: dict[TopicPartition, int] = {}
         self._known_log_starts: dict[TopicPartition, int] = {}
-        self._compacted: dict[TopicPartition, int] = {}
+        self._cleaned = OffsetCheckpoint(fs, f"{path}/{COMPACTED}")
+        self._known_cleaned: dict[TopicPartition, int] = {}
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
 
@@ -83,7 +84,7 @@ class LogDirectory:
         self.was_clean = self._marker.take()
         self._known_recovery_points = _read_or_do_without(self._recovery_points)
         self._known_log_starts = _read_or_do_without(self._log_starts)
-        self._compacted = _read_or_do_without(OffsetCheckpoint(self._fs, f"{self.path}/{COMPACTED}"))
+        self._known_cleaned = _read_or_do_without(self._cleaned)
         found = []
         for name in self._fs.list(self.path):
             if name.endswith(DELETE_FOLDER):
@@ -104,7 +105,7 @@ class LogDirectory:
 
     def compacted_to(self, name: TopicPartition) -> int | None:
         """Gaps above this are not compaction's. None where the directory remembers nothing of the partition."""
-        return self._compacted.get(name, 0) if name in self._known_recovery_points else None
+        return self._known_cleaned.get(name, 0) if name in self._known_recovery_points else None
 
     def set_aside(self, name: TopicPartition) -> None:
         """The partition's log cannot be opened: go on remembering what is remembered of it."""
@@ -135,6 +136,15 @@ class LogDirectory:
         with self._writing:
             kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
             self._log_starts.write(kept | {log.partition: start for log in logs() if (start := log.log_start_offset)})
+
+    def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
+        """As `write_recovery_points`, of what has been compacted, where that has changed."""
+        with self._writing:
+            kept = {name: offset for name, offset in self._known_cleaned.items() if name in self._damaged}
+            cleaned = kept | {log.partition: offset for log in logs() if (offset := log.compacted_to)}
+            if cleaned != self._known_cleaned:
+                self._cleaned.write(cleaned)
+                self._known_cleaned = cleaned
 
     def expire(self, folder: str, due_ms: int) -> None:
         """Remove a deleted partition's folder once its time has come."""

@@ -5,18 +5,31 @@ that directory offline too), and from then on every such block refuses to begin.
 on: what is on the disk is no longer known.
 
 Errors that are not the disk's (too many open files, no memory, a file that somebody removed) only fail the one
-operation.
+operation. So does a disk without room, where nothing of the log is written: `without_room` around it says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from sparklog.base.errors import KafkaStorageError
 
 NOT_THE_DISK = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.ENOENT})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextlib.contextmanager
+def without_room(what: str) -> Iterator[None]:
+    """Around what is written beside a log, and can be done without: a full disk is a KafkaStorageError here at once."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise KafkaStorageError(f"no room for {what}: {error}") from error
 
 
 class DiskGuard:

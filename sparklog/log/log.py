@@ -8,14 +8,17 @@
                written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
     read       as readable.py says: a slice of whole batches, still unread
     flush      what was written since the recovery point, the names, the leader epochs; then the recovery point moves
+               (durable.py)
+    replace    closed segments by one that a cleaner has made of them (replaceable.py)
     truncate   the recovery point is lowered first, on the disk too; then files are cut and flushed
     retain     the log start offset is moved first, on the disk too; then the oldest segments' files become .deleted.
                They go after file.delete.delay.ms, and a slice in flight stays readable even then
 
-`remember`, given to `open`, is what writes those two offsets down: they are kept for all logs of a directory together.
+`remember`, given to `open`, is what writes the first two down: they are kept for all logs of a directory together.
 
 Threads: every method may be called from any. Changes take one lock, which nobody holds while waiting for a disk,
-except a truncation; reads take none: they work on the segments as they were when they began.
+except a truncation (what else is locked: durable.py); reads take none: they work on the segments as they were when they
+began.
 
 After a crash: recovery.py. When the disk fails: disk.py.
 """

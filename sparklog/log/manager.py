@@ -10,8 +10,8 @@ A directory fails as a whole: the first OSError of the disk under it takes its l
 partitions raise KafkaStorageError from then on. A log that cannot be opened because flushed batches are damaged is
 offline alone.
 
-Recovery points and log start offsets are kept for all logs of a directory in one file each. They are written on a
-schedule, and at once when a log is about to change what they promise.
+Recovery points, log start offsets and cleaned offsets are kept for all logs of a directory in one file each. They are
+written on a schedule, and at once when a log is about to change what they promise.
 """
 
 from __future__ import annotations
@@ -400,6 +400,7 @@ class LogManager:
     def _write_checkpoints(self, directory: LogDirectory) -> None:
         directory.write_recovery_points(partial(self._logs_in, directory.path))
         directory.write_log_starts(partial(self._logs_in, directory.path))
+        directory.write_cleaned_offsets(partial(self._logs_in, directory.path))
 
     def _remember(self, log: Log) -> None:
         directory = self._directory_of(log)

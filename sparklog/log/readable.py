@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import ReadFile, ReadFs
@@ -21,6 +22,9 @@ from sparklog.log.scan import BatchPlace
 from sparklog.log.segment import Segment
 from sparklog.log.segments import Segments
 from sparklog.log.slice import LogSlice, TimestampOffset
+
+_ATTEMPTS = 10
+Result = TypeVar("Result")
 
 
 class ReadableLog:
@@ -76,10 +80,13 @@ class ReadableLog:
             if not self.log_start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
             limit = end_offset if max_offset is None else min(max_offset, end_offset)
-            for segment in self._segments.since(offset) if offset < limit else ():
-                if first := segment.find(offset, segment.size_bytes):
-                    return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
-            return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
+            return self._again(lambda: self._read(offset, max_bytes, limit, min_one_batch=min_one_batch))
+
+    def _read(self, offset: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> LogSlice:
+        for segment in self._segments.since(offset) if offset < limit else ():
+            if first := segment.find(offset, segment.size_bytes):
+                return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
+        return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
 
     def _slice(
         self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
@@ -119,9 +126,20 @@ class ReadableLog:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""
         with self._disk:
-            return lookup.first_since(self.segments, timestamp_ms, self.log_start_offset)
+            return self._again(lambda: lookup.first_since(self.segments, timestamp_ms, self.log_start_offset))
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the greatest timestamp; None if no record has one."""
         with self._disk:
-            return lookup.latest(self.segments)
+            return self._again(lambda: lookup.latest(self.segments))
+
+    def _again(self, look: Callable[[], Result]) -> Result:
+        """What `look` finds, begun again where segments have left the log, and the disk, while it looked at them."""
+        for _ in range(_ATTEMPTS):
+            before = self.segments
+            try:
+                return look()
+            except FileNotFoundError:
+                if self.segments is before:
+                    raise
+        return look()

@@ -1,8 +1,6 @@
 """Opening a partition's folder: finish what a crash interrupted, find the segments, check what was never flushed.
 
-    1  leftovers   .deleted and .cleaned files go. .swap files replace what they were made from: segments whose
-                   offsets they cover go, then they lose their mark. A .swap at or behind a .cleaned was not complete:
-                   it goes.
+    1  leftovers   .deleted and .cleaned files go. A replacement of segments is carried on, or given up (swap.py).
     2  segments    every .log file is one, but those wholly below the log start go, and so do index files without a
                    .log; missing indexes are built again.
     3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, take the
@@ -31,7 +29,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.base.topic_config import TopicConfig
@@ -42,11 +39,9 @@ from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
     CLEANED,
-    DELETED,
     LOG,
     OFFSET_INDEX,
     SNAPSHOT,
-    SWAP,
     TIME_INDEX,
     SegmentFile,
     parse_name,
@@ -57,6 +52,7 @@ from sparklog.log.producer_state import ProducerStates
 from sparklog.log.scan import BatchPlace, check_batches, walk
 from sparklog.log.segment import Segment
 from sparklog.log.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
 
@@ -110,29 +106,6 @@ def load(state: Loading) -> None:
         _recover(state)
     _trim(state)
     _tidy_snapshots(state)
-
-
-def finish_swaps(fs: Fs, folder: str) -> None:
-    """Step 1. Raises OSError."""
-    files = [parsed for parsed in map(parse_name, fs.list(folder)) if parsed]
-    incomplete = min((file.base_offset for file in files if file.mark == CLEANED), default=MAX_LONG)
-    for file in files:
-        if file.mark in (DELETED, CLEANED) or (file.mark == SWAP and file.base_offset >= incomplete):
-            fs.remove(_path(folder, file))
-    swaps = [file for file in files if file.mark == SWAP and file.base_offset < incomplete]
-    logs = [file for file in swaps if file.suffix == LOG]
-    if logs:
-        first = min(file.base_offset for file in logs)
-        end = max(_end_of(fs, folder, file) for file in logs)
-        replaced = [file for file in files if not file.mark and first <= file.base_offset < end]
-        for file in replaced:
-            if file.suffix != SNAPSHOT:
-                fs.remove(_path(folder, file))
-        logger.info("%s: carrying on with %d replaced segments", folder, len(logs))
-    for file in swaps:
-        fs.rename(_path(folder, file), _path(folder, file._replace(mark="")))
-    if swaps or any(file.mark for file in files):
-        fs.flush_dir(folder)
 
 
 def _find_segments(state: Loading) -> None:
@@ -326,17 +299,6 @@ def _is_readable(state: Loading, offset: int) -> bool:
         logger.warning("%s: snapshot %d: %s; removed", state.folder, offset, error)
         return False
     return True
-
-
-def _end_of(fs: Fs, folder: str, file: SegmentFile) -> int:
-    opened = fs.open_read(_path(folder, file))
-    try:
-        end = file.base_offset
-        for place in walk(opened, 0, opened.size):
-            end = place.last_offset + 1
-        return end
-    finally:
-        opened.close()
 
 
 def _path(folder: str, file: SegmentFile) -> str:

@@ -13,6 +13,8 @@ not, the walk begins at 0.
 
 from __future__ import annotations
 
+import errno
+import uuid
 from collections.abc import Iterator
 
 from sparklog.base.errors import CorruptRecord
@@ -126,6 +128,10 @@ class ReadSegment:
             last = place
         return last.end, last.last_offset + 1
 
+    def open(self, suffix: str) -> ReadFile:
+        """One of its files, opened for the caller alone. Raises OSError."""
+        return self._open_read(suffix)
+
     def _open_read(self, suffix: str) -> ReadFile:
         return self._fs.open_read(self.path(suffix))
 
@@ -157,16 +163,21 @@ class ReadSegment:
 class Segment(ReadSegment):
     """A segment of a broker's log."""
 
-    __slots__ = ("_cache", "_disk", "is_flushed", "is_pinned")
+    __slots__ = ("_cache", "_disk", "_kept", "identity", "is_flushed", "is_pinned")
 
-    def __init__(self, fs: Fs, folder: str, base_offset: int, size_bytes: int, cache: SegmentCache) -> None:
-        super().__init__(fs, folder, base_offset, size_bytes)
+    def __init__(
+        self, fs: Fs, folder: str, base_offset: int, size_bytes: int, cache: SegmentCache, *, mark: str = ""
+    ) -> None:
+        super().__init__(fs, folder, base_offset, size_bytes, mark=mark)
+        self.identity = uuid.uuid4().hex
+        """Another one for other files, for files that were cut, and with every start; means nothing else."""
         self.is_flushed = False
         """All of it, its name and its indexes are on the disk. Never true of the active segment."""
         self.is_pinned = False
         """Written to: what is loaded stays loaded."""
         self._disk = fs
         self._cache = cache
+        self._kept: ReadFile | None = None
 
     @property
     def largest(self) -> TimeEntry:
@@ -215,9 +226,29 @@ class Segment(ReadSegment):
         self.is_pinned = False
         self._used()
 
-    def forget_first_timestamp(self) -> None:
-        """The first batch is gone."""
-        self._first_timestamp_ms = None
+    def was_cut(self, size_bytes: int) -> None:
+        """The file now ends there."""
+        self.size_bytes = size_bytes
+        self.identity = uuid.uuid4().hex
+        if not size_bytes:
+            self._first_timestamp_ms = None
+
+    def keep(self) -> None:
+        """Another file is about to take this one's name: go on with what is there now, for those who still read it.
+
+        Raises OSError.
+        """
+        _ = self.largest
+        self._kept = self.file
+        self._cache.forget(self)
+
+    def keep_no_longer(self) -> None:
+        """No other file has taken the name after all."""
+        self._kept = None
+
+    def unmark(self) -> None:
+        """The files have lost their mark."""
+        self._mark = ""
 
     def rename(self, mark: str) -> None:
         """Put a mark at the end of all file names. Raises OSError."""
@@ -236,9 +267,15 @@ class Segment(ReadSegment):
 
     def _open_read(self, suffix: str) -> ReadFile:
         try:
-            return super()._open_read(suffix)
+            opened = super()._open_read(suffix)
         except FileNotFoundError:
-            return super()._open_read(suffix)  # renamed between taking the path and opening it
+            opened = super()._open_read(suffix)  # renamed between taking the path and opening it
+        if self._kept is None:
+            return opened
+        opened.close()  # what has the name by now may be the other file
+        if suffix == LOG:
+            return self._kept
+        raise FileNotFoundError(errno.ENOENT, "replaced", self.path(suffix))
 
     def _used(self) -> None:
         if not self.is_pinned:

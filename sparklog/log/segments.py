@@ -65,6 +65,12 @@ class Segments:
         out = set(gone)
         self._items = tuple(segment for segment in self._items if segment not in out)
 
+    def replace(self, gone: Iterable[Segment], segment: Segment) -> None:
+        """Put `segment` in the place of neighbours."""
+        out = set(gone)
+        kept = (*(each for each in self._items if each not in out), segment)
+        self._items = tuple(sorted(kept, key=_BASE_OFFSET))
+
     def reset(self, segment: Segment) -> None:
         """From now on there is only this one."""
         self._items = (segment,)

@@ -1,0 +1,286 @@
+"""One segment takes the place of neighbouring closed ones, on disk: the order of things, and what a crash leaves.
+
+Segments s0 … sk become one with s0's base offset X. Its last batch ends where theirs ended, if need be as a header
+without records: so the new file says itself what it covers, and offsets go on behind it without a gap.
+
+    A  X.log.cleaned is written by whoever replaces, and verified: its size and CRC-32C as a whole; every batch of
+       format v2, its CRC, its place (offsets increase, lie in the sources' range, and end where they end).
+       X.index.cleaned and X.timeindex.cleaned are built on the way. All three are flushed, their names too
+    B  the indexes become .swap, flushed; then the log does, flushed: from here on, the new segment is in force
+    C  X.log.swap takes the name X.log, and X.timeindex.swap X.timeindex, over the old ones; flushed
+    D  s1 … sk become .deleted; flushed
+    E  X.index.swap takes the name X.index; flushed. As long as it had its mark, s1 … sk could still be there
+
+At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole; between C and D it
+finds segments that overlap, and goes by offsets. The index is a hint (segment.py): a reader does with the old one.
+
+Opening the folder after a crash (`finish_swaps`) leaves the old segments or the new one, never some of both:
+
+    before the second half of B    X.log.cleaned is there: all marked files of X go
+    later      X.log.swap, if it is still there, takes the name X.log. Segments that begin within what X.log covers go.
+               The indexes of X go too, to be built again: which of them is of which file, names that reached the disk
+               in another order could not say. X.index.swap is the last to go
+
+A .swap of Apache Kafka's is carried on in the same way: it marks the log before the indexes, several segments at once,
+the last one first, so that there a .swap at or behind a .cleaned is not complete.
+
+Everything is read in pieces: memory does not grow with the size of a segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from sparklog.base.config_keys import MAX_INT, MAX_LONG
+from sparklog.base.errors import CorruptRecord, InvalidRecord, ResourceNotFound
+from sparklog.base.fs import Fs, ReadFile
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.active import ActiveSegment
+from sparklog.log.cache import SegmentCache
+from sparklog.log.disk import without_room
+from sparklog.log.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.files import (
+    CLEANED,
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    SegmentFile,
+    parse_name,
+    segment_name,
+)
+from sparklog.log.scan import BatchPlace, check_batches, walk
+from sparklog.log.segment import Segment
+from sparklog.records.batch import MAGIC
+
+INDEXES = (OFFSET_INDEX, TIME_INDEX)
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a staged file has to be."""
+
+    last_offset: int
+    """Of the sources' last batch; -1: they have none."""
+    latest_epoch: int
+    """No batch is of a later leader epoch."""
+    size_bytes: int
+    crc32c: int
+
+
+class Swap:
+    """A staged segment on its way into a log. Methods raise OSError."""
+
+    def __init__(self, fs: Fs, folder: str, base_offset: int, config: TopicConfig, cache: SegmentCache) -> None:
+        """Nothing is done yet."""
+        self.segment = Segment(fs, folder, base_offset, 0, cache, mark=CLEANED)
+        """The new segment; pinned, its indexes in memory, until the end."""
+        self.is_in_force = False
+        """What follows can only go on, or be carried on when the folder is opened the next time."""
+        self._fs = fs
+        self._folder = folder
+        self._config = config
+        self._active: ActiveSegment | None = None
+
+    def verify(self, wanted: Wanted, now_ms: int) -> None:
+        """Step A. Raises ResourceNotFound, CorruptRecord or InvalidRecord too."""
+        if not self._fs.exists(self.segment.path(LOG)):
+            raise ResourceNotFound(f"nothing is staged at {self.segment.path(LOG)}")
+        if self.segment.file.size != wanted.size_bytes or wanted.size_bytes > MAX_INT:
+            raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, to be {wanted.size_bytes}")
+        with without_room(f"the indexes of {self.segment}"):
+            self.segment.size_bytes = wanted.size_bytes
+            self._remove(INDEXES, CLEANED)
+            self._active = ActiveSegment(self._fs, self.segment, self._config, now_ms)
+            self._check_batches(wanted, self._active)
+            self._active.flush_indexes()
+            self.segment.flush()
+            self._fs.flush_dir(self._folder)
+        self.segment.is_flushed = True
+
+    def _check_batches(self, wanted: Wanted, active: ActiveSegment) -> None:
+        file = _Summed(self.segment.file)
+        position, last_offset = 0, -1
+        for place in check_batches(file, 0, wanted.size_bytes, self.segment.base_offset):
+            self._check(wanted, place)
+            active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
+            position, last_offset = place.end, place.last_offset
+        if position != wanted.size_bytes:
+            raise CorruptRecord(f"{self.segment}: no whole batch behind offset {last_offset} at position {position}")
+        if file.crc != wanted.crc32c:
+            raise CorruptRecord(f"{self.segment} has the CRC-32C {file.crc}, to be {wanted.crc32c}")
+        if last_offset != wanted.last_offset:
+            raise InvalidRecord(f"{self.segment} ends with offset {last_offset}, its sources with {wanted.last_offset}")
+
+    def _check(self, wanted: Wanted, place: BatchPlace) -> None:
+        if place.magic != MAGIC:
+            raise InvalidRecord(f"{self.segment}: message format v{place.magic} at offset {place.base_offset}")
+        if place.last_offset > wanted.last_offset or place.last_offset - self.segment.base_offset > MAX_RELATIVE_OFFSET:
+            raise InvalidRecord(f"{self.segment}: offset {place.last_offset} lies behind {wanted.last_offset}")
+        if place.leader_epoch > wanted.latest_epoch:
+            raise InvalidRecord(f"{self.segment}: leader epoch {place.leader_epoch}, after {wanted.latest_epoch}")
+
+    def commit(self) -> None:
+        """Step B. What else is staged in the folder is nobody's, and goes first."""
+        with without_room(f"the names of {self.segment}"):
+            for file in _files_in(self._fs, self._folder):
+                if file.mark == CLEANED and file.base_offset != self.segment.base_offset:
+                    self._fs.remove(_path(self._folder, file))
+            for suffix in INDEXES:
+                self._rename(suffix, CLEANED, SWAP)
+            self._fs.flush_dir(self._folder)
+            self._rename(LOG, CLEANED, SWAP)
+        self.is_in_force = True
+        self._fs.flush_dir(self._folder)
+
+    def put_in_place(self) -> None:
+        """Step C."""
+        for suffix in (LOG, TIME_INDEX):
+            self._rename(suffix, SWAP, "")
+        self._fs.flush_dir(self._folder)
+        self.segment.unmark()
+
+    def finish(self) -> None:
+        """Steps D, whose names have been changed, and E."""
+        self._fs.flush_dir(self._folder)
+        self._rename(OFFSET_INDEX, SWAP, "")
+        self._fs.flush_dir(self._folder)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self._active:
+            self._active.close()
+            self._active = None
+
+    def discard(self) -> None:
+        """Leave nothing behind of what is not in force."""
+        with contextlib.suppress(OSError):  # on a full disk: what cannot be written will not be read
+            self.close()
+        self._remove(INDEXES, SWAP)
+        self.segment.remove()
+
+    def _rename(self, suffix: str, mark: str, to: str) -> None:
+        path = f"{self._folder}/{segment_name(self.segment.base_offset, suffix)}"
+        self._fs.rename(path + mark, path + to)
+
+    def _remove(self, suffixes: tuple[str, ...], mark: str) -> None:
+        for suffix in suffixes:
+            _remove(self._fs, _path(self._folder, SegmentFile(self.segment.base_offset, suffix, mark)))
+
+
+class _Summed:
+    """A file that is read from its start to its end, some of it again, and the CRC-32C of all that was read."""
+
+    def __init__(self, file: ReadFile) -> None:
+        self.crc = 0
+        self._file = file
+        self._end = 0
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = self._file.read_at(offset, size)
+        if offset <= self._end < offset + len(data):
+            self.crc = crc32c(memoryview(data)[self._end - offset :], self.crc)
+            self._end = offset + len(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def staged_path(folder: str, base_offset: int) -> str:
+    """Where the new segment's batches are written."""
+    return _path(folder, SegmentFile(base_offset, LOG, CLEANED))
+
+
+def remove_staged(fs: Fs, folder: str, base_offset: int) -> None:
+    """Remove what has been staged for a segment; no error where nothing is. Raises OSError."""
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        _remove(fs, _path(folder, SegmentFile(base_offset, suffix, CLEANED)))
+
+
+# After a crash
+
+
+def finish_swaps(fs: Fs, folder: str) -> None:
+    """Carry on or give up what a crash has interrupted; .deleted files go too. Can be repeated. Raises OSError."""
+    files = _files_in(fs, folder)
+    if not any(file.mark for file in files):
+        return
+    complete = _drop_incomplete(fs, folder, files)
+    logs = {file.base_offset for file in complete if file.suffix == LOG}
+    bases = {file.base_offset for file in complete if file.mark == SWAP} & logs
+    if bases:
+        _carry_on(fs, folder, complete, bases)
+        logger.info("%s: carried on with the replaced segments at %s", folder, sorted(bases))
+    for file in _files_in(fs, folder):
+        if file.mark:
+            fs.remove(_path(folder, file))
+    fs.flush_dir(folder)
+
+
+def _drop_incomplete(fs: Fs, folder: str, files: list[SegmentFile]) -> list[SegmentFile]:
+    """Remove the .swap files of logs that are not complete; -> what is left but for .deleted and .cleaned files."""
+    incomplete = min((file.base_offset for file in files if file.mark == CLEANED), default=MAX_LONG)
+    dropped = [
+        file for file in files if file.mark == SWAP and file.suffix not in INDEXES and file.base_offset >= incomplete
+    ]
+    for file in dropped:
+        fs.remove(_path(folder, file))
+    if dropped:
+        fs.flush_dir(folder)
+    return [file for file in files if file.mark in (SWAP, "") and file not in dropped]
+
+
+def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) -> None:
+    """Let the segments at `bases`, and nothing else, hold what they cover. The mark of their offset indexes stays."""
+    renamed = [file for file in files if file.mark == SWAP and file.suffix not in INDEXES]
+    for file in renamed:
+        fs.open(_path(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
+    fs.flush_dir(folder)
+    for file in renamed:
+        fs.rename(_path(folder, file), _path(folder, file._replace(mark="")))
+    fs.flush_dir(folder)
+    covered = [range(base + 1, _end_of(fs, folder, base)) for base in bases]
+    for file in _files_in(fs, folder):
+        is_old_index = file.base_offset in bases and file.suffix in INDEXES
+        is_replaced = file.suffix != SNAPSHOT and any(file.base_offset in offsets for offsets in covered)
+        if not file.mark and (is_old_index or is_replaced):
+            fs.remove(_path(folder, file))
+    fs.flush_dir(folder)
+
+
+def _end_of(fs: Fs, folder: str, base_offset: int) -> int:
+    """The offset behind the last batch of a segment; of one without batches, its base offset."""
+    opened = fs.open_read(_path(folder, SegmentFile(base_offset, LOG, "")))
+    try:
+        end = base_offset
+        for place in walk(opened, 0, opened.size):
+            end = place.last_offset + 1
+        return end
+    finally:
+        opened.close()
+
+
+def _files_in(fs: Fs, folder: str) -> list[SegmentFile]:
+    return [file for file in map(parse_name, fs.list(folder)) if file]
+
+
+def _path(folder: str, file: SegmentFile) -> str:
+    return f"{folder}/{segment_name(file.base_offset, file.suffix)}{file.mark}"
+
+
+def _remove(fs: Fs, path: str) -> None:
+    if fs.exists(path):
+        fs.remove(path)
