@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import sys
-from typing import NoReturn
+import threading
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from sparklog.base.addresses import Address
 from sparklog.cli import run
-from sparklog.cli.job_runs import run_command
+from sparklog.cli.common import json_option, print_json, print_table
+from sparklog.cli.job_runs import NOTHING, REPORTS, run_command, whole_path
+
+if TYPE_CHECKING:
+    from sparklog.jobs.metrics import JobMetrics
+    from sparklog.jobs.runs import PastRun
+    from sparklog.jobs.schedule import JobServer
+    from sparklog.jobs.schedule_config import Schedule, ServerConfig
+
+COULD_NOT_RUN = 2
 
 
 @click.group("jobs")
@@ -27,8 +42,121 @@ def command() -> None:
 
 
 command.add_command(run_command)
+config_option = click.option(
+    "--config", "config_file", envvar="SPARKLOG_JOBS_CONFIG", metavar="FILE", show_envvar=True, help="The schedule."
+)
+
+
+@command.command("list")
+@config_option
+@click.option(
+    "--reports", envvar="SPARKLOG_REPORTS", metavar="FOLDER", show_envvar=True,
+    help=f"Where the reports are.  [default: what the schedule says, or {REPORTS}]",
+)  # fmt: skip
+@json_option
+def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> None:
+    """List when each job ran last, what came of it, and when it is due next.
+
+    Runs are those that the reports know of, whoever began them; a run by hand has no schedule. No Spark is started.
+    """
+    # Loaded here: the schedule's jobs bring in Spark's Python packages.
+    from sparklog.jobs.runs import last_runs
+    from sparklog.jobs.schedule_config import load_server_config
+
+    config = load_server_config(config_file) if config_file else None
+    folder = reports or (config.reports if config else REPORTS)
+    past = last_runs(f"{whole_path(folder).rstrip('/')}/runs")
+    schedules = config.schedules if config else ()
+    rows = [_listed(schedule.name, schedule.job.name, past.pop((schedule.job.name, schedule.name), None), schedule)
+            for schedule in schedules]  # fmt: skip
+    rows += [_listed(last.schedule, last.job, last, None) for _, last in sorted(past.items(), key=str)]
+    if as_json:
+        for row in rows:
+            print_json(
+                {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
+            )
+    elif rows:
+        titles = [name.upper().replace("_", " ") for name in rows[0]]
+        print_table(titles, [[_cell(value) for value in row.values()] for row in rows])
+    else:
+        click.echo(f"no schedule, and no run in {folder}; --config names a schedule, such as conf/jobs.toml", err=True)
+
+
+@command.command()
+@config_option
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def serve(config_file: str | None, log_level: str) -> int:
+    """Run jobs by their schedule until SIGTERM or Ctrl-C, in one Spark session that stays warm.
+
+    A stop gives what runs `stop.timeout.ms`, then cancels it; a second signal cancels it at once.
+    """
+    if not config_file:
+        raise click.UsageError("--config FILE is missing; conf/jobs.toml is one to begin with")
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+    )
+    for chatty in ("py4j", "apscheduler"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)  # what they warn of is logged here, in fewer words
+    # Loaded here: it brings in Spark.
+    from sparklog.jobs.schedule_config import load_server_config
+
+    return _serve(load_server_config(config_file))
+
+
+def _serve(config: ServerConfig) -> int:
+    from sparklog.jobs.metrics import JobMetrics
+    from sparklog.jobs.schedule import JobServer
+    from sparklog.jobs.session import WarmSession, open_session
+
+    stop = threading.Event()
+    session = WarmSession(lambda: open_session("sparklog jobs", conf=config.spark))
+    server = JobServer(config, session)
+    listener = Address.parse(config.metrics_listener, "metrics.listener") if config.metrics_listener else None
+    metrics = JobMetrics(server, listener) if listener else None
+    server.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: session.cancel() if stop.is_set() else stop.set())
+    where = f"; metrics on {metrics.address}" if metrics else ""
+    click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
+    while not stop.wait(60):
+        """A signal sets it."""
+    return _end(server, metrics)
+
+
+def _end(server: JobServer, metrics: JobMetrics | None) -> int:
+    ended = server.stop()
+    if metrics:
+        metrics.stop()
+    if not ended:
+        # A thread that nothing could stop would be waited for when Python ends, for ever.
+        logging.getLogger(__name__).error("a job did not end when it was cancelled: leaving it")
+        logging.shutdown()
+        os._exit(COULD_NOT_RUN)
+    return 0
 
 
 def submit(*arguments: str) -> NoReturn:
     """What a script of jobs/ does: `sparklog jobs` with these arguments, and the script's own."""
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
+
+
+def _listed(name: str | None, job: str, last: PastRun | None, schedule: Schedule | None) -> dict[str, object]:
+    return {
+        "schedule": name,
+        "job": job,
+        "cron": schedule.cron if schedule else None,
+        "next_run": schedule.trigger.get_next_fire_time(None, datetime.now(UTC)) if schedule else None,
+        "last_run": last.started if last else None,
+        "outcome": last.outcome if last else None,
+        "findings": last.findings if last else None,
+        "seconds": last.seconds if last else None,
+        "error": last.error if last else None,
+    }
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return NOTHING
+    return f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else value

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparklog.base.clock import Clock, SystemClock
+from sparklog.jobs.runs import INTERRUPTED
 
 RUNS = "runs"
 RUNS_SCHEMA = (
@@ -35,7 +36,6 @@ RUNS_SCHEMA = (
     "error string, options string, schedule string"
 )
 OK, FINDINGS, COULD_NOT_RUN = 0, 1, 2
-INTERRUPTED = "interrupted"
 APPEND_ATTEMPTS = 5
 """Each is another run that was quicker to change the table's columns, or to make the table."""
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -31,17 +32,15 @@ LOCAL = "local[*]"
 def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session, or return the one that runs. Raises ConfigError where Delta's jars have not been fetched."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need the packages of this interpreter
-    given = dict(conf or {})
+    given = {**(conf or {}), **({"spark.master": master} if master else {})}
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
     else:
-        settings = {"spark.jars": ",".join(map(str, find_jars())), **DELTA, "spark.master": master or LOCAL}
-    if master:
-        settings["spark.master"] = master
-    if settings.get("spark.master", "").startswith("local"):
+        settings = {"spark.master": LOCAL, "spark.jars": ",".join(map(str, find_jars())), **DELTA, **given}
+    if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of many a machine
         settings = {**local_settings(os.cpu_count() or 1), **settings}
-    return SparkSession.builder.appName(app_name).config(map={**settings, **given}).getOrCreate()
+    return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
 
 
 def is_alive(session: SparkSession) -> bool:
@@ -90,15 +89,14 @@ def forget_gateway() -> None:
 def _submitted_settings(given: Mapping[str, str]) -> dict[str, str]:
     """What a session under spark-submit must be set to, over what spark-submit has been told."""
     SparkContext._ensure_initialized()
-    submitted = dict(SparkConf().getAll())
-    settings = {**submitted, **given}
+    settings = {"spark.master": LOCAL, **dict(SparkConf().getAll()), **given}
     extensions = [name for name in settings.get("spark.sql.extensions", "").split(",") if name]
     if DELTA["spark.sql.extensions"] not in extensions:
         extensions.append(DELTA["spark.sql.extensions"])
     delta = {**DELTA, "spark.sql.extensions": ",".join(extensions)}
     if not _finds_delta():
         delta["spark.jars"] = ",".join([*filter(None, settings.get("spark.jars", "").split(",")), *_add_delta()])
-    return {**submitted, **delta}
+    return {**settings, **delta}
 
 
 def _finds_delta() -> bool:
@@ -117,6 +115,6 @@ def _add_delta() -> list[str]:
     return [str(jar) for jar in jars]
 
 
-def _class_loader() -> object:
+def _class_loader() -> Any:
     """The one that spark-submit made for the application, a MutableURLClassLoader: every thread of it has it."""
     return SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()

@@ -1,0 +1,63 @@
+"""Cron lines: ``minute hour day month weekday`` as in crontab(5), or six fields with seconds before them.
+
+    15 * * * *          a quarter past every hour
+    0 3 * * mon-fri     at three on working days; numbers are crontab's: 0 and 7 are Sunday
+    */10 * * * * *      every ten seconds
+
+Unlike cron, a line with both a day of the month and a weekday means the days that are both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from apscheduler.triggers.cron import CronTrigger
+
+from sparklog.base.errors import ConfigError
+
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAYS = re.compile(r"(?P<first>\*|\d|[a-z]{3})(-(?P<last>\d|[a-z]{3}))?(/(?P<step>\d+))?")
+
+
+def parse_cron(line: str, timezone: str) -> CronTrigger:
+    """When a line is due; raises ConfigError where it is not a cron line, or there is no such time zone."""
+    fields = line.split()
+    if len(fields) not in (5, 6):
+        raise ConfigError(f"{line!r}: a cron line has five fields, or six with seconds before them")
+    second, minute, hour, day, month, weekday = fields if len(fields) == 6 else ["0", *fields]
+    try:
+        return CronTrigger(
+            second=second, minute=minute, hour=hour, day=day, month=month.lower(), day_of_week=_weekdays(weekday),
+            timezone=timezone,
+        )  # fmt: skip
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{line!r} in time zone {timezone}: {error}") from None
+
+
+def _weekdays(field: str) -> str:
+    """The field with names alone: the scheduler counts from Monday, crontab from Sunday."""
+    if field == "*":
+        return field
+    return ",".join(WEEKDAYS[number] for number in sorted({day for part in field.split(",") for day in _days(part)}))
+
+
+def _days(part: str) -> Iterator[int]:
+    found = _DAYS.fullmatch(part.lower())
+    if not found:
+        raise ValueError(f"{part!r} is no weekday")
+    if found["first"] == "*":
+        first, last = 0, 6
+    else:
+        first = _number(found["first"])
+        last = _number(found["last"]) if found["last"] else 6 if found["step"] else first
+    step = int(found["step"] or 1)
+    if first > last or not step:
+        raise ValueError(f"{part!r} is no range of weekdays")
+    yield from (day % 7 for day in range(first, last + 1, step))
+
+
+def _number(text: str) -> int:
+    if text.isdigit() and int(text) <= 7:
+        return int(text)
+    return WEEKDAYS.index(text)

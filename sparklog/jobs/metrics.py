@@ -1,0 +1,96 @@
+"""Figures of a job server in Prometheus' text form, over HTTP.
+
+sparklog_job_runs_total{schedule, job, outcome}             outcome: ok, findings, could not run
+sparklog_job_left_out_total{schedule, job}                  due while it still ran, or too late
+sparklog_job_running{schedule, job}                         1 while it runs
+sparklog_job_next_run_timestamp_seconds{schedule, job}
+sparklog_job_last_run_timestamp_seconds{schedule, job}      when the last run began, before this server too
+sparklog_job_last_run_seconds{schedule, job}                how long it took
+sparklog_job_last_run_status{schedule, job}                 its exit status: 0, 1 or 2
+sparklog_job_last_run_findings{schedule, job}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import ConfigError
+from sparklog.jobs.runs import OUTCOMES
+from sparklog.jobs.schedule import Figures, JobServer
+
+LABELS = ["schedule", "job"]
+
+
+class JobMetrics:
+    """Serves /metrics at one address from its making until `stop`."""
+
+    def __init__(self, server: JobServer, listener: Address) -> None:
+        """Raises ConfigError where the address is taken."""
+        registry = CollectorRegistry()
+        registry.register(JobCollector(server))
+        try:
+            self._server, self._thread = start_http_server(listener.port, listener.host, registry)
+        except OSError as error:
+            raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
+        self.address = str(listener._replace(port=self._server.server_port))
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class JobCollector(Collector):
+    """Turns the figures of a server into Prometheus' metrics when they are asked for."""
+
+    def __init__(self, server: JobServer) -> None:
+        self._server = server
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counts()
+        yield from self._times()
+        yield from self._last_runs()
+
+    def _counts(self) -> Iterator[Metric]:
+        runs = CounterMetricFamily("sparklog_job_runs", "Runs of this server.", labels=[*LABELS, "outcome"])
+        left_out = CounterMetricFamily("sparklog_job_left_out", "Runs that were due and did not begin.", labels=LABELS)
+        for labels, figures in self._figures():
+            for outcome in OUTCOMES:
+                runs.add_metric([*labels, outcome], figures.outcomes[outcome])
+            left_out.add_metric(labels, figures.left_out)
+        yield from (runs, left_out)
+
+    def _times(self) -> Iterator[Metric]:
+        running = GaugeMetricFamily("sparklog_job_running", "Whether it runs.", labels=LABELS)
+        upcoming = GaugeMetricFamily("sparklog_job_next_run_timestamp_seconds", "When it is due next.", labels=LABELS)
+        for labels, figures in self._figures():
+            running.add_metric(labels, figures.running_since is not None)
+            if due := self._server.next_run(labels[0]):
+                upcoming.add_metric(labels, due.timestamp())
+        yield from (running, upcoming)
+
+    def _last_runs(self) -> Iterator[Metric]:
+        began = GaugeMetricFamily("sparklog_job_last_run_timestamp_seconds", "When the last run began.", labels=LABELS)
+        took = GaugeMetricFamily("sparklog_job_last_run_seconds", "How long it took.", labels=LABELS)
+        status = GaugeMetricFamily("sparklog_job_last_run_status", "Its exit status.", labels=LABELS)
+        findings = GaugeMetricFamily("sparklog_job_last_run_findings", "Its findings.", labels=LABELS)
+        for labels, figures in self._figures():
+            if last := figures.last:
+                began.add_metric(labels, last.started.timestamp())
+                took.add_metric(labels, last.seconds)
+                status.add_metric(labels, last.status)
+                findings.add_metric(labels, last.findings)
+        yield from (began, took, status, findings)
+
+    def _figures(self) -> Iterator[tuple[list[str], Figures]]:
+        for schedule in self._server.config.schedules:
+            yield [schedule.name, schedule.job.name], self._server.figures[schedule.name]

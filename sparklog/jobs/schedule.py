@@ -1,0 +1,166 @@
+"""`sparklog jobs serve`: one warm Spark session that runs jobs by their cron lines, until it is stopped.
+
+A job never runs beside itself: a schedule that is due while it still runs, or waits its turn, is left out, and two
+schedules of one job take turns. `parallel.runs` jobs may run at a time, by default one; others wait their turn. A job
+that fails is logged and written down, and disturbs no other; a session whose JVM is gone is made anew for the next run.
+
+What was due while the server was down is found from the table of runs: a schedule that has run before, and was due
+since, runs once at the start where `missed` is "once". So does one that was killed in the middle, as it left no row.
+
+A stop refuses what would begin, gives what runs `stop.timeout.ms`, then cancels it, and says whether all has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_MISSED, JobExecutionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import SparklogError
+from sparklog.jobs.job import COULD_NOT_RUN, RUNS, JobContext, run_job
+from sparklog.jobs.runs import PastRun, last_runs
+from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
+from sparklog.jobs.session import WarmSession
+
+CANCEL_TIMEOUT_S = 15
+"""How long what was cancelled has to end."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What has become of a schedule, for metrics."""
+
+    last: PastRun | None = None
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Runs of this server, by outcome."""
+    running_since: datetime | None = None
+    left_out: int = 0
+
+
+class JobServer:
+    """Runs the jobs of a configuration from `start` to `stop`."""
+
+    def __init__(self, config: ServerConfig, session: WarmSession, clock: Clock | None = None) -> None:
+        self.config = config
+        self.figures = {schedule.name: Figures() for schedule in config.schedules}
+        self._session = session
+        self._clock = clock or SystemClock()
+        self._turns = {schedule.job.name: threading.Lock() for schedule in config.schedules}
+        self._session_lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._ended = threading.Condition()
+        self._running = 0
+        pool = {"default": ThreadPoolExecutor(config.parallel_runs)}
+        self._scheduler = BackgroundScheduler(executors=pool, timezone=config.timezone)
+        self._scheduler.add_listener(self._note_left_out, EVENT_JOB_MAX_INSTANCES | EVENT_JOB_MISSED)
+
+    def start(self) -> None:
+        """Start Spark, then the schedules. Raises what Spark's start raises."""
+        self._session.get()
+        past = last_runs(f"{self.config.reports.rstrip('/')}/{RUNS}")
+        for schedule in self.config.schedules:
+            last = past.get((schedule.job.name, schedule.name))
+            self.figures[schedule.name].last = last
+            self._add(schedule, at_once=schedule.missed == ONCE and last is not None and self._was_due(schedule, last))
+        self._scheduler.start()
+
+    def next_run(self, name: str) -> datetime | None:
+        """When a schedule is due next."""
+        job = self._scheduler.get_job(name)
+        found: datetime | None = job.next_run_time if job else None
+        return found
+
+    def stop(self) -> bool:
+        """Refuse what would begin, wait for what runs, cancel what takes too long -> whether all has ended."""
+        self._stopping.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+        ended = self._await_end(self.config.stop_timeout_ms / 1000)
+        if not ended:
+            logger.warning("cancelling what still runs after stop.timeout.ms = %d", self.config.stop_timeout_ms)
+            self._session.cancel()
+            ended = self._await_end(CANCEL_TIMEOUT_S)
+        if ended:
+            self._session.close()
+        return ended
+
+    def _add(self, schedule: Schedule, *, at_once: bool) -> None:
+        if at_once:
+            logger.info("%s was due while no server ran: it runs now", schedule.name)
+        grace_s = None if schedule.missed == ONCE else max(1, self.config.missed_after_ms // 1000)
+        first = {"next_run_time": self._now()} if at_once else {}
+        self._scheduler.add_job(
+            self._run, schedule.trigger, [schedule], id=schedule.name, name=schedule.name,
+            max_instances=1, coalesce=True, misfire_grace_time=grace_s, **first,
+        )  # fmt: skip
+
+    def _was_due(self, schedule: Schedule, last: PastRun) -> bool:
+        due = schedule.trigger.get_next_fire_time(None, last.started + timedelta(milliseconds=1))
+        return due is not None and due <= self._now()
+
+    def _run(self, schedule: Schedule) -> None:
+        """One run, on a thread of the scheduler's; raises nothing."""
+        with self._ended:
+            if self._stopping.is_set():
+                return
+            self._running += 1
+        figures = self.figures[schedule.name]
+        try:
+            with self._turns[schedule.job.name]:
+                if not self._stopping.is_set():
+                    figures.running_since = self._now()
+                    figures.last = self._outcome(schedule, figures.running_since)
+                    figures.outcomes[figures.last.outcome] += 1
+        finally:
+            figures.running_since = None
+            with self._ended:
+                self._running -= 1
+                self._ended.notify_all()
+
+    def _outcome(self, schedule: Schedule, started: datetime) -> PastRun:
+        """Run it -> what came of it, which is logged."""
+        run_id, status, findings, error = "", COULD_NOT_RUN, 0, None
+        logger.info("%s begins", schedule.name)
+        try:
+            with self._session_lock:
+                spark = self._session.get()
+            context = JobContext(
+                spark=spark, reports=self.config.reports, client=self.config.client, clock=self._clock,
+                say=functools.partial(logger.info, "%s: %s", schedule.name),
+                schedule=schedule.name,
+            )  # fmt: skip
+            run_id = context.run_id
+            _, status, _, findings, error = run_job(schedule.job, context, schedule.options)
+        except Exception as failure:  # noqa: BLE001 - one job's failure is not the server's
+            error = str(failure).partition("\n")[0] or type(failure).__name__
+            if not isinstance(failure, SparklogError):
+                logger.error("%s: %s", schedule.name, "".join(traceback.format_exception(failure)))
+        ended = self._now()
+        past = PastRun(schedule.job.name, schedule.name, run_id, started, ended, status, findings, error)
+        logger.log(
+            logging.WARNING if status else logging.INFO, "%s: %s, %d findings, %.1f s%s",
+            schedule.name, past.outcome, findings, past.seconds, f": {error}" if error else "",
+        )  # fmt: skip
+        return past
+
+    def _await_end(self, timeout_s: float) -> bool:
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._running, timeout_s)
+
+    def _note_left_out(self, event: JobExecutionEvent) -> None:
+        self.figures[event.job_id].left_out += 1
+        why = "it still runs, or waits its turn" if event.code == EVENT_JOB_MAX_INSTANCES else "it is too late"
+        logger.warning("%s was due and is left out: %s", event.job_id, why)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.time_ms() / 1000, UTC)
