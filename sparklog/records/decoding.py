@@ -110,7 +110,7 @@ def decode(
     )
     batches: list[pa.RecordBatch] = []
     size = 0
-    for batch in _decode(_as_bytes(data), request):
+    for batch in _decode(as_bytes(data), request):
         size += batch.nbytes
         if batches and size > limit_bytes:
             raise RecordListTooLarge(
@@ -119,7 +119,7 @@ def decode(
         batches.append(batch)
     if not batches:
         no_batches = np.empty((0, kernels.TABLE_COLUMNS), np.int64)
-        return _columns(_group(_as_bytes(b""), [], no_batches), request, 0)
+        return _columns(_group(as_bytes(b""), [], no_batches), request, 0)
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -147,7 +147,7 @@ def decode_batches(
         group_bytes=group_bytes,
         limit_bytes=limit_bytes,
     )
-    return _decode(_as_bytes(data), request)
+    return _decode(as_bytes(data), request)
 
 
 def _request(
@@ -180,7 +180,7 @@ def _projection(columns: tuple[str, ...], timestamp_unit: str) -> tuple[pa.Schem
     return chosen, sum(_WANTS[name] for name in set(columns) & _WANTS.keys())
 
 
-def _as_bytes(data: Any) -> Bytes:
+def as_bytes(data: Any) -> Bytes:
     """The data as an array that cannot be written to: kernels are compiled for that alone."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
@@ -200,14 +200,14 @@ def _decode(data: Bytes, request: _Request) -> Iterator[pa.RecordBatch]:
             converted, position = convert_messages(
                 data.data, position, max_bytes=request.group_bytes, limit_bytes=request.limit_bytes
             )
-            yield from _decode(_as_bytes(converted), request)
+            yield from _decode(as_bytes(converted), request)
             if position == before:  # the last message is cut off
                 return
     if stopped != kernels.END_OF_DATA:
-        _refuse(data, position, stopped)
+        refuse(data, position, stopped)
 
 
-def _refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
+def refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
     if stopped == kernels.BAD_LENGTH:
         raise CorruptRecord(f"the batch at position {position} claims a length that no batch has")
     if stopped == kernels.BAD_COUNTS:
@@ -218,13 +218,13 @@ def _refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
 def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
     """The table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
     if request.check_crc:
-        _check_crcs(data, table)
+        check_crcs(data, table)
     _choose_actions(table, request.selection)
     compressed = ((table[:, kernels.ATTRIBUTES] & CODEC_MASK) != 0) & (table[:, kernels.ACTION] == kernels.READ)
     first = size = 0
     parts: list[Buffer] = []
     for row in np.flatnonzero(compressed).tolist():
-        part = _decompress(data, table[row], request.limit_bytes)
+        part = decompress_records(data, table[row], request.limit_bytes)
         if parts and size + len(part) > request.group_bytes:
             yield _group(data, parts, table[first:row])
             first, size, parts = row, 0, []
@@ -237,10 +237,10 @@ def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
 
 
 def _group(data: Bytes, parts: list[Buffer], table: Table) -> _Group:
-    return _Group(data=data, decompressed=_as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
+    return _Group(data=data, decompressed=as_bytes(parts[0] if len(parts) == 1 else b"".join(parts)), table=table)
 
 
-def _check_crcs(data: Bytes, table: Table) -> None:
+def check_crcs(data: Bytes, table: Table) -> None:
     """Of all batches, also of those that will be skipped: whether they may be skipped is under the CRC."""
     view = data.data
     starts = (table[:, kernels.START] + _CRC_FROM).tolist()
@@ -270,7 +270,7 @@ def _choose_actions(table: Table, selection: Selection) -> None:
     table[skip, kernels.ACTION] = kernels.SKIP
 
 
-def _decompress(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:
+def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) -> Buffer:
     number = int(batch[kernels.ATTRIBUTES]) & CODEC_MASK
     if number > Codec.ZSTD:
         raise CorruptRecord(f"batch at offset {batch[kernels.BASE_OFFSET]}: no codec {number}")

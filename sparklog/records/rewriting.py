@@ -1,0 +1,276 @@
+"""Record batches rewritten to those of their records that compaction keeps (MemoryRecords.filterTo, KIP-534).
+
+Of each batch, in this order:
+
+    nothing is kept       it goes; or, if it has to stay, its header stays alone: without records and codec; producer
+                          fields, offsets and greatest timestamp as they were (DefaultRecordBatch.writeEmptyHeader)
+    tombstones are kept   and the batch has no delete horizon yet: it gets one, now + delete.retention.ms. That takes
+                          the place of its base timestamp, so its timestamp deltas are written anew
+    everything is kept    its bytes stay as they are
+    else                  a batch of what is kept: base offset, last offset, leader epoch, producer fields, codec and
+                          timestamp type as they were; the base timestamp is that of the first record that stays,
+                          unless there is a delete horizon; the greatest timestamp is of those that stay
+
+Once a batch's delete horizon has passed, its tombstones are not kept, whatever was asked. A batch has to stay, if only
+as a header, where it is the last of its producer (`keep_empty`), because what a producer sends again is told by its
+sequence numbers, and where it ends the range (`last_offset`), because then the segment itself says what it covers.
+
+What comes out, rewritten again with the same offsets before the next delete horizon, comes out as it is.
+
+Batches with transactions in them are refused: a marker may not go before the last record of its transaction has.
+Message sets of formats v0 and v1 are converted; what was a tombstone there gets a delete horizon like any other.
+
+Memory, besides a chunk and what is made of it: a batch may decompress to `limit_bytes`, and several together to
+decoding.GROUP_BYTES. Python's time is spent per batch; batches of which nothing is kept are not even decompressed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.base.errors import CorruptRecord, InvalidRecord
+from sparklog.base.fs import Buffer
+from sparklog.records import decode_kernels as batches
+from sparklog.records import rewriting_kernels as kernels
+from sparklog.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    Codec,
+    seal,
+)
+from sparklog.records.compression import LIMIT_BYTES, compress
+from sparklog.records.decoding import GROUP_BYTES, Bytes, Table, as_bytes, check_crcs, decompress_records, refuse
+from sparklog.records.kernels import MAX_LONG
+from sparklog.records.legacy import convert_messages
+
+_TABLE_ROWS = 16 * 1024
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_ATTRIBUTES_OF_MESSAGE_AT = 17
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """What has become of the batches so far."""
+
+    batches_read: int = 0
+    batches_rewritten: int = 0
+    """Not copied as they were: changed, emptied or left out."""
+    records_read: int = 0
+    records_kept: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    crc32c: int = 0
+    """Of the bytes written."""
+    next_delete_horizon_ms: int | None = None
+    """The earliest one of batches that may hold tombstones."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether what was written is anything else than what was read."""
+        return self.batches_rewritten > 0
+
+
+class Rewriter:
+    """Rewrites the batches of one range of a log, chunk after chunk."""
+
+    def __init__(
+        self,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        keep_empty: Collection[int] = (),
+        last_offset: int | None = None,
+        limit_bytes: int = LIMIT_BYTES,
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        """`keep_empty`: base offsets of batches that stay, if only as headers; `last_offset`: as the batch does that
+        ends there.
+        """
+        self._now_ms = now_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, MAX_LONG)
+        self._keep_empty = np.array(sorted(keep_empty), np.int64)
+        self._last_offset = last_offset
+        self._limit_bytes = limit_bytes
+        self._group_bytes = group_bytes
+        self.result = Rewritten()
+
+    def rewrite(self, chunk: Buffer, kept_offsets: Longs) -> bytes:
+        """What stays of a chunk of whole batches. `kept_offsets`, in order, are those of at least the chunk's records
+        that are not superseded.
+
+        Raises CorruptRecord for what is not a whole batch, InvalidRecord for one with transactions in it.
+        """
+        kept = np.ascontiguousarray(kept_offsets, np.int64).view()
+        kept.flags.writeable = False
+        output = b"".join(self._parts(as_bytes(chunk), kept))
+        self.result = replace(
+            self.result,
+            bytes_read=self.result.bytes_read + len(chunk),
+            bytes_written=self.result.bytes_written + len(output),
+            crc32c=crc32c(output, self.result.crc32c),
+        )
+        return output
+
+    def _parts(self, data: Bytes, kept: Longs) -> Iterator[Buffer]:
+        position = 0
+        while position < len(data):
+            table = np.empty((min(len(data) // HEADER_SIZE + 1, _TABLE_ROWS), batches.TABLE_COLUMNS), np.int64)
+            rows, position, stopped = batches.scan_batches(data, position, self._group_bytes, table)
+            yield from self._groups(data, table[:rows], kept)
+            if stopped == batches.OLD_FORMAT:
+                converted, after = self._convert(data, position)
+                yield from self._parts(as_bytes(converted), kept)
+                self.result = replace(self.result, batches_rewritten=self.result.batches_rewritten + 1)
+                stopped = batches.END_OF_DATA if after == position else stopped
+                position = after
+            if stopped == batches.END_OF_DATA and position < len(data):
+                raise CorruptRecord(f"the batch at position {position} is cut off")
+            if stopped in {batches.BAD_LENGTH, batches.BAD_MAGIC, batches.BAD_COUNTS}:
+                refuse(data, position, stopped)
+
+    def _convert(self, data: Bytes, position: int) -> tuple[bytearray, int]:
+        """Messages of format v0 or v1 as batches with the codec of the first one."""
+        number = int(data[position + _ATTRIBUTES_OF_MESSAGE_AT]) & CODEC_MASK
+        codec = Codec(number) if number <= Codec.LZ4 else Codec.NONE
+        return convert_messages(
+            data.data, position, codec=codec, max_bytes=self._group_bytes, limit_bytes=self._limit_bytes
+        )
+
+    def _groups(self, data: Bytes, table: Table, kept: Longs) -> Iterator[Buffer]:
+        """The table's batches, decompressed as many at a time as fit in a group."""
+        check_crcs(data, table)
+        _refuse_transactions(table)
+        found = self._look_up(table, kept)
+        to_open = (table[:, batches.ACTION] == batches.READ) & (table[:, batches.ATTRIBUTES] & CODEC_MASK != 0)
+        first = size = 0
+        contents: list[Buffer] = []
+        for row in np.flatnonzero(to_open).tolist():
+            content = decompress_records(data, table[row], self._limit_bytes)
+            if contents and size + len(content) > self._group_bytes:
+                yield from self._rewrite_group(data, contents, table[first:row], kept, found[first:row])
+                first, size, contents = row, 0, []
+            contents.append(content)
+            table[row, batches.RECORDS_START] = size
+            size += len(content)
+            table[row, batches.RECORDS_END] = size
+            table[row, batches.ACTION] = batches.READ_DECOMPRESSED
+        yield from self._rewrite_group(data, contents, table[first:], kept, found[first:])
+
+    def _look_up(self, table: Table, kept: Longs) -> Table:
+        """Where each batch's offsets begin among the kept ones, and the actions of those that need not be read: SKIP
+        where nothing is kept, COUNT where everything is and the delete horizon lies ahead.
+        """
+        found = np.zeros((len(table), kernels.FOUND_COLUMNS), np.int64)
+        base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
+        begin = np.searchsorted(kept, base)
+        wanted = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
+        found[:, kernels.FROM] = begin
+        found[:, kernels.END] = table[:, batches.RECORDS_END]
+        ahead = _has_horizon(table) & (table[:, batches.BASE_TIMESTAMP] > self._now_ms)
+        table[ahead & (wanted == count), batches.ACTION] = batches.COUNT
+        table[(wanted == 0) | (count == 0), batches.ACTION] = batches.SKIP
+        return found
+
+    def _rewrite_group(
+        self, data: Bytes, contents: list[Buffer], table: Table, kept: Longs, found: Table
+    ) -> Iterator[Buffer]:
+        decompressed = as_bytes(contents[0] if len(contents) == 1 else b"".join(contents))
+        fault, row = kernels.survey(data, decompressed, table, kept, self._now_ms, found)
+        if fault < 0:
+            raise CorruptRecord(f"batch at offset {table[row, batches.BASE_OFFSET]}: {batches.FAULTS[-fault]}")
+        as_it_is, changed = self._decide(table, found)
+        rows = np.flatnonzero(changed)
+        output = np.empty(_room(table[rows], found[rows]), np.uint8)
+        if not kernels.write_batches(data, decompressed, table, rows, kept, self._now_ms, found, output):
+            raise CorruptRecord("the data changed while it was read")
+        starts, ends = table[:, batches.START].tolist(), found[:, kernels.END].tolist()
+        for row in np.flatnonzero(as_it_is | changed).tolist():
+            yield data.data[starts[row] : ends[row]] if as_it_is[row] else _finished(output.data, found[row])
+
+    def _decide(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which batches stay as they are, and which are written anew, with the fields of their headers."""
+        base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
+        kept, whole = found[:, kernels.KEPT], table[:, batches.ACTION] == batches.COUNT
+        empty = (kept == 0) & ~whole
+        stays = ~empty | np.isin(base, self._keep_empty)
+        if self._last_offset is not None:
+            stays |= base + table[:, batches.LAST_OFFSET_DELTA] == self._last_offset
+        has_horizon, has_tombstones = _has_horizon(table), found[:, kernels.TOMBSTONES] > 0
+        gets_horizon = has_tombstones & ~has_horizon
+        as_it_is = stays & (whole | (kept == count)) & ~gets_horizon
+        attributes, append_time = table[:, batches.ATTRIBUTES], table[:, batches.ATTRIBUTES] & LOG_APPEND_TIME_BIT
+        found[:, kernels.NEW_ATTRIBUTES] = np.where(
+            empty, append_time, attributes | np.where(gets_horizon, DELETE_HORIZON_BIT, 0)
+        )
+        found[:, kernels.NEW_BASE_TIMESTAMP] = np.select(
+            [empty, gets_horizon, has_horizon],
+            [NO_TIMESTAMP, self._horizon_ms, table[:, batches.BASE_TIMESTAMP]],
+            found[:, kernels.FIRST_TIMESTAMP],
+        )
+        found[:, kernels.NEW_MAX_TIMESTAMP] = np.where(
+            empty | (append_time != 0), table[:, batches.MAX_TIMESTAMP], found[:, kernels.GREATEST_TIMESTAMP]
+        )
+        horizons = np.where(gets_horizon, self._horizon_ms, table[:, batches.BASE_TIMESTAMP])
+        self._add_up(table, found, as_it_is, horizons[has_tombstones | whole])
+        return as_it_is, stays & ~as_it_is
+
+    def _add_up(self, table: Table, found: Table, as_it_is: NDArray[np.bool_], horizons: Longs) -> None:
+        before, count = self.result, table[:, batches.RECORD_COUNT]
+        kept = np.where(table[:, batches.ACTION] == batches.COUNT, count, found[:, kernels.KEPT])
+        known = [] if before.next_delete_horizon_ms is None else [before.next_delete_horizon_ms]
+        self.result = replace(
+            before,
+            batches_read=before.batches_read + len(table),
+            batches_rewritten=before.batches_rewritten + len(table) - int(as_it_is.sum()),
+            records_read=before.records_read + int(count.sum()),
+            records_kept=before.records_kept + int(kept.sum()),
+            next_delete_horizon_ms=min([*known, *horizons.tolist()], default=None),
+        )
+
+
+def _has_horizon(table: Table) -> NDArray[np.bool_]:
+    return (table[:, batches.ATTRIBUTES] & DELETE_HORIZON_BIT).astype(np.bool_)
+
+
+def _refuse_transactions(table: Table) -> None:
+    refused = np.flatnonzero(table[:, batches.ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT))
+    if len(refused):
+        raise InvalidRecord(
+            f"the batch at offset {table[refused[0], batches.BASE_OFFSET]} is part of a transaction: "
+            "logs with transactions are not compacted"
+        )
+
+
+def _room(table: Table, found: Table) -> int:
+    """Bytes that the batches may take at most once they are written, before compression."""
+    records = table[:, batches.RECORDS_END] - table[:, batches.RECORDS_START] + kernels.GROWTH * found[:, kernels.KEPT]
+    with_records = np.where(found[:, kernels.KEPT] > 0, records, 0)
+    return int(with_records.sum()) + HEADER_SIZE * len(table) + kernels.ROOM_FOR_NUMBERS
+
+
+def _finished(output: memoryview, found: Longs) -> Buffer:
+    """A batch that was written, compressed with its codec and sealed."""
+    start, end = int(found[kernels.NEW_START]), int(found[kernels.NEW_END])
+    codec = Codec(int(found[kernels.NEW_ATTRIBUTES]) & CODEC_MASK)
+    if codec is Codec.NONE:
+        seal(output, start)
+        return output[start:end]
+    batch = bytearray(output[start : start + HEADER_SIZE])
+    batch += compress(codec, output[start + HEADER_SIZE : end])
+    _LENGTH.pack_into(batch, _LENGTH_AT, len(batch) - LOG_OVERHEAD)
+    seal(batch)
+    return batch
