@@ -123,12 +123,17 @@ class ListenerMetrics:
 class TopicMetrics:
     """One topic's traffic since the broker's start."""
 
-    __slots__ = ("bytes_in", "bytes_out", "records_in")
+    __slots__ = (
+        "bytes_in", "bytes_out", "records_in", "replaced_bytes_after", "replaced_bytes_before", "replaced_segments",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.bytes_in = 0
         self.bytes_out = 0
         self.records_in = 0
+        self.replaced_segments = 0
+        self.replaced_bytes_before = 0
+        self.replaced_bytes_after = 0
 
 
 class Metrics:
@@ -148,3 +153,10 @@ class Metrics:
 
     def fetched(self, topic: str, size_bytes: int) -> None:
         self.topics[topic].bytes_out += size_bytes
+
+    def replaced(self, topic: str, segments: int, bytes_before: int, bytes_after: int) -> None:
+        """One segment has taken the place of so many."""
+        figures = self.topics[topic]
+        figures.replaced_segments += segments
+        figures.replaced_bytes_before += bytes_before
+        figures.replaced_bytes_after += bytes_after

@@ -33,6 +33,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
@@ -52,6 +53,7 @@ from sparklog.runtime.schedule import Schedule
 
 CLUSTER_STORE = "cluster.sqlite"
 DELETE_INTERVAL_MS = 10_000
+LEASE_INTERVAL_MS = 1_000
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
 logger = logging.getLogger(__name__)
@@ -132,6 +134,7 @@ class Broker:
             ),
             logs=self._logs,
             replicas=replicas,
+            replacements=Replacements(replicas, self._clock, self.metrics, lambda: uuid.uuid4().hex),
             producer_ids=ProducerIds(store, self.config.broker_id, above=self._logs.greatest_producer_id),
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
@@ -187,6 +190,7 @@ class Broker:
         self.prepare_stop()
         await self._schedule.stop()
         if hasattr(self, "services"):
+            await self.services.replacements.stop()
             await self.services.groups.loaded()  # nothing reads logs any more
             await self.services.topics.settled()
             await self._checkpoint_high_watermarks()
@@ -238,6 +242,7 @@ class Broker:
             "writing high watermarks",
             self._checkpoint_high_watermarks,
         )
+        every(LEASE_INTERVAL_MS, "ending leases", self.services.replacements.expire)
         every(config.offsets_retention_check_interval_ms, "expiring offsets", self.services.groups.expire)
 
     async def _checkpoint_high_watermarks(self) -> None:

@@ -9,6 +9,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.replacements import Replacements
 from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
@@ -36,6 +37,7 @@ class Services:
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager
+    replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator
     metrics: Metrics

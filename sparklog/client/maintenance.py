@@ -11,7 +11,7 @@ new one, under the same lease or a new one, takes its place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
@@ -118,7 +118,7 @@ class AsyncMaintenance:
         position: int = 0,
         size: int | None = None,
         file: str = "log",
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """A file of a segment from `position` on, `size` bytes or all of them, in pieces of at most a megabyte.
 
         file: log, index, timeindex, or leader-epoch-checkpoint, which is of the whole log. Raises InvalidUpdateVersion

@@ -36,6 +36,7 @@ from sparklog.log.durable import DurableLog
 from sparklog.log.files import TXN_INDEX
 from sparklog.log.recovery import Loading
 from sparklog.log.segment import Segment
+from sparklog.log.staged import StagedFile
 from sparklog.log.swap import Swap, Wanted, remove_staged, staged_path
 
 
@@ -83,6 +84,11 @@ class ReplaceableLog(DurableLog):
     def staged_path(self, base_offset: int) -> str:
         """Where the new segment's batches are to be written, in a file made for it."""
         return staged_path(self.folder, base_offset)
+
+    def stage(self, base_offset: int) -> StagedFile:
+        """A new empty file there, in place of any other."""
+        self.discard_staged(base_offset)
+        return StagedFile(self._fs, self.staged_path(base_offset), self._disk)
 
     def discard_staged(self, base_offset: int) -> None:
         """Remove what has been staged; waits for a replacement that is under way. No error where nothing is."""

@@ -88,6 +88,7 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
         self._log.stop()
+        self._maintenance.stop()
         await self._server.stop(grace_ms / 1000)
 
 

@@ -6,16 +6,28 @@ Streams end with UNAVAILABLE when the broker stops: those of segments after the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sparklog.base.errors import BrokerNotAvailable, KafkaError
+import grpc
+
+from sparklog.base.errors import BrokerNotAvailable, InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import describe_log, read_segment
+from sparklog.broker.apis import (
+    abort_replace,
+    begin_replace,
+    commit_replace,
+    describe_log,
+    read_segment,
+    set_cleaned_offset,
+    upload_segment,
+)
 from sparklog.broker.apis.describe_log import DescribeLogResponse
 from sparklog.broker.node import Broker
-from sparklog.log.description_messages import log_message
+from sparklog.log.description_messages import log_message, segment_message, to_segment
 from sparklog.server.grpc_errors import STOPPING, error_message
+from sparklog.server.grpc_service import parse
 from sparklog.server.snapshot_stream import serve_snapshot
 from sparklog.v1 import maintenance_pb2
 
@@ -25,6 +37,14 @@ class MaintenanceServicer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._uploads: set[asyncio.Task[Any]] = set()
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the calls that read from their clients."""
+        self._is_stopped = True
+        for upload in self._uploads:
+            upload.cancel()
 
     async def DescribeLog(self, request: maintenance_pb2.DescribeLogRequest) -> bytes:
         wanted = describe_log.DescribeLogRequest(
@@ -48,8 +68,83 @@ class MaintenanceServicer:
                 raise BrokerNotAvailable(STOPPING)
             yield maintenance_pb2.ReadSegmentResponse(data=piece).SerializeToString()
 
+    async def BeginReplace(self, request: maintenance_pb2.BeginReplaceRequest) -> maintenance_pb2.BeginReplaceResponse:
+        wanted = begin_replace.BeginReplaceRequest(
+            partition=TopicPartition(request.topic, request.partition),
+            leader_epoch=request.leader_epoch,
+            sources=[to_segment(source) for source in request.sources],
+            holder=request.holder,
+            lease_ms=request.lease_ms if request.HasField("lease_ms") else begin_replace.DEFAULT_LEASE_MS,
+        )
+        response = await self._broker.serve(begin_replace.API, wanted)
+        return maintenance_pb2.BeginReplaceResponse(lease_id=response.lease_id, path=response.path)
+
+    async def UploadSegment(self, context: Any) -> None:
+        with self._receiving():
+            data = await context.read()
+            if data is grpc.aio.EOF:
+                raise InvalidRequest("an upload without a first message")
+            first = parse(maintenance_pb2.UploadSegmentRequest, data)
+            wanted = upload_segment.UploadSegmentRequest(lease_id=first.lease_id, pieces=_pieces(context, first.data))
+            response = await self._broker.serve(upload_segment.API, wanted)
+        answer = maintenance_pb2.UploadSegmentResponse(size_bytes=response.size_bytes)
+        await context.write(answer.SerializeToString())
+
+    async def CommitReplace(
+        self, request: maintenance_pb2.CommitReplaceRequest
+    ) -> maintenance_pb2.CommitReplaceResponse:
+        wanted = commit_replace.CommitReplaceRequest(
+            lease_id=request.lease_id,
+            leader_epoch=request.leader_epoch,
+            size_bytes=request.size_bytes,
+            crc32c=request.crc32c,
+        )
+        response = await self._broker.serve(commit_replace.API, wanted)
+        return maintenance_pb2.CommitReplaceResponse(segment=segment_message(response.segment))
+
+    async def AbortReplace(self, request: maintenance_pb2.AbortReplaceRequest) -> maintenance_pb2.AbortReplaceResponse:
+        await self._broker.serve(abort_replace.API, abort_replace.AbortReplaceRequest(lease_id=request.lease_id))
+        return maintenance_pb2.AbortReplaceResponse()
+
+    async def SetCleanedOffset(
+        self, request: maintenance_pb2.SetCleanedOffsetRequest
+    ) -> maintenance_pb2.SetCleanedOffsetResponse:
+        wanted = set_cleaned_offset.SetCleanedOffsetRequest(
+            partition=TopicPartition(request.topic, request.partition),
+            leader_epoch=request.leader_epoch,
+            offset=request.offset,
+            segments=[to_segment(segment) for segment in request.segments],
+        )
+        await self._broker.serve(set_cleaned_offset.API, wanted)
+        return maintenance_pb2.SetCleanedOffsetResponse()
+
     async def InstallSnapshot(self, context: Any) -> None:
-        await serve_snapshot(self._broker, context)
+        with self._receiving():
+            await serve_snapshot(self._broker, context)
+
+    @contextmanager
+    def _receiving(self) -> Iterator[None]:
+        """Around a call that reads from its client: `stop` breaks it off with BrokerNotAvailable."""
+        task = asyncio.current_task()
+        assert task
+        if self._is_stopped:
+            raise BrokerNotAvailable(STOPPING)
+        self._uploads.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
+            task.uncancel()
+            raise BrokerNotAvailable(STOPPING) from None
+        finally:
+            self._uploads.discard(task)
+
+
+async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
+    yield first
+    while (data := await context.read()) is not grpc.aio.EOF:
+        yield parse(maintenance_pb2.UploadSegmentRequest, data).data
 
 
 def _described(response: DescribeLogResponse) -> bytes:
@@ -64,4 +159,5 @@ def _described(response: DescribeLogResponse) -> bytes:
             for name, log in response.logs.items()
         ],
     )
-    return message.SerializeToString()
+    data: bytes = message.SerializeToString()
+    return data

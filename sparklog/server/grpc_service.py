@@ -36,12 +36,7 @@ _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for na
 def service_handler(service: Any, servicer: Any) -> grpc.GenericRpcHandler:
     """The handler of a service, given its descriptor and an object with a method for each of its own."""
     return grpc.method_handlers_generic_handler(
-        service.full_name,
-        {
-            method.name: _handler(method, getattr(servicer, method.name))
-            for method in service.methods
-            if hasattr(servicer, method.name)
-        },
+        service.full_name, {method.name: _handler(method, getattr(servicer, method.name)) for method in service.methods}
     )
 
 

@@ -8,6 +8,8 @@
     sparklog_connections_accepted_total{listener}, sparklog_connections_refused_total{listener},
     sparklog_connections_expired_total{listener}
     sparklog_bytes_in_total{topic}, sparklog_records_in_total{topic}, sparklog_bytes_out_total{topic}
+    sparklog_replaced_segments_total{topic}, sparklog_replaced_bytes_before_total{topic},
+    sparklog_replaced_bytes_after_total{topic}                              segments that upkeep put others in place of
     sparklog_log_start_offset{topic, partition}, sparklog_high_watermark{…}, sparklog_log_end_offset{…},
     sparklog_log_size_bytes{…}
     sparklog_waiting_requests                                               fetches and produces that wait for something
@@ -104,11 +106,17 @@ class BrokerCollector(Collector):
         bytes_in = CounterMetricFamily("sparklog_bytes_in", "Bytes of record batches appended.", labels=["topic"])
         records_in = CounterMetricFamily("sparklog_records_in", "Records appended.", labels=["topic"])
         bytes_out = CounterMetricFamily("sparklog_bytes_out", "Bytes of record batches fetched.", labels=["topic"])
+        replaced = CounterMetricFamily("sparklog_replaced_segments", "Segments replaced by others.", labels=["topic"])
+        before = CounterMetricFamily("sparklog_replaced_bytes_before", "Bytes of those segments.", labels=["topic"])
+        after = CounterMetricFamily("sparklog_replaced_bytes_after", "Bytes of what replaced them.", labels=["topic"])
         for topic, figures in tuple(self._broker.metrics.topics.items()):
+            replaced.add_metric([topic], figures.replaced_segments)
+            before.add_metric([topic], figures.replaced_bytes_before)
+            after.add_metric([topic], figures.replaced_bytes_after)
             bytes_in.add_metric([topic], figures.bytes_in)
             records_in.add_metric([topic], figures.records_in)
             bytes_out.add_metric([topic], figures.bytes_out)
-        yield from (bytes_in, records_in, bytes_out)
+        yield from (bytes_in, records_in, bytes_out, replaced, before, after)
 
     def _partitions(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]

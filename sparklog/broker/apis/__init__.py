@@ -6,9 +6,12 @@ from typing import Any
 
 from sparklog.broker.api import Api
 from sparklog.broker.apis import (
+    abort_replace,
     alter_configs,
     alter_user_scram_credentials,
     api_versions,
+    begin_replace,
+    commit_replace,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -52,7 +55,9 @@ from sparklog.broker.apis import (
     read_segment,
     sasl_authenticate,
     sasl_handshake,
+    set_cleaned_offset,
     sync_group,
+    upload_segment,
 )
 
 APIS: tuple[Api[Any, Any], ...] = (
@@ -74,7 +79,6 @@ APIS: tuple[Api[Any, Any], ...] = (
     describe_log_dirs.API,
     api_versions.API,
     init_producer_id.API,
-    install_snapshot.API,
     describe_producers.API,
     offset_commit.API,
     offset_fetch.API,
@@ -103,4 +107,10 @@ APIS: tuple[Api[Any, Any], ...] = (
     list_partition_reassignments.API,
     describe_log.API,
     read_segment.API,
+    begin_replace.API,
+    upload_segment.API,
+    commit_replace.API,
+    abort_replace.API,
+    set_cleaned_offset.API,
+    install_snapshot.API,
 )

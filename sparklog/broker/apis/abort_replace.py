@@ -1,0 +1,29 @@
+"""AbortReplace: end a lease, and remove what was staged under it; no error where there is none (gRPC only).
+
+A commit that is under way comes to its end first, and stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortReplaceRequest:
+    lease_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortReplaceResponse:
+    pass
+
+
+async def handle(services: Services, request: AbortReplaceRequest) -> AbortReplaceResponse:
+    await services.replacements.abort(request.lease_id)
+    return AbortReplaceResponse()
+
+
+API = Api(name="AbortReplace", handle=handle)

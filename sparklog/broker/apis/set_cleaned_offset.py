@@ -1,0 +1,40 @@
+"""SetCleanedOffset: everything below an offset has been compacted, which the cleaner checkpoint says then (gRPC only).
+
+- Fenced by the leader epoch, and by the segments below the offset: INVALID_UPDATE_VERSION where one is not what it was.
+- On the disk when it is answered. A truncation lowers it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.log.description import SegmentDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCleanedOffsetRequest:
+    partition: TopicPartition
+    leader_epoch: int
+    offset: int
+    segments: Sequence[SegmentDescription]
+    """Those below the offset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCleanedOffsetResponse:
+    pass
+
+
+async def handle(services: Services, request: SetCleanedOffsetRequest) -> SetCleanedOffsetResponse:
+    replica = services.replicas.get(request.partition)
+    replica.partition.check_leader_epoch(request.leader_epoch)
+    await asyncio.to_thread(replica.log.set_cleaned_offset, request.offset, request.segments)
+    return SetCleanedOffsetResponse()
+
+
+API = Api(name="SetCleanedOffset", handle=handle)

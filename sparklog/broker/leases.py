@@ -1,0 +1,147 @@
+"""Who may replace segments of which log: one lease for each log, in the broker's memory. Pure: time is an argument.
+
+    begin ──▶ HELD ── begin_upload, renew ──▶ HELD            a sign of life: it expires lease_ms from then on
+               │  └── begin_commit ──▶ COMMITTING ── finish ──▶ what it answers is remembered for a while
+               │                          └─────── end ──▶ gone
+               └── end, expiry, begin by the same holder ──▶ gone
+
+- Somebody else is refused while a lease is held; the same holder takes its own over, and the old one is gone.
+- A lease that is committing does not expire.
+- Of several uploads under one lease only the last counts: `renew` refuses the others.
+- A broker that starts knows of no lease.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from sparklog.base.errors import DuplicateResource, ResourceNotFound
+from sparklog.log.description import SegmentDescription
+
+ANSWERS_KEPT = 1_000
+ANSWER_KEPT_MS = 600_000
+Log = TypeVar("Log", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(Generic[Log]):
+    """The right of `holder` to put one segment in place of `sources`."""
+
+    id: str
+    log: Log
+    holder: str
+    sources: tuple[SegmentDescription, ...]
+    lease_ms: int
+    expires_ms: int = 0
+    upload: int = 0
+    """How many uploads have begun."""
+    is_committing: bool = False
+
+    @property
+    def base_offset(self) -> int:
+        return self.sources[0].base_offset
+
+
+class Leases(Generic[Log]):
+    """All leases. Times are in ms of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._by_log: dict[Log, Lease[Log]] = {}
+        self._by_id: dict[str, Lease[Log]] = {}
+        self._answers: OrderedDict[str, tuple[SegmentDescription, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    @property
+    def all(self) -> tuple[Lease[Log], ...]:
+        return tuple(self._by_id.values())
+
+    def held(self, log: Log) -> Lease[Log] | None:
+        """The log's lease, expired or not."""
+        return self._by_log.get(log)
+
+    def check_free(self, log: Log, holder: str, now_ms: int) -> None:
+        """Raises DuplicateResource where somebody else holds the log's lease."""
+        held = self._by_log.get(log)
+        if held and held.holder != holder and not _is_expired(held, now_ms):
+            raise DuplicateResource(f"{log!r}: {held.holder!r} is replacing segments")
+
+    def begin(self, lease: Lease[Log], now_ms: int) -> Lease[Log]:
+        """Take the lease, if need be over; raises DuplicateResource, also while the holder's own is committing."""
+        self.check_free(lease.log, lease.holder, now_ms)
+        if (held := self._by_log.get(lease.log)) is not None:
+            if held.is_committing:
+                raise DuplicateResource(f"{lease.log!r}: {held.holder!r} is putting a segment in place")
+            self.end(held.id)
+        return self._put(lease, now_ms)
+
+    def find(self, lease_id: str) -> Lease[Log] | None:
+        """The lease, expired or not."""
+        return self._by_id.get(lease_id)
+
+    def get(self, lease_id: str, now_ms: int) -> Lease[Log]:
+        """Raises ResourceNotFound where there is none, or where it has expired."""
+        lease = self._by_id.get(lease_id)
+        if lease is None or _is_expired(lease, now_ms):
+            raise ResourceNotFound(f"there is no lease {lease_id!r}, or it has ended: begin anew")
+        return lease
+
+    def begin_upload(self, lease_id: str, now_ms: int) -> Lease[Log]:
+        """From now on this upload counts, and no earlier one. Raises as `begin_commit` does."""
+        lease = self._idle(lease_id, now_ms)
+        return self._put(replace(lease, upload=lease.upload + 1), now_ms)
+
+    def renew(self, lease_id: str, upload: int, now_ms: int) -> None:
+        """Raises as `begin_commit` does, and ResourceNotFound where another upload has begun."""
+        lease = self._idle(lease_id, now_ms)
+        if lease.upload != upload:
+            raise ResourceNotFound(f"another upload under lease {lease_id!r} has begun")
+        self._put(lease, now_ms)
+
+    def begin_commit(self, lease_id: str, now_ms: int) -> Lease[Log]:
+        """Raises ResourceNotFound, or DuplicateResource where it is committing."""
+        return self._put(replace(self._idle(lease_id, now_ms), is_committing=True), now_ms)
+
+    def finish(self, lease_id: str, answer: SegmentDescription, now_ms: int) -> None:
+        """What was committed is in place."""
+        self.end(lease_id)
+        self._answers[lease_id] = (answer, now_ms + ANSWER_KEPT_MS)
+        while len(self._answers) > ANSWERS_KEPT:
+            self._answers.popitem(last=False)
+
+    def answer(self, lease_id: str) -> SegmentDescription | None:
+        """What `finish` was told; None where it was not, or long ago."""
+        answer = self._answers.get(lease_id)
+        return answer[0] if answer else None
+
+    def end(self, lease_id: str) -> Lease[Log] | None:
+        """Forget a lease; -> it, if it was there."""
+        lease = self._by_id.pop(lease_id, None)
+        if lease:
+            del self._by_log[lease.log]
+        return lease
+
+    def expired(self, now_ms: int) -> list[Lease[Log]]:
+        """The leases that have had no sign of life for too long; answers that are too old are forgotten."""
+        while self._answers and next(iter(self._answers.values()))[1] <= now_ms:
+            self._answers.popitem(last=False)
+        return [lease for lease in self._by_id.values() if _is_expired(lease, now_ms)]
+
+    def _idle(self, lease_id: str, now_ms: int) -> Lease[Log]:
+        lease = self.get(lease_id, now_ms)
+        if lease.is_committing:
+            raise DuplicateResource(f"lease {lease_id!r} is putting a segment in place")
+        return lease
+
+    def _put(self, lease: Lease[Log], now_ms: int) -> Lease[Log]:
+        alive = replace(lease, expires_ms=now_ms + lease.lease_ms)
+        self._by_id[alive.id] = self._by_log[alive.log] = alive
+        return alive
+
+
+def _is_expired(lease: Lease[Log], now_ms: int) -> bool:
+    return lease.expires_ms <= now_ms and not lease.is_committing

@@ -1,0 +1,215 @@
+"""Segments on their way into this broker's logs: the leases of `leases.py`, and what is done to files under them.
+
+    begin     check the sources, remove what was staged before
+    upload    append the pieces to the staged file; or somebody else writes it, who shares the disk
+    commit    `Log.replace`: verify, swap. Asked again, it says the same again
+    end       by abort, expiry, a refused commit, the broker's stop: what is staged is removed
+
+What is done to the files of one log is done one thing at a time, in threads. A replica's log that is no more the one
+that the lease is for (the topic was deleted, and perhaps made again) takes nothing. What a crash leaves staged is
+removed when the log is opened.
+
+Memory: a piece for each upload. A client that sends nothing for the time of its lease loses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion, KafkaError, RecordListTooLarge, ResourceNotFound
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.leases import Lease, Leases
+from sparklog.broker.metrics import Metrics
+from sparklog.log.description import SegmentDescription
+from sparklog.log.log import Log
+from sparklog.log.staged import StagedFile
+from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.runtime.turns import Turns
+
+MAX_LEASE_MS = 3_600_000
+MAX_HOLDER = 1_000  # characters
+MARGIN_BYTES = 1 << 20
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What whoever wrote the staged file says of it."""
+
+    size_bytes: int
+    crc32c: int
+
+
+class Replacements:
+    """All replacements of one broker. Used on its event loop."""
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock, metrics: Metrics, new_id: Callable[[], str]) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._metrics = metrics
+        self._new_id = new_id
+        self._leases: Leases[Log] = Leases()
+        self._turns = Turns()
+
+    def __len__(self) -> int:
+        """How many leases there are."""
+        return len(self._leases)
+
+    async def begin(
+        self,
+        partition: TopicPartition,
+        leader_epoch: int,
+        sources: Sequence[SegmentDescription],
+        *,
+        holder: str,
+        lease_ms: int,
+    ) -> Lease[Log]:
+        """Raises as `Leases.begin`, `Partition.check_leader_epoch` and `Log.check_sources` do, and InvalidRequest."""
+        if not sources or not 0 < lease_ms <= MAX_LEASE_MS or len(holder) > MAX_HOLDER:
+            raise InvalidRequest(
+                f"{len(sources)} sources, a lease of {lease_ms} ms, a holder of {len(holder)} characters: at least 1, "
+                f"1 to {MAX_LEASE_MS} and at most {MAX_HOLDER} are allowed"
+            )
+        replica = self._replicas.get(partition)
+        replica.partition.check_leader_epoch(leader_epoch)
+        if sources[-1].next_offset > (committed := replica.partition.high_watermark):
+            raise InvalidUpdateVersion(f"{partition}: the sources end above the high watermark {committed}")
+        self._leases.check_free(replica.log, holder, self._now_ms)
+        wanted = Lease(id=self._new_id(), log=replica.log, holder=holder, sources=tuple(sources), lease_ms=lease_ms)
+        return await self._turns.run(replica.log, lambda: self._begin(wanted))
+
+    async def _begin(self, wanted: Lease[Log]) -> Lease[Log]:
+        before = self._leases.held(wanted.log)
+        lease = self._leases.begin(wanted, self._now_ms)
+        try:
+            if before:
+                await self._discard(before)
+            await asyncio.to_thread(_prepare, lease)
+        except BaseException:
+            self._leases.end(lease.id)
+            raise
+        return lease
+
+    async def upload(self, lease_id: str, pieces: AsyncIterator[bytes]) -> int:
+        """Stage what comes, and return its size. Raises ResourceNotFound, RecordListTooLarge or KafkaStorageError."""
+        log = self._leases.get(lease_id, self._now_ms).log
+        lease, file = await self._turns.run(log, lambda: self._begin_upload(lease_id))
+        limit, size = _max_bytes(lease), 0
+        try:
+            while (piece := await asyncio.wait_for(anext(pieces, None), lease.lease_ms / 1000)) is not None:
+                size += len(piece)
+                if size > limit:
+                    raise RecordListTooLarge(f"more than {limit} bytes for segments of {_size(lease)}")
+                await self._append(lease, file, piece)
+        except TimeoutError:
+            await self.abort(lease_id)
+            raise ResourceNotFound(f"lease {lease_id!r} has expired: nothing came for {lease.lease_ms} ms") from None
+        except RecordListTooLarge:
+            await self.abort(lease_id)
+            raise
+        await self._turns.run_in_thread(log, file.close)
+        return size
+
+    async def _begin_upload(self, lease_id: str) -> tuple[Lease[Log], StagedFile]:
+        lease = self._leases.begin_upload(lease_id, self._now_ms)
+        return lease, await asyncio.to_thread(lease.log.stage, lease.base_offset)
+
+    async def _append(self, lease: Lease[Log], file: StagedFile, piece: bytes) -> None:
+        async def append() -> None:
+            self._leases.renew(lease.id, lease.upload, self._now_ms)
+            await asyncio.to_thread(file.append, piece)
+
+        await self._turns.run(lease.log, append)
+
+    async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
+        """-> the segment that is in place now.
+
+        Raises as `Partition.check_leader_epoch` and `Log.replace` do, with nothing left of the lease, and
+        ResourceNotFound.
+        """
+        if answer := self._leases.answer(lease_id):
+            return answer
+        log = self._leases.get(lease_id, self._now_ms).log
+        return await self._turns.run(log, lambda: self._commit(lease_id, leader_epoch, staged))
+
+    async def _commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
+        if answer := self._leases.answer(lease_id):  # a commit before this one had the turn
+            return answer
+        lease = self._leases.begin_commit(lease_id, self._now_ms)
+        try:
+            partition = self._replica_of(lease).partition
+            partition.check_leader_epoch(leader_epoch)
+            segment = await asyncio.to_thread(
+                lease.log.replace,
+                lease.sources,
+                size_bytes=staged.size_bytes,
+                crc32c=staged.crc32c,
+                high_watermark=partition.high_watermark,
+            )
+        except BaseException:
+            self._leases.end(lease_id)
+            await self._discard(lease)
+            raise
+        self._leases.finish(lease_id, segment, self._now_ms)
+        self._metrics.replaced(partition.name.topic, len(lease.sources), _size(lease), segment.size_bytes)
+        return segment
+
+    async def abort(self, lease_id: str) -> None:
+        """End a lease; nothing where there is none."""
+        if lease := self._leases.find(lease_id):
+            await self._turns.run(lease.log, lambda: self._end(lease_id))
+
+    async def expire(self) -> None:
+        """End the leases that have had no sign of life for too long."""
+        for lease in self._leases.expired(self._now_ms):
+            await self._turns.run(lease.log, lambda lease=lease: self._expire(lease))
+
+    async def stop(self) -> None:
+        """End all leases, and return once nothing works on a log any more."""
+        for lease in self._leases.all:
+            await self.abort(lease.id)
+        await self._turns.settled()
+
+    async def _expire(self, lease: Lease[Log]) -> None:
+        if lease in self._leases.expired(self._now_ms):  # it may have shown life while this waited for its turn
+            logger.info("%s: the lease of %r has expired", lease.log.partition, lease.holder)
+            await self._end(lease.id)
+
+    async def _end(self, lease_id: str) -> None:
+        if lease := self._leases.end(lease_id):
+            await self._discard(lease)
+
+    async def _discard(self, lease: Lease[Log]) -> None:
+        try:
+            await asyncio.to_thread(lease.log.discard_staged, lease.base_offset)
+        except KafkaError as error:  # the log is deleted, or its disk has failed: nobody will take the file for more
+            logger.info("%s: what was staged at %d stays: %s", lease.log.partition, lease.base_offset, error)
+
+    def _replica_of(self, lease: Lease[Log]) -> Replica:
+        replica = self._replicas.get(lease.log.partition)
+        if replica.log is not lease.log:
+            raise InvalidUpdateVersion(f"{lease.log.partition} is of another topic by now")
+        return replica
+
+    @property
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+
+def _prepare(lease: Lease[Log]) -> None:
+    """Blocks."""
+    lease.log.check_sources(lease.sources)
+    lease.log.discard_staged(lease.base_offset)
+
+
+def _size(lease: Lease[Log]) -> int:
+    return sum(source.size_bytes for source in lease.sources)
+
+
+def _max_bytes(lease: Lease[Log]) -> int:
+    """A segment that was written anew may be larger: batches of another format or codec, more headers."""
+    return 2 * _size(lease) + MARGIN_BYTES

@@ -1,0 +1,24 @@
+"""The file of a new segment while it is written, before `Log.replace` looks at it."""
+
+from __future__ import annotations
+
+from sparklog.base.fs import Buffer, Fs
+from sparklog.log.disk import DiskGuard, without_room
+
+
+class StagedFile:
+    """Made empty. Methods block, and raise KafkaStorageError; a disk without room harms nothing but this file."""
+
+    def __init__(self, fs: Fs, path: str, disk: DiskGuard) -> None:
+        self._path = path
+        self._disk = disk
+        with disk, without_room(path):
+            self._file = fs.open(path, create=True)
+
+    def append(self, data: Buffer) -> None:
+        with self._disk, without_room(self._path):
+            self._file.append(data)
+
+    def close(self) -> None:
+        """Let go of the file; who drops a staged file without this lets go of it, too."""
+        self._file.close()
