@@ -89,6 +89,18 @@ class ArchivedFile:
     timestamp_last: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """A file, as planning a read sees it."""
+
+    path: str
+    size_bytes: int
+    offset_first: int
+    offset_last: int
+    alone: bool
+    """Whether it holds nothing of other partitions."""
+
+
 @dataclass(slots=True)
 class _Day:
     """Rows of one day."""

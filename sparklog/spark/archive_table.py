@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -41,7 +40,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.archive_files import ArchivedFile, Place
+from sparklog.spark.archive_files import ArchivedFile, FilePart, Place
 from sparklog.spark.columns import TYPES
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
@@ -69,18 +68,6 @@ class Progress(NamedTuple):
 
     topic_id: str
     archived: Archived
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePart:
-    """A file, as planning a read sees it."""
-
-    path: str
-    size_bytes: int
-    offset_first: int
-    offset_last: int
-    alone: bool
-    """Whether it holds nothing of other partitions."""
 
 
 class ArchiveTable:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.base.errors import ConfigError, OffsetOutOfRange, RequestTimedOut
+from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange, RequestTimedOut
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin, Consumer
+from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
-from sparklog.spark.offsets import Bounds, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.options import (
     AllTopics,
     BrokerOptions,
@@ -39,12 +39,13 @@ class BrokerLookup:
     """What a broker says of its topics."""
 
     def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
-        self._admin = Admin(
-            bootstrap_servers=broker.bootstrap_servers,
-            request_timeout_ms=broker.timeout_ms,
-            default_api_timeout_ms=broker.timeout_ms,
+        self._client = {
+            "bootstrap_servers": broker.bootstrap_servers,
+            "request_timeout_ms": broker.timeout_ms,
+            "default_api_timeout_ms": broker.timeout_ms,
             **broker.security,
-        )
+        }
+        self._admin = Admin(**self._client)
         self._group_id = broker.group_id
         self._read_mode = read_mode
         self._folders: dict[TopicPartition, str] | None = None
@@ -94,6 +95,16 @@ class BrokerLookup:
                 "auto and fetch read through the broker"
             )
         return folder
+
+    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
+        with Maintenance(**self._client) as maintenance:
+            found = maintenance.describe_logs(partitions)
+        names = {}
+        for partition, log in found.items():
+            if isinstance(log, KafkaError):
+                raise log
+            names[partition] = ArchiveName(log.config.retention_archive, log.topic_id)
+        return names
 
     def close(self) -> None:
         self._admin.close()

@@ -40,7 +40,7 @@ def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) ->
                     yield from _decoded(part, piece, columns)
         except GONE:
             left = piece._replace(offset_from=max(offset, end_of(last)))
-            yield from _from_elsewhere(task, left, options, columns)
+            yield from from_elsewhere(task, left, options, columns)
 
 
 def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
@@ -79,7 +79,7 @@ def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterato
     )
 
 
-def _from_elsewhere(
+def from_elsewhere(
     task: FilesTask, left: ReadRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """What of a piece its segment no longer holds."""

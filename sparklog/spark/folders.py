@@ -16,7 +16,7 @@ from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.log.arrow_fs import ArrowFs
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.offsets import Bounds, Offsets, check_there
+from sparklog.spark.offsets import ArchiveName, Bounds, Offsets, check_there
 from sparklog.spark.options import AllTopics, Partitions, Selection, TopicPattern, Topics
 
 
@@ -58,6 +58,10 @@ class FolderLookup:
 
     def folder(self, partition: TopicPartition) -> str:
         return self._folders[partition]
+
+    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
+        """Files do not tell."""
+        return dict.fromkeys(partitions, ArchiveName("", ""))
 
     def close(self) -> None:
         """Nothing is held open."""

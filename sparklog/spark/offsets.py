@@ -51,6 +51,15 @@ class OffsetRange(NamedTuple):
         return self.offset_to - self.offset_from
 
 
+class ArchiveName(NamedTuple):
+    """Where a partition is archived."""
+
+    uri: str
+    """Empty: nowhere that is known."""
+    topic_id: str
+    """Empty: not known."""
+
+
 class Lookup(Protocol):
     """What is there, by topic and partition."""
 
@@ -75,6 +84,10 @@ class Lookup(Protocol):
 
     def folder(self, partition: TopicPartition) -> str | None:
         """Where the partition's segments can be read from here; None where they cannot."""
+        ...
+
+    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
+        """Where each of these partitions is archived."""
         ...
 
     def close(self) -> None: ...

@@ -8,8 +8,8 @@ must not silently read something else. Of three ways to say where to begin, ``st
     where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.ssl.…
     what      subscribe | subscribePattern | assign       (with `path`: all topics, if none is given)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
-    how       readMode, minPartitions, maxRecordsPerPartition, maxOffsetsPerTrigger (stream), failOnDataLoss,
-              includeHeaders, filterPushdown
+    how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
+              maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown
     group     group.id (or kafka.group.id): a stream's progress is committed to it; startingOffsets = group begins there
 
 Not there: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, which Spark offers no Python source.
@@ -65,6 +65,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     path = given.get("path")
     if path is not None:
         _refuse_broker(given)
+    _check_history(given, use)
     return ReadOptions(
         selection=_selection(given, needed=path is None),
         starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
@@ -78,6 +79,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         max_records_per_partition=given.get("maxrecordsperpartition", 0),
         max_offsets_per_trigger=given.get("maxoffsetspertrigger", 0),
         filter_pushdown=given.get("filterpushdown", False),
+        archive=given.get("archive"),
     )
 
 
@@ -187,6 +189,20 @@ def _refuse_broker(given: Mapping[str, Any]) -> None:
         raise ConfigError("path and readMode = fetch contradict each other: path reads files, without a broker")
     if given.get("startingoffsets") == AtCommitted():
         raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
+
+
+def _check_history(given: Mapping[str, Any], use: Use) -> None:
+    if given.get("readmode") is not ReadMode.HISTORY:
+        if "archive" in given:
+            raise ConfigError("archive has a meaning only with readMode = history")
+        return
+    if use is Use.STREAM:
+        raise ConfigError(
+            "readMode = history is for batch reads: read the past in a batch, up to the endingOffsets with which the "
+            "stream then begins (startingOffsets)"
+        )
+    if "path" in given and "archive" not in given:
+        raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
 
 
 def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
@@ -359,7 +375,8 @@ OPTIONS: Mapping[str, Option] = {
         _option("maxRecordsPerPartition", _whole_number(1), _NUMBER.format(1)),
         _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),
         _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
-        _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch or auto"),
+        _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
+        _option("archive", str, "the path or URI of a Delta table", Use.BATCH),
         _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
         *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
         _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),

@@ -22,11 +22,14 @@ class Edge(Enum):
 
 
 class ReadMode(StrEnum):
-    """How tasks get records: from segment files, from the broker, or from files where they can be seen."""
+    """How tasks get records: from segment files, from the broker, from files where they can be seen; or what has been
+    archived from the archive, and the rest as AUTO.
+    """
 
     SEGMENTS = "segments"
     FETCH = "fetch"
     AUTO = "auto"
+    HISTORY = "history"
 
 
 class NoMatch(StrEnum):
@@ -126,6 +129,8 @@ class ReadOptions:
     max_offsets_per_trigger: int
     """0: no limit."""
     filter_pushdown: bool
+    archive: str | None = None
+    """Where HISTORY finds what has been archived; None: where the topic's retention.archive says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ The reader object travels to the tasks, so it holds nothing but options and sche
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -16,8 +17,8 @@ from sparklog.spark.files import read_files
 from sparklog.spark.filters import EVERYTHING, fold
 from sparklog.spark.lookups import open_lookup
 from sparklog.spark.offsets import Lookup, batch_ranges, report_losses
-from sparklog.spark.options import ReadOptions
-from sparklog.spark.scan import FetchTask, FilesTask, Task, plan_tasks, settled
+from sparklog.spark.options import ReadMode, ReadOptions
+from sparklog.spark.scan import FetchTask, FilesTask, plan_tasks, settled
 
 
 class TopicReader(DataSourceReader):
@@ -29,7 +30,7 @@ class TopicReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
-    def partitions(self) -> list[Task]:
+    def partitions(self) -> list[Any]:
         lookup = open_lookup(self._options)
         try:
             return settled(lambda: self._plan(lookup))
@@ -39,7 +40,11 @@ class TopicReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition, self._options, self._schema)
 
-    def _plan(self, lookup: Lookup) -> list[Task]:
+    def _plan(self, lookup: Lookup) -> list[Any]:
+        if self._options.read_mode is ReadMode.HISTORY:
+            from sparklog.spark.history import plan_history  # loads deltalake, which no other read needs
+
+            return plan_history(self._options, lookup, self.predicate)
         ranges, lost = batch_ranges(self._options, lookup)
         report_losses(lost, fail=self._options.fail_on_data_loss)
         return plan_tasks(self._options, lookup, ranges, self.predicate)
@@ -63,4 +68,8 @@ def read_task(task: InputPartition, options: ReadOptions, schema: StructType) ->
             from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
 
             return shape.apply(fetch_range(whole, options), whole.partition)
+        case _ if options.read_mode is ReadMode.HISTORY:
+            from sparklog.spark.archived import read_history  # loads Parquet, which no other read needs
+
+            return read_history(task, options, shape)
     return iter(())  # Spark makes up a task where the plan has none
