@@ -25,6 +25,7 @@ from sparklog.base.errors import (
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
+    NetworkException,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
@@ -284,7 +285,7 @@ class AsyncMaintenance:
 
 
 class Upload:
-    """A call that takes bytes in order, in pieces, and says at the end how many it has. Close it, whatever happens."""
+    """A call that takes bytes in order, in pieces, and answers each. Close it, whatever happens."""
 
     def __init__(self, connection: Connection, call: Any, first: Any, timeout_ms: int) -> None:
         """`first` is the first message, without its bytes. timeout_ms: for each step."""
@@ -292,21 +293,26 @@ class Upload:
         self._call = call
         self._message = first
         self._timeout_ms = timeout_ms
-        self._has_begun = False
+        self._size: int | None = None
 
     async def write(self, chunk: bytes) -> None:
-        """Send bytes of any number; returns when there is room for more. Raises the KafkaError that ended the call."""
+        """Send bytes of any number, and return once they are written there. Raises the KafkaError that ended the call.
+
+        One piece is on its way at a time: gRPC may lose the reason of a call that is broken off while it is written to.
+        """
         view = memoryview(chunk)
         for start in range(0, len(view), PIECE_BYTES):
             await self._send(bytes(view[start : start + PIECE_BYTES]))
 
     async def finish(self) -> int:
         """What the broker has then: so many bytes."""
-        if not self._has_begun:
+        if self._size is None:
             await self._send(b"")
         await self._step(self._call.done_writing())
-        size: int = (await self._step(self._call)).size_bytes
-        return size
+        while await self._read():
+            pass
+        assert self._size is not None
+        return self._size
 
     def close(self) -> None:
         """Break it off, unless it has finished."""
@@ -315,12 +321,20 @@ class Upload:
     async def _send(self, data: bytes) -> None:
         self._message.data = data
         await self._step(self._call.write(self._message))
-        if not self._has_begun:
-            self._has_begun, self._message = True, type(self._message)()
+        self._message = type(self._message)()
+        if not await self._read():
+            raise NetworkException(f"{self._connection.address} has ended the call before its time")
+
+    async def _read(self) -> bool:
+        answer = await self._step(self._call.read())
+        if answer is grpc.aio.EOF:
+            return False
+        self._size = answer.size_bytes
+        return True
 
     async def _step(self, step: Awaitable[T]) -> T:
         try:
             return await self._connection.step(step, self._timeout_ms)
         except asyncio.InvalidStateError:  # the broker has ended the call before its time, and says why
-            await self._connection.step(self._call, self._timeout_ms)
+            await self._connection.step(self._call.read(), self._timeout_ms)
             raise

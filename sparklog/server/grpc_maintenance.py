@@ -142,9 +142,17 @@ class MaintenanceServicer:
 
 
 async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
+    """The bytes of each message, answered once they have been taken."""
     yield first
-    while (data := await context.read()) is not grpc.aio.EOF:
-        yield parse(maintenance_pb2.UploadSegmentRequest, data).data
+    size = len(first)
+    while True:
+        await context.write(maintenance_pb2.UploadSegmentResponse(size_bytes=size).SerializeToString())
+        data = await context.read()
+        if data is grpc.aio.EOF:
+            return
+        piece = parse(maintenance_pb2.UploadSegmentRequest, data).data
+        size += len(piece)
+        yield piece
 
 
 def _described(response: DescribeLogResponse) -> bytes:

@@ -33,12 +33,15 @@ async def serve_snapshot(broker: Broker, context: Any) -> None:
 
 
 async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
-    message = first
+    """The bytes of each message, answered once they have been taken."""
+    message, size = first, 0
     while message is not None:
         if broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
+        size += len(message.data)
         if message.data:
             yield message.data
+        await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=size).SerializeToString())
         message = await _read(context)
 
 

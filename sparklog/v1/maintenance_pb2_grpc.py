@@ -57,7 +57,7 @@ class MaintenanceStub:
                 request_serializer=sparklog_dot_v1_dot_maintenance__pb2.BeginReplaceRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.BeginReplaceResponse.FromString,
                 _registered_method=True)
-        self.UploadSegment = channel.stream_unary(
+        self.UploadSegment = channel.stream_stream(
                 '/sparklog.v1.Maintenance/UploadSegment',
                 request_serializer=sparklog_dot_v1_dot_maintenance__pb2.UploadSegmentRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.UploadSegmentResponse.FromString,
@@ -77,7 +77,7 @@ class MaintenanceStub:
                 request_serializer=sparklog_dot_v1_dot_maintenance__pb2.SetCleanedOffsetRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.SetCleanedOffsetResponse.FromString,
                 _registered_method=True)
-        self.InstallSnapshot = channel.stream_unary(
+        self.InstallSnapshot = channel.stream_stream(
                 '/sparklog.v1.Maintenance/InstallSnapshot',
                 request_serializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotResponse.FromString,
@@ -119,7 +119,9 @@ class MaintenanceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadSegment(self, request_iterator, context):
-        """The new segment's batches, in order: the first message names the lease, all bring bytes, each renews the lease.
+        """The new segment's batches, in order: the first message names the lease, all bring bytes, each renews the lease. Each is
+        answered once its bytes are written, and so is the end. Whoever waits for an answer before sending on learns why a call
+        was broken off; who does not may only see that it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +152,7 @@ class MaintenanceServicer:
 
     def InstallSnapshot(self, request_iterator, context):
         """Keep a snapshot of what a partition of __consumer_offsets holds, for its coordinator to load before the tail.
+        Messages are answered as in UploadSegment; the answer to the end says that the snapshot is in place.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,7 +176,7 @@ def add_MaintenanceServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.BeginReplaceRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_maintenance__pb2.BeginReplaceResponse.SerializeToString,
             ),
-            'UploadSegment': grpc.stream_unary_rpc_method_handler(
+            'UploadSegment': grpc.stream_stream_rpc_method_handler(
                     servicer.UploadSegment,
                     request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.UploadSegmentRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_maintenance__pb2.UploadSegmentResponse.SerializeToString,
@@ -193,7 +196,7 @@ def add_MaintenanceServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.SetCleanedOffsetRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_maintenance__pb2.SetCleanedOffsetResponse.SerializeToString,
             ),
-            'InstallSnapshot': grpc.stream_unary_rpc_method_handler(
+            'InstallSnapshot': grpc.stream_stream_rpc_method_handler(
                     servicer.InstallSnapshot,
                     request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotResponse.SerializeToString,
@@ -309,7 +312,7 @@ class Maintenance:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
+        return grpc.experimental.stream_stream(
             request_iterator,
             target,
             '/sparklog.v1.Maintenance/UploadSegment',
@@ -417,7 +420,7 @@ class Maintenance:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
+        return grpc.experimental.stream_stream(
             request_iterator,
             target,
             '/sparklog.v1.Maintenance/InstallSnapshot',
