@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion, KafkaError, RecordListTooLarge, ResourceNotFound
@@ -80,7 +81,7 @@ class Replacements:
             raise InvalidUpdateVersion(f"{partition}: the sources end above the high watermark {committed}")
         self._leases.check_free(replica.log, holder, self._now_ms)
         wanted = Lease(id=self._new_id(), log=replica.log, holder=holder, sources=tuple(sources), lease_ms=lease_ms)
-        return await self._turns.run(replica.log, lambda: self._begin(wanted))
+        return await self._turns.run(replica.log, partial(self._begin, wanted))
 
     async def _begin(self, wanted: Lease[Log]) -> Lease[Log]:
         before = self._leases.held(wanted.log)
@@ -97,7 +98,7 @@ class Replacements:
     async def upload(self, lease_id: str, pieces: AsyncIterator[bytes]) -> int:
         """Stage what comes, and return its size. Raises ResourceNotFound, RecordListTooLarge or KafkaStorageError."""
         log = self._leases.get(lease_id, self._now_ms).log
-        lease, file = await self._turns.run(log, lambda: self._begin_upload(lease_id))
+        lease, file = await self._turns.run(log, partial(self._begin_upload, lease_id))
         limit, size = _max_bytes(lease), 0
         try:
             while (piece := await asyncio.wait_for(anext(pieces, None), lease.lease_ms / 1000)) is not None:
@@ -134,7 +135,7 @@ class Replacements:
         if answer := self._leases.answer(lease_id):
             return answer
         log = self._leases.get(lease_id, self._now_ms).log
-        return await self._turns.run(log, lambda: self._commit(lease_id, leader_epoch, staged))
+        return await self._turns.run(log, partial(self._commit, lease_id, leader_epoch, staged))
 
     async def _commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
         if answer := self._leases.answer(lease_id):  # a commit before this one had the turn
@@ -161,12 +162,12 @@ class Replacements:
     async def abort(self, lease_id: str) -> None:
         """End a lease; nothing where there is none."""
         if lease := self._leases.find(lease_id):
-            await self._turns.run(lease.log, lambda: self._end(lease_id))
+            await self._turns.run(lease.log, partial(self._end, lease_id))
 
     async def expire(self) -> None:
         """End the leases that have had no sign of life for too long."""
         for lease in self._leases.expired(self._now_ms):
-            await self._turns.run(lease.log, lambda lease=lease: self._expire(lease))
+            await self._turns.run(lease.log, partial(self._expire, lease))
 
     async def stop(self) -> None:
         """End all leases, and return once nothing works on a log any more."""

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange, RequestTimedOut
-from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
-from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.spark.folders import belongs_to
 from sparklog.spark.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.options import (
     AllTopics,
@@ -129,15 +128,6 @@ class BrokerLookup:
             if log_dir.error is None and belongs_to(log_dir.path, cluster, broker)
             for part in log_dir.partitions
         }
-
-
-def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
-    """Whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
-    try:
-        owner = MetaProperties.read(LocalFs(), path)
-    except (CorruptCheckpoint, OSError):
-        return False
-    return owner is not None and (owner.cluster_id, owner.broker_id) == (cluster_id, broker_id)
 
 
 def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from sparklog.base.errors import ConfigError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.log.arrow_fs import ArrowFs
+from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.spark.offsets import ArchiveName, Bounds, Offsets, check_there
@@ -30,6 +31,15 @@ def open_folder(location: str) -> tuple[ReadFs, str]:
 def open_reader(location: str) -> LogReader:
     """A reader of the partition's folder at `location`."""
     return LogReader(*open_folder(location))
+
+
+def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
+    """Whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
+    try:
+        owner = MetaProperties.read(LocalFs(), path)
+    except (CorruptCheckpoint, OSError):
+        return False
+    return owner is not None and (owner.cluster_id, owner.broker_id) == (cluster_id, broker_id)
 
 
 class FolderLookup:

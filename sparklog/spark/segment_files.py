@@ -1,0 +1,93 @@
+"""The bytes of a described segment in chunks of whole batches: from its folder where it can be seen from here, else
+through the broker.
+
+A file is read up to the size that was described. It may be another one by now: where that shows, InvalidUpdateVersion
+is raised; where it does not, BeginReplace and CommitReplace find out, who go by the segment's identity.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sparklog.base.errors import CorruptRecord, InvalidUpdateVersion
+from sparklog.base.fs import LocalFs
+from sparklog.log.description import LogDescription, SegmentDescription
+from sparklog.log.files import LOG, segment_name
+from sparklog.log.scan import place_at
+from sparklog.spark.folders import belongs_to
+
+CHUNK_BYTES = 4 << 20
+
+
+def is_visible(log: LogDescription) -> bool:
+    """Whether the log's folder, as seen from this machine, is the one that its broker describes."""
+    return belongs_to(os.path.dirname(log.folder), log.cluster_id, log.broker_id)
+
+
+def read_segment(
+    log: LogDescription,
+    segment: SegmentDescription,
+    client_options: Mapping[str, Any],
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[bytes]:
+    """The segment, in chunks of whole batches of about `chunk_bytes`, or of one batch that is larger.
+
+    Raises InvalidUpdateVersion, CorruptRecord for bytes that are no batch, and what the client raises.
+    """
+    if is_visible(log):
+        pieces = _of_file(f"{log.folder}/{segment_name(segment.base_offset, LOG)}", segment.size_bytes, chunk_bytes)
+    else:
+        pieces = _of_broker(log, segment, client_options)
+    yield from whole_batches(pieces, segment.size_bytes, chunk_bytes)
+
+
+def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Iterator[bytes]:
+    """The pieces of `size` bytes, cut anew between batches.
+
+    Memory: a chunk and a piece, or one batch that is larger. Raises CorruptRecord.
+    """
+    rest, position = bytearray(), 0
+    for piece in pieces:
+        rest += piece
+        if len(rest) >= chunk_bytes or position + len(rest) >= size:
+            end = _whole(rest, position, size)
+            if end:
+                yield bytes(rest[:end])
+                del rest[:end]
+                position += end
+    if rest:
+        raise CorruptRecord(f"no whole batch at position {position} of {size}")
+
+
+def _whole(data: bytearray, position: int, size: int) -> int:
+    """Where the last whole batch in `data` ends, which lies at `position` of `size` bytes."""
+    at = 0
+    while (place := place_at(data, at, position + at)) is not None and at + place.size <= len(data):
+        at += place.size
+    if place is not None and place.end > size:
+        raise CorruptRecord(f"the batch at position {place.position} would end at {place.end}, behind the last byte")
+    return at
+
+
+def _of_file(path: str, size: int, piece_bytes: int) -> Iterator[bytes]:
+    try:
+        file = LocalFs().open_read(path)
+    except FileNotFoundError:
+        raise InvalidUpdateVersion(f"{path} is gone") from None
+    try:
+        for position in range(0, size, piece_bytes):
+            piece = file.read_at(position, min(piece_bytes, size - position))
+            yield piece
+            if position + len(piece) < min(position + piece_bytes, size):
+                raise InvalidUpdateVersion(f"{path} has {position + len(piece)} bytes, not {size}")
+    finally:
+        file.close()
+
+
+def _of_broker(log: LogDescription, segment: SegmentDescription, client_options: Mapping[str, Any]) -> Iterator[bytes]:
+    from sparklog.client import Maintenance  # loads gRPC, which tasks that see the folder do not need
+
+    with Maintenance(**client_options) as maintenance:
+        yield from maintenance.read_segment(log, segment, 0, segment.size_bytes)
