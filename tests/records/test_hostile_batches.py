@@ -23,10 +23,11 @@ import pytest
 from record_values import MAX_INT, batch_of, framed, to_rows, varint
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaError, RecordListTooLarge
-from sparklog.records import arrow, decoding, encoding
+from sparklog.records import arrow, decoding, encoding, rewriting
 from sparklog.records.batch import Codec, check_batch, read_header, seal
 from sparklog.records.compression import compress
 from sparklog.records.records import Record, iterate_records, read_records, write_records
+from sparklog.records.rewriting import Rewriter
 
 GOOD = [
     Record(offset=0, timestamp_ms=1000, key=b"key", value=b"value", headers=(("h", b"1"), ("h", None), ("", b""))),
@@ -450,6 +451,68 @@ def test_rows_that_change_while_they_are_written_are_refused_or_stay_in_bounds(
             with suppress(InvalidRecord):
                 check_batch(arrow.encode(rows, default_timestamp_ms=0))
             guarded.check()
+
+
+def rewrite(data: bytes | memoryview, kept: set[int]) -> bytes | None:
+    """What compaction makes of a batch of which these offsets are kept: None where it refuses it."""
+    offsets = np.array(sorted(kept), np.int64)
+    try:
+        return Rewriter(now_ms=1000, delete_retention_ms=10).rewrite(data, offsets)
+    except KafkaError:
+        return None
+
+
+def fuzz_rewriting(seed: int, rounds: int, guarded: GuardedNumpy, place: Callable[[bytes], memoryview]) -> None:
+    rng = random.Random(seed)
+    batches = [bytes(write_records(GOOD, delete_horizon_ms=horizon)) for horizon in (None, 900, 2000)]
+    accepted = 0
+    for _ in range(rounds):
+        data = mutated(rng.choice(batches), rng)
+        view, records = place(data), plain(data)
+        kept = {offset for offset in (0, 1, 3, 100) if rng.random() < 0.6}
+        output = rewrite(view, kept)
+        guarded.check()
+        if output is None:
+            assert records is None or read_header(data).is_transactional or read_header(data).is_control
+            continue
+        horizon = read_header(data).delete_horizon_ms
+        if records is None or (output == data and horizon is not None and horizon > 1000):
+            assert output in (b"", data)  # a batch of which nothing or everything is kept is not always looked into
+        else:
+            expired = horizon is not None and horizon <= 1000
+            expected = [it for it in records if it.offset in kept and not (expired and it.value is None)]
+            assert (read_records(output) if output else []) == expected
+            accepted += 1
+    assert 0 < accepted < rounds
+
+
+def test_rewriting_of_mutated_batches_keeps_what_was_asked_or_refuses(
+    guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "np", guarded)
+    fuzz_rewriting(7, 200, guarded, at_the_edge)
+
+
+def test_a_batch_that_changes_while_it_is_rewritten_is_refused_or_stays_in_bounds(
+    guarded: GuardedNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "np", guarded)
+    batch = bytes(write_records(GOOD))
+    rng = random.Random(8)
+    original = rewriting.kernels.survey
+    for _ in range(100):
+        data = bytearray(batch)
+
+        def survey_then_change(*arguments: Any, data: bytearray = data) -> Any:
+            answer = original(*arguments)
+            for position in range(61, len(data)):
+                if rng.random() < 0.3:
+                    data[position] = rng.choice([0, 2, 0x7E, 0x7F, 0x80, 0xFF])
+            return answer
+
+        monkeypatch.setattr(rewriting.kernels, "survey", survey_then_change)
+        rewrite(memoryview(data), {0, 1})
+        guarded.check()
 
 
 def peak_of(call: Callable[[], Any]) -> int:
