@@ -111,7 +111,7 @@ def kept_plainly(case: Case, batch: bytes) -> tuple[BatchHeader, list[Record]] |
     return changed, values
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(cases())
 def test_what_comes_out_is_what_a_plain_reader_would_keep(case: Case) -> None:
     data = b"".join(case.batches)
