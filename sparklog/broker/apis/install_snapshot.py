@@ -4,8 +4,9 @@
 - OFFSET_OUT_OF_RANGE where the log does not hold, as committed, all that lies below the end offset, or no longer does
   when the last byte has come. CORRUPT_MESSAGE or INVALID_RECORD where the bytes are no snapshot, as
   log/offset_snapshot.py has it. INVALID_REQUEST for any other topic.
-- Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off leaves
-  nothing behind; one that was answered is on the disk.
+- Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off, or
+  brings nothing for a minute, leaves nothing behind; one that was answered is on the disk.
+- RECORD_LIST_TOO_LARGE beyond twice the size of the log and a megabyte.
 - Two at once do not disturb each other: the one that ends last stays, an older one does not take the place of a newer.
 """
 
@@ -14,14 +15,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
-from sparklog.base.errors import InvalidRequest, OffsetOutOfRange
+from sparklog.base.errors import InvalidRequest, OffsetOutOfRange, RecordListTooLarge, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotWriter
+from sparklog.runtime.turns import Turns
+
+SILENCE_S = 60
+MARGIN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +59,25 @@ async def handle(services: Services, request: InstallSnapshotRequest) -> Install
 
 
 async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes]) -> int:
+    turns = Turns()  # what is on its way to the disk gets there first, where the call is cancelled
     try:
-        async for chunk in chunks:
-            await asyncio.to_thread(log.write_snapshot, writer, chunk)
+        await _receive(log, writer, chunks, turns)
     except BaseException:
-        await asyncio.shield(asyncio.to_thread(log.abort_snapshot, writer))
+        await turns.run_in_thread(writer, partial(log.abort_snapshot, writer))
         raise
-    return await asyncio.to_thread(log.install_snapshot, writer)
+    return await turns.run_in_thread(writer, partial(log.install_snapshot, writer))
+
+
+async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], turns: Turns) -> None:
+    limit, size = 2 * log.size_bytes + MARGIN_BYTES, 0
+    try:
+        while (chunk := await asyncio.wait_for(anext(chunks, None), SILENCE_S)) is not None:
+            size += len(chunk)
+            if size > limit:
+                raise RecordListTooLarge(f"{log.partition}: a snapshot of more than {limit} bytes")
+            await turns.run_in_thread(writer, partial(log.write_snapshot, writer, chunk))
+    except TimeoutError:
+        raise RequestTimedOut(f"{log.partition}: nothing of the snapshot came for {SILENCE_S} s") from None
 
 
 API = Api(name="InstallSnapshot", handle=handle)
