@@ -1,0 +1,198 @@
+"""Compaction: of each key's records the newest stays.
+
+    plan     every partition of a compacted topic, what compaction would take of it, and why it is due or not
+             (log/compaction.py). Logs are described, none is read
+    apply    the due ones, all in one Spark job (spark/compaction.py): partition by partition in a task each, and by
+             shuffle those whose keys are more than a task's memory holds
+    report   what became of each due partition, with figures; `next_delete_horizon_ms` says when it has tombstones to
+             drop, and makes it due then, whatever has been written meanwhile
+
+Outcomes:
+
+    compacted     segments were replaced; everything below `cleaned_offset` is clean
+    unchanged     there was nothing to replace; the same
+    stale         the log changed under the plan, twice: the next run has it again
+    quarantined   a finding: the partition cannot be compacted, for the reason that is given; what of it was put in
+                  place before is as it should be
+    failed        a finding: its leader could not be asked, gave no answer, or a disk did not do what it should
+
+A run that dies leaves every log whole, with some segments compacted; the next run does the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sparklog.base.errors import ConfigError, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Maintenance
+from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
+from sparklog.log.description import LogDescription
+from sparklog.records.key_map import SEED_BYTES
+from sparklog.spark.compaction import compact
+from sparklog.spark.compaction_work import (
+    FAILED,
+    QUARANTINED,
+    REPORT_SCHEMA,
+    STALE,
+    UNCHANGED,
+    Outcome,
+    Settings,
+    Work,
+)
+
+NAME = "compaction"
+PLAN_SCHEMA = (
+    "topic string, partition int, due boolean, reason string, error boolean, size_bytes bigint, dirty_bytes bigint, "
+    "dirty_ratio double, first_dirty_offset bigint, end_offset bigint, segments int, groups int"
+)
+HOLDER = "compaction"
+"""Of the leases: a run takes over those of one that died, so that nothing has to wait until they expire."""
+ATTEMPTS = 2
+"""At a partition whose log changes under the plan."""
+MIB = 1 << 20
+Logs = Mapping[TopicPartition, LogDescription | KafkaError]
+
+
+def plan(context: JobContext, options: Options) -> DataFrame:
+    """One row for each partition of a compacted topic, due or not."""
+    wanted = _topics(options)
+    horizons = noted_horizons(context)
+    rows = []
+    for partition, log in sorted(_described(context).items()):
+        if not wanted(partition.topic):
+            continue
+        if isinstance(log, KafkaError):
+            rows.append(_row(partition, due=False, reason=f"{log.name}: {log}", error=True))
+        elif "compact" in log.config.cleanup_policy:
+            rows.append(_planned_row(_plan_of(log, context, options["force"], horizons.get(partition))))
+    context.say(f"{sum(row[2] for row in rows)} of {len(rows)} partitions are due")
+    return context.spark.createDataFrame(rows, PLAN_SCHEMA)
+
+
+def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
+    """Compact what the plan says is due; those whose log changed meanwhile are planned again, once."""
+    rows = planned.filter("due or error").collect()
+    reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
+    outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
+                for row in rows if row.error]  # fmt: skip
+    left = [TopicPartition(row.topic, row.partition) for row in rows if row.due]
+    for attempt in range(1, ATTEMPTS + 1):
+        found = _compact(context, options, left, reasons)
+        again = [outcome.place for outcome in found if outcome.outcome == STALE and attempt < ATTEMPTS]
+        outcomes += [outcome for outcome in found if outcome.place not in again]
+        left = again
+    return context.spark.createDataFrame([outcome.row() for outcome in outcomes], REPORT_SCHEMA)
+
+
+def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
+    """When the first tombstones of each partition may go, as its last report says."""
+    path = context.table(NAME)
+    if not DeltaTable.isDeltaTable(context.spark, path):
+        return {}
+    done = context.spark.read.format("delta").load(path).filter("cleaned_offset is not null")
+    newest = done.groupBy("topic", "partition").agg(F.max_by("next_delete_horizon_ms", "at").alias("horizon"))
+    rows = newest.filter("horizon is not null").collect()
+    return {TopicPartition(row.topic, row.partition): row.horizon for row in rows}
+
+
+def _compact(
+    context: JobContext, options: Options, partitions: list[TopicPartition], reasons: Mapping[TopicPartition, str]
+) -> list[Outcome]:
+    """What becomes of the partitions, described anew: a plan may have waited for long."""
+    works, outcomes = [], []
+    for partition, log in _described(context, partitions).items():
+        if isinstance(log, KafkaError):
+            outcomes.append(_outcome(partition, FAILED, f"{log.name}: {log}"))
+            continue
+        # What was due is done, also where a first attempt has left less than makes it due again.
+        due = _plan_of(log, context, force=True)
+        if isinstance(due, NotDue):
+            outcomes.append(_outcome(partition, UNCHANGED, due.reason))
+        else:
+            works.append(Work(log=log, plan=due, reason=reasons[partition]))
+    settings = Settings(
+        client=dict(context.client),
+        holder=HOLDER,
+        now_ms=context.now_ms,
+        memory_bytes=options["memory_per_task"] * MIB,
+        seed=secrets.token_bytes(SEED_BYTES),
+    )
+    return outcomes + compact(context.spark, works, settings, context.say)
+
+
+def _described(context: JobContext, partitions: Iterable[TopicPartition] | None = None) -> Logs:
+    with Maintenance(**context.client) as maintenance:
+        return maintenance.describe_logs(partitions)
+
+
+def _plan_of(
+    log: LogDescription, context: JobContext, force: bool, horizon_ms: int | None = None
+) -> CompactionPlan | NotDue:
+    return plan_compaction(log, now_ms=context.now_ms, force=force, next_delete_horizon_ms=horizon_ms)
+
+
+def _planned_row(planned: CompactionPlan | NotDue) -> tuple[Any, ...]:
+    figures = planned.figures
+    groups = planned.groups if isinstance(planned, CompactionPlan) else ()
+    return _row(
+        planned.partition,
+        due=isinstance(planned, CompactionPlan),
+        reason=planned.reason,
+        figures=(
+            figures.clean_bytes + figures.dirty_bytes + figures.waiting_bytes, figures.dirty_bytes,
+            figures.dirty_ratio, figures.first_dirty_offset, figures.end_offset,
+        ),
+        segments=sum(map(len, groups)),
+        groups=len(groups),
+    )  # fmt: skip
+
+
+def _row(
+    partition: TopicPartition, *, due: bool, reason: str, error: bool = False,
+    figures: tuple[Any, ...] = (None,) * 5, segments: int = 0, groups: int = 0,
+) -> tuple[Any, ...]:  # fmt: skip
+    return (*partition, due, reason, error, *figures, segments, groups)
+
+
+def _outcome(partition: TopicPartition, outcome: str, reason: str) -> Outcome:
+    return Outcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
+
+
+def _topics(options: Options) -> Any:
+    """Whether a topic is one of those that the options name. Raises ConfigError for a pattern that is none."""
+    try:
+        patterns = [re.compile(text) for text in options["topics"]]
+    except re.error as error:
+        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
+    return lambda topic: not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
+
+
+JOB = Job(
+    name=NAME,
+    help="Keep the newest record of every key, in topics with cleanup.policy=compact.",
+    plan=plan,
+    apply=apply,
+    parameters=(
+        click.Option(
+            ["--topics"], multiple=True, metavar="NAME|PATTERN",
+            help="Only these: a name, or a regular expression for whole names. May be given several times; else all "
+            "compacted topics, internal ones such as __consumer_offsets too.",
+        ),
+        click.Option(["--force"], is_flag=True, help="Whatever the dirty ratio, as long as a segment is closed."),
+        click.Option(
+            ["--memory-per-task"], type=click.IntRange(min=1), default=256, show_default=True, metavar="MIB",
+            help="What the keys of a partition may take in a task, 48 bytes each; one with more goes by shuffle.",
+        ),
+    ),
+    findings=frozenset({QUARANTINED, FAILED}),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""What travels between the driver and the tasks of a compaction: the work on one partition, and what became of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from sparklog.base.errors import (
+    DuplicateResource,
+    FencedLeaderEpoch,
+    InvalidUpdateVersion,
+    NetworkException,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    ResourceNotFound,
+    SparklogError,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.log.compaction import CompactionPlan
+from sparklog.log.description import LogDescription
+
+TOO_LARGE = "too large"
+"""Its keys are more than a task may hold: nothing was done."""
+COMPACTED, UNCHANGED = "compacted", "unchanged"
+STALE, QUARANTINED, FAILED = "stale", "quarantined", "failed"
+BY_TASK, BY_SHUFFLE = "task", "shuffle"
+MB = 1_000_000
+_STALE = (
+    InvalidUpdateVersion, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ResourceNotFound,
+    DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
+)  # fmt: skip
+"""The log is not as it was when the plan was made, or somebody else has its lease: a new plan may do."""
+_FAILED = (NetworkException, RequestTimedOut, OSError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What all tasks of a run have in common."""
+
+    client: Mapping[str, Any]
+    """Keyword arguments of the clients."""
+    holder: str
+    """Of the leases."""
+    now_ms: int
+    memory_bytes: int
+    """What the keys of one partition may take in a task."""
+    seed: bytes
+    """Of the hashes of keys: 16 bytes that no producer can know, or it could make keys that collide."""
+    chunk_bytes: int = 4 << 20
+    """Read and rewritten at once."""
+    producer_expiration_ms: int = 86_400_000
+    """A producer that wrote nothing for so long has no batch kept for its sake: producer.id.expiration.ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A partition to compact."""
+
+    log: LogDescription
+    plan: CompactionPlan
+    reason: str
+    """Why it is due."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments that have to be read."""
+        return sum(segment.size_bytes for segment in self.plan.segments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a partition: a row of the report. The figures are of the segments that the plan took."""
+
+    topic: str
+    partition: int
+    outcome: str
+    reason: str
+    how: str | None = None
+    """`task` or `shuffle`."""
+    cleaned_offset: int | None = None
+    """Everything below is clean now."""
+    next_delete_horizon_ms: int | None = None
+    """When the first of its tombstones may go."""
+    keys: int | None = None
+    """Distinct ones in what had not been compacted before."""
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    read_mb: float = 0.0
+    written_mb: float = 0.0
+    seconds: float = 0.0
+    mb_per_s: float = 0.0
+    """Of the segments as they were."""
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.outcome == TOO_LARGE
+
+    def row(self) -> tuple[Any, ...]:
+        return dataclasses.astuple(self)
+
+
+_TYPES = {"str": ("string", pa.string()), "int": ("bigint", pa.int64()), "float": ("double", pa.float64())}
+_COLUMNS = {item.name: _TYPES[str(item.type).removesuffix(" | None")] for item in dataclasses.fields(Outcome)}
+_COLUMNS["partition"] = ("int", pa.int32())
+REPORT_SCHEMA = ", ".join(f"{name} {spark_type}" for name, (spark_type, _) in _COLUMNS.items())
+REPORT_ARROW = pa.schema([(name, arrow_type) for name, (_, arrow_type) in _COLUMNS.items()])
+
+
+def outcome_of(work: Work, outcome: str, reason: str = "", how: str | None = None) -> Outcome:
+    """An outcome without figures."""
+    return Outcome(
+        topic=work.log.partition.topic,
+        partition=work.log.partition.partition,
+        outcome=outcome,
+        reason=reason,
+        how=how,
+        bytes_before=work.size_bytes,
+        segments_before=len(work.plan.segments),
+    )
+
+
+def ended_by(work: Work, error: Exception, how: str) -> Outcome:
+    """What an error makes of a partition."""
+    kind = STALE if isinstance(error, _STALE) else FAILED if isinstance(error, _FAILED) else QUARANTINED
+    text = str(error) if isinstance(error, SparklogError | OSError) else f"{type(error).__name__}: {error}"
+    return outcome_of(work, kind, text, how)
