@@ -1,0 +1,80 @@
+"""The audit of replicas: what the store and brokers say, held against the bytes of every replica.
+
+    plan     every log of every broker, or of every directory that --path names: what would be read
+    apply    reads all of it (spark/audit.py) and changes nothing
+    report   one row for each finding, and one for each partition that has none
+
+Outcomes: ok, and the severity of a finding: critical (records are lost, damaged or not the same everywhere), warning
+(to be mended, and nothing is lost), info. Critical ones and warnings make the exit status 1.
+"""
+
+from __future__ import annotations
+
+import click
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.spark.audit import Auditor, Source
+from sparklog.spark.audit_broker import BrokerSource
+from sparklog.spark.audit_findings import CRITICAL, WARNING
+from sparklog.spark.audit_folders import FolderSource
+
+PLAN_SCHEMA = (
+    "topic string, partition int, reason string, broker int, segments int, size_bytes bigint, "
+    "log_start_offset bigint, high_watermark bigint, folder string"
+)
+OK = "ok"
+
+
+def plan(context: JobContext, options: Options) -> DataFrame:
+    """What there is to read."""
+    rows = [
+        (
+            *replica.partition, "leader" if replica.is_leader else "replica", replica.broker, len(replica.segments),
+            sum(max(0, segment.size_bytes) for segment in replica.segments), replica.log_start_offset,
+            replica.high_watermark, replica.folder or "through its broker",
+        )
+        for replica in _source(context, options).view().replicas
+    ]  # fmt: skip
+    return context.spark.createDataFrame(sorted(rows), PLAN_SCHEMA)
+
+
+def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
+    """Read it, and say what was found."""
+    source = _source(context, options)
+    audited = Auditor(spark=context.spark, source=source, client=context.client, say=context.say).run()
+    partitions = audited.partitions
+    found = audited.findings.withColumnsRenamed({"severity": "outcome", "found": "reason"}).cache()
+    figures = ["replicas", "segments", "batches", "size_bytes"]
+    fine = partitions.join(found, ["topic", "partition"], "left_anti").select(
+        "topic", "partition", F.lit(OK).alias("outcome"), F.lit("nothing found").alias("reason"), *figures
+    )
+    reported = found.join(partitions, ["topic", "partition"], "left").select(
+        "topic", "partition", "outcome", "reason", "kind", "broker", "offset", "next_step", *figures
+    )
+    rank = F.array_position(F.array(*map(F.lit, (CRITICAL, WARNING, "info", OK))), F.col("outcome"))
+    return reported.unionByName(fine, allowMissingColumns=True).orderBy(rank, "topic", "partition", "offset", "broker")
+
+
+def _source(context: JobContext, options: Options) -> Source:
+    topics = options["topic"]
+    return FolderSource(options["path"], topics) if options["path"] else BrokerSource(context.client, topics)
+
+
+JOB = Job(
+    name="isr_audit",
+    help="Compare what brokers and the store say with the bytes of every replica; changes nothing.",
+    plan=plan,
+    apply=apply,
+    parameters=(
+        click.Option(
+            ["--path"],
+            multiple=True,
+            metavar="DIR",
+            help="No broker: a log directory, sparklog's or Apache Kafka's; several are one cluster's.",
+        ),
+        click.Option(["--topic"], multiple=True, metavar="PATTERN", help="Only topics like this.  [default: all]"),
+    ),
+    findings=frozenset({CRITICAL, WARNING}),
+)

@@ -1,0 +1,434 @@
+"""What the bytes of one segment say: every batch, both indexes, and digests that can be compared between replicas.
+
+    corrupt_batch        a CRC is wrong, or bytes are no batch
+    torn_tail            the last segment ends in a part of a batch: a broker cuts that off when it starts
+    missing_batch        offsets are skipped where no cleaner may have been
+    offset_disorder      offsets do not increase, or leave the segment
+    epoch_disagreement   a batch's leader epoch is not what the leader-epoch checkpoint says, or goes back
+    wrong_index_entry    an offset index entry where no batch begins, or whose offset ends none from there on; a time
+                         index entry with no batch at its offset, or whose timestamp is not the greatest up to there
+    unreadable_file      a file that cannot be read
+
+A digest of a slice is the exclusive-or of one number for each batch, mixed from its offsets, leader epoch and CRC, so
+slices that lie in several segments can be put together from their parts, and replicas compared whose segments end
+at different places. A slice is `SLICE_OFFSETS` offsets, cut further where any replica's range of comparison begins or
+ends (`cuts`), so that each replica has all or nothing of it.
+
+Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped.
+
+Indexes are read before the log: what they speak of is then there, however fast the log grows. Work is done on tables
+of batches; a few numbers are carried from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from sparklog.base.config_keys import MAX_LONG
+from sparklog.records import header_kernels as h
+from sparklog.records.batch import MAGIC
+from sparklog.spark.audit_walk import Batches, Bools, Damage, Ints, read_entries, walk_all
+
+SLICE_OFFSETS = 1 << 16
+MAX_PROBLEMS = 16
+"""Of one kind, in one segment: what comes after is counted."""
+
+OFFSET_ENTRY = [("offset", ">i4"), ("position", ">i4")]
+TIME_ENTRY = [("timestamp", ">i8"), ("offset", ">i4")]
+
+CORRUPT_BATCH = "corrupt_batch"
+TORN_TAIL = "torn_tail"
+MISSING_BATCH = "missing_batch"
+OFFSET_DISORDER = "offset_disorder"
+EPOCH_DISAGREEMENT = "epoch_disagreement"
+WRONG_INDEX_ENTRY = "wrong_index_entry"
+UNREADABLE_FILE = "unreadable_file"
+
+
+class Problem(NamedTuple):
+    kind: str
+    offset: int
+    found: str
+
+
+class Slice(NamedTuple):
+    """Of the batches whose base offset lies in slice number `number`, and whose last one behind so many `cuts`."""
+
+    number: int
+    cut: int
+    batches: int
+    digest: int
+    first_offset: int
+    last_offset: int
+
+
+class BatchRow(NamedTuple):
+    """A batch, for comparing one by one."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    producer_id: int
+    record_count: int
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentWork:
+    """What is to be known before a segment is read."""
+
+    base_offset: int
+    next_offset: int
+    """Of the next segment; -1: this is the last."""
+    log_start_offset: int = 0
+    gaps_to: int = 0
+    """Offsets below may be skipped."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """Epoch and start offset, oldest first; empty where they are not known."""
+    known_to: int = MAX_LONG
+    """Epochs that began at or above this offset may not be among them yet."""
+    compare_from: int = 0
+    compare_to: int = 0
+    """Offsets that digests cover."""
+    cuts: tuple[int, ...] = ()
+
+
+class SegmentFiles(Protocol):
+    """The files of one segment. Raises OSError; FileNotFoundError for one that is not there."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+    def index(self) -> bytes: ...
+
+    def time_index(self) -> bytes: ...
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """What was found."""
+
+    size_bytes: int = 0
+    batches: int = 0
+    end_offset: int = -1
+    """Behind the last batch."""
+    problems: list[Problem] = field(default_factory=list)
+    uncounted: int = 0
+    """Problems beyond `MAX_PROBLEMS` of a kind."""
+    slices: list[Slice] = field(default_factory=list)
+    is_gone: bool = False
+    """The segment's log was not there."""
+
+    def add(self, kind: str, offset: int, found: str) -> None:
+        if sum(problem.kind == kind for problem in self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(kind, offset, found))
+        else:
+            self.uncounted += 1
+
+    def add_all(self, kind: str, rows: Ints, found: Callable[[list[int]], tuple[int, str]]) -> None:
+        """A problem for each row; only those that are kept are put into words."""
+        for row in rows[:MAX_PROBLEMS].tolist():
+            self.add(kind, *found(row))
+        self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
+
+
+def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
+    """Read all of a segment."""
+    facts = SegmentFacts(end_offset=work.base_offset)
+    offsets = _OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work)
+    times = _TimeEntries(_entries(files.time_index, "time index", TIME_ENTRY, work, facts), work)
+    order, digests = _Order(work, facts), _Digests(work)
+    try:
+        facts.size_bytes = files.size()
+        for found in walk_all(files.read, facts.size_bytes, offsets.absolute):
+            if isinstance(found, Damage):
+                order.damaged(found)
+                continue
+            facts.batches += len(found.table)
+            order.add(found)
+            believed = found.table[found.is_right]
+            offsets.add(believed)
+            times.add(believed)
+            digests.add(found)
+    except FileNotFoundError:
+        facts.is_gone = True
+        return facts
+    except OSError as error:
+        facts.add(UNREADABLE_FILE, work.base_offset, f"the log cannot be read: {error}")
+        return facts
+    order.finish()
+    if not order.was_damaged:  # or entries that point into the damage would be called wrong
+        offsets.finish(facts)
+        times.finish(facts)
+    facts.slices = digests.slices()
+    return facts
+
+
+def list_batches(files: SegmentFiles, offset_from: int, offset_to: int) -> Iterator[BatchRow]:
+    """The batches that lie in a range of offsets. Raises OSError."""
+    indexed = read_entries(files.index(), OFFSET_ENTRY)[:0]  # past damage nothing is compared
+    for found in walk_all(files.read, files.size(), indexed):
+        if isinstance(found, Damage):
+            return
+        table = found.table
+        wanted = (table[:, h.BASE_OFFSET] >= offset_from) & (table[:, h.LAST_OFFSET] < offset_to)
+        columns = (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.CRC, h.ATTRIBUTES, h.PRODUCER_ID, h.RECORD_COUNT)
+        for row, is_right in zip(table[wanted][:, columns].tolist(), found.is_right[wanted].tolist(), strict=True):
+            yield BatchRow(*row, is_right)
+
+
+def _entries(
+    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentFacts
+) -> Ints:
+    """The entries of an index; a file that is not whole is a problem, once its segment is closed."""
+    try:
+        content = read()
+    except FileNotFoundError:
+        content = b""
+        if work.next_offset >= 0:
+            facts.add(UNREADABLE_FILE, work.base_offset, f"the {name} is not there")
+    except OSError as error:
+        content = b""
+        facts.add(UNREADABLE_FILE, work.base_offset, f"the {name} cannot be read: {error}")
+    if work.next_offset >= 0 and len(content) % np.dtype(layout).itemsize:
+        facts.add(WRONG_INDEX_ENTRY, work.base_offset, f"the {name} ends within an entry")
+    return read_entries(content, layout)
+
+
+class _Order:
+    """Offsets and epochs, from one batch to the next.
+
+    Whether a batch's offset is wrong, or batches before it are missing, shows in the batch behind it. So the last
+    batch waits for the next table.
+    """
+
+    def __init__(self, work: SegmentWork, facts: SegmentFacts) -> None:
+        self.was_damaged = False
+        self._work = work
+        self._facts = facts
+        self._epochs = np.array(work.epochs, np.int64).reshape(-1, 2)
+        self._latest_epoch = -1
+        self._next = work.base_offset
+        """The offset that the next batch is to begin with."""
+        self._after_damage = False
+        self._waiting = np.empty((0, h.COLUMNS), np.int64)
+        self._waiting_marks = np.empty(0, np.bool_)
+
+    def damaged(self, damage: Damage) -> None:
+        work, where = self._work, self._end()
+        if damage.is_end and work.next_offset < 0 and damage.reason == "cut off":
+            self._facts.add(TORN_TAIL, where, f"behind offset {where} lies a part of a batch")
+        elif not self._after_damage:
+            self._facts.add(CORRUPT_BATCH, where, f"position {damage.position}: {damage.reason}")
+        self._after_damage = self.was_damaged = True
+
+    def add(self, found: Batches) -> None:
+        table, is_right = found
+        wrong = table[~is_right]
+        self._facts.add_all(
+            CORRUPT_BATCH, wrong, lambda row: (row[h.BASE_OFFSET], f"position {row[h.POSITION]}: the CRC is wrong")
+        )
+        follows_damage = np.empty(len(table), np.bool_)
+        follows_damage[0], follows_damage[1:] = self._after_damage, ~is_right[:-1]
+        self._after_damage = not is_right[-1]
+        self.was_damaged = self.was_damaged or len(wrong) > 0
+        self._take(table[is_right], follows_damage[is_right], is_last=False)
+
+    def finish(self) -> None:
+        self._take(self._waiting[:0], self._waiting_marks[:0], is_last=True)
+        work, facts = self._work, self._facts
+        facts.end_offset = self._next
+        if work.next_offset < 0 or self._after_damage or self._next == work.next_offset:
+            return
+        if self._next > work.next_offset:
+            facts.add(
+                OFFSET_DISORDER,
+                work.next_offset,
+                f"the segment reaches to {self._next}, the next one begins at {work.next_offset}",
+            )
+        elif self._next >= work.gaps_to:
+            facts.add(MISSING_BATCH, self._next, f"offsets {self._next} to {work.next_offset - 1} are not there")
+
+    def _end(self) -> int:
+        return int(self._waiting[-1, h.LAST_OFFSET]) + 1 if len(self._waiting) else self._next
+
+    def _take(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
+        table, marks = np.concatenate([self._waiting, table]), np.concatenate([self._waiting_marks, marks])
+        ready = len(table) if is_last else max(0, len(table) - 1)
+        self._waiting, self._waiting_marks = table[ready:], marks[ready:]
+        if ready:
+            self._check_offsets(table, marks, ready)
+            self._check_epochs(table[:ready])
+            self._next = int(table[ready - 1, h.LAST_OFFSET]) + 1
+
+    def _check_offsets(self, table: Ints, marks: Bools, ready: int) -> None:
+        """Of the first `ready` batches; those behind tell what is wrong with them."""
+        base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
+        expected = np.concatenate([[self._next], last[:-1] + 1])
+        fits_behind = np.zeros(len(table), np.bool_)  # the batch behind begins where this one should have ended
+        fits_behind[:-1] = base[1:] == expected[:-1] + (last - base)[:-1] + 1
+        is_moved = (base != expected) & fits_behind
+        after_moved = np.concatenate([[False], is_moved[:-1]])
+        goes_back = (base < expected) & ~after_moved
+        skips = (base > expected) & ~fits_behind & ~after_moved & ~marks & (expected >= self._work.gaps_to)
+        rows = np.stack([expected, base], axis=1)[:ready]
+        self._facts.add_all(
+            OFFSET_DISORDER,
+            rows[(is_moved | goes_back)[:ready]],
+            lambda row: (row[0], f"offset {row[0]} was to follow, but the batch says {row[1]}"),
+        )
+        self._facts.add_all(
+            MISSING_BATCH, rows[skips[:ready]], lambda row: (row[0], f"offsets {row[0]} to {row[1] - 1} are not there")
+        )
+
+    def _check_epochs(self, table: Ints) -> None:
+        table = table[(table[:, h.MAGIC] == MAGIC) & (table[:, h.LEADER_EPOCH] >= 0)]
+        table = table[table[:, h.LAST_OFFSET] >= self._work.log_start_offset]
+        if not len(table):
+            return
+        epoch, last = table[:, h.LEADER_EPOCH], table[:, h.LAST_OFFSET]
+        if len(self._epochs):
+            at = np.searchsorted(self._epochs[:, 1], last, side="right")
+            expected = np.where(at > 0, self._epochs[at - 1, 0], epoch)
+            is_new = (epoch > self._epochs[-1, 0]) & (last >= self._work.known_to)
+            wrong = (epoch != expected) & ~is_new
+        else:
+            expected = np.maximum.accumulate(np.concatenate([[self._latest_epoch], epoch]))[:-1]
+            wrong = epoch < expected
+            self._latest_epoch = max(self._latest_epoch, int(epoch.max()))
+        self._facts.add_all(
+            EPOCH_DISAGREEMENT,
+            np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][:1],
+            lambda row: (row[0], f"the batch has leader epoch {row[1]}, by the leader epochs it is {row[2]}"),
+        )
+
+
+class _OffsetEntries:
+    """Entries of the offset index, ticked off as the batches that they speak of come by."""
+
+    def __init__(self, entries: Ints, work: SegmentWork) -> None:
+        self.absolute = entries + np.array([work.base_offset, 0])
+        self._begins = np.zeros(len(entries), np.bool_)
+        self._ends = np.zeros(len(entries), np.bool_)
+
+    def add(self, table: Ints) -> None:
+        if not len(table) or not len(self.absolute):
+            return
+        offsets, positions = self.absolute[:, 0], self.absolute[:, 1]
+        at, is_there = _find(table[:, h.POSITION], positions)
+        self._begins |= is_there & (table[at, h.BASE_OFFSET] <= offsets)
+        _, is_there = _find(table[:, h.LAST_OFFSET], offsets)
+        self._ends |= is_there
+
+    def finish(self, facts: SegmentFacts) -> None:
+        increases = np.ones(len(self.absolute), np.bool_)
+        increases[1:] = (np.diff(self.absolute, axis=0) > 0).all(axis=1)
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            self.absolute[~(self._begins & self._ends & increases)],
+            lambda row: (row[0], f"the offset index says position {row[1]} for offset {row[0]}"),
+        )
+
+
+class _TimeEntries:
+    """Entries of the time index, as `_OffsetEntries`.
+
+    Above the cleaner's reach an entry's timestamp is that of its batch. Below, a cleaner may have taken the later
+    records of that batch, so a timestamp may be greater than what is there, but never less.
+    """
+
+    def __init__(self, entries: Ints, work: SegmentWork) -> None:
+        self._entries = entries + np.array([0, work.base_offset])
+        self._is_right = np.zeros(len(entries), np.bool_)
+        self._gaps_to = work.gaps_to
+        self._largest = -1
+
+    def add(self, table: Ints) -> None:
+        if not len(table):
+            return
+        largest = np.maximum(np.maximum.accumulate(table[:, h.MAX_TIMESTAMP]), self._largest)
+        self._largest = int(largest[-1])
+        timestamps, offsets = self._entries[:, 0], self._entries[:, 1]
+        at = np.minimum(np.searchsorted(table[:, h.LAST_OFFSET], offsets), len(table) - 1)
+        is_there = (table[at, h.BASE_OFFSET] <= offsets) & (offsets <= table[at, h.LAST_OFFSET])
+        exact = (timestamps == largest[at]) & (timestamps == table[at, h.MAX_TIMESTAMP])
+        enough = (timestamps >= largest[at]) & (offsets < self._gaps_to)
+        self._is_right |= is_there & (exact | enough)
+
+    def finish(self, facts: SegmentFacts) -> None:
+        increases = np.ones(len(self._entries), np.bool_)
+        increases[1:] = np.diff(self._entries[:, 0]) > 0
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            self._entries[~(self._is_right & increases)],
+            lambda row: (row[1], f"the time index says timestamp {row[0]} up to offset {row[1]}"),
+        )
+
+
+class _Digests:
+    """Puts slices together. What is damaged counts by what its header says: a wrong CRC is a finding of its own."""
+
+    def __init__(self, work: SegmentWork) -> None:
+        self._work = work
+        self._cuts = np.array(work.cuts, np.int64)
+        self._slices: dict[tuple[int, int], Slice] = {}
+
+    def add(self, found: Batches) -> None:
+        work, table = self._work, found.table
+        base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
+        end = work.next_offset if work.next_offset >= 0 else MAX_LONG
+        inside = (base >= max(work.base_offset, work.compare_from)) & (last < min(end, work.compare_to))
+        table, base, last = table[inside], base[inside], last[inside]
+        if not len(table):
+            return
+        numbers, cuts = base // SLICE_OFFSETS, np.searchsorted(self._cuts, last, side="right")
+        starts = np.flatnonzero(np.concatenate([[True], (np.diff(numbers) != 0) | (np.diff(cuts) != 0)]))
+        digests = np.bitwise_xor.reduceat(_mixed(table), starts)
+        ends = [*starts[1:].tolist(), len(table)]
+        for start, stop, digest in zip(starts.tolist(), ends, digests.tolist(), strict=True):
+            self._merge(
+                Slice(
+                    int(numbers[start]), int(cuts[start]), stop - start, digest, int(base[start]), int(last[stop - 1])
+                )
+            )
+
+    def slices(self) -> list[Slice]:
+        return list(self._slices.values())
+
+    def _merge(self, part: Slice) -> None:
+        key = (part.number, part.cut)
+        known = self._slices.get(key)
+        if known is not None:
+            part = Slice(
+                *key,
+                known.batches + part.batches,
+                known.digest ^ part.digest,
+                min(known.first_offset, part.first_offset),
+                max(known.last_offset, part.last_offset),
+            )
+        self._slices[key] = part
+
+
+def _mixed(table: Ints) -> Ints:
+    """A number for each batch, of 64 bits, that depends on every bit of what tells it from others (splitmix64)."""
+    state = np.zeros(len(table), np.uint64)
+    for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):
+        state ^= table[:, column].astype(np.uint64)
+        state += np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+    return state.view(np.int64)
+
+
+def _find(sorted_values: Ints, wanted: Ints) -> tuple[Ints, Bools]:
+    """Where each wanted value is, and whether it is there."""
+    at = np.minimum(np.searchsorted(sorted_values, wanted), len(sorted_values) - 1)
+    return at, sorted_values[at] == wanted

@@ -1,0 +1,152 @@
+"""All batches of a `.log` file, in tables of headers, with what of it is damaged: past damage, as far as that can be.
+
+Where bytes are no batch, the offset index may know where a later one begins: the walk goes on there, if what lies
+there is the batch that the index speaks of. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever a
+header claims. Python's time goes into one CRC for each batch; the headers are read in a compiled loop.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from crc32c import crc32c
+from numpy.typing import NDArray
+
+from sparklog.records import header_kernels as h
+from sparklog.records.batch import HEADER_SIZE, MAGIC
+
+PIECE_BYTES = 8 << 20
+TABLE_ROWS = 1 << 16
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Read = Callable[[int, int], bytes]
+"""-> at most so many bytes from a position; fewer only at the end of the file."""
+
+_V2_CRC_FROM, _LEGACY_CRC_FROM = 21, 16
+
+
+class Batches(NamedTuple):
+    """Whole batches, one behind the other."""
+
+    table: Ints
+    """As `header_kernels` fills it; positions are those in the file."""
+    is_right: Bools
+    """Whether the CRC is."""
+
+
+class Damage(NamedTuple):
+    """Bytes that are no batch, from `position` on."""
+
+    position: int
+    reason: str
+    is_end: bool
+    """No batch was found behind it."""
+
+
+Found = Batches | Damage
+
+
+def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
+    """Everything in the first `size` bytes. indexed: rows of offset and position, as the offset index has them.
+
+    Raises OSError.
+    """
+    position = 0
+    while position < size:
+        stopped = yield from _walk_from(read, position, size)
+        if stopped is None:
+            return
+        position, reason = stopped
+        behind = _find_behind(read, position, size, indexed)
+        yield Damage(position, reason, behind is None)
+        if behind is None:
+            return
+        position = behind
+
+
+def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tuple[int, str] | None]:
+    """Batches up to the end (-> None), or to what is none (-> where, and what it is)."""
+    table = np.empty((TABLE_ROWS, h.COLUMNS), np.int64)
+    while start < size:
+        piece = read(start, min(PIECE_BYTES, size - start))
+        if not piece:
+            return None  # the file has been cut meanwhile
+        data = np.frombuffer(piece, np.uint8)
+        at = 0
+        while True:
+            rows, stop, why = h.scan_headers(data, at, table)
+            if rows:
+                yield _checked(piece, table[:rows], start)
+            at = stop
+            if why == h.NO_BATCH:
+                return start + at, "no batch begins like this"
+            if why == h.CUT_OFF:
+                break
+        start += at
+        if start < size and at == 0:
+            large = _large_batch(read, start, size, len(piece), table[0])
+            if large is None:
+                return start, "cut off"
+            yield large
+            start += int(large.table[0, h.SIZE])
+    return None
+
+
+def _checked(piece: bytes, table: Ints, start: int) -> Batches:
+    view = memoryview(piece)
+    computed = [
+        crc32c(view[position + _V2_CRC_FROM : position + size])
+        if magic == MAGIC
+        else zlib.crc32(view[position + _LEGACY_CRC_FROM : position + size])
+        for position, size, magic in table[:, (h.POSITION, h.SIZE, h.MAGIC)].tolist()
+    ]
+    is_right = np.array(computed, np.int64) == table[:, h.CRC]
+    copied = table.copy()
+    copied[:, h.POSITION] += start
+    return Batches(copied, is_right)
+
+
+def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Batches | None:
+    """A batch that is larger than a piece; None where the file ends within it."""
+    if seen < HEADER_SIZE or start + int(row[h.SIZE]) > size:
+        return None
+    compute, since = (crc32c, _V2_CRC_FROM) if row[h.MAGIC] == MAGIC else (zlib.crc32, _LEGACY_CRC_FROM)
+    crc, position, end = 0, start + since, start + int(row[h.SIZE])
+    while position < end:
+        data = read(position, min(PIECE_BYTES, end - position))
+        if not data:
+            return None
+        crc = compute(data, crc)
+        position += len(data)
+    table = row.reshape(1, -1).copy()
+    table[0, h.POSITION] = start
+    return Batches(table, np.array([crc == row[h.CRC]]))
+
+
+def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | None:
+    """The first indexed position behind `position` where the batch begins that the index says is there."""
+    table = np.empty((1, h.COLUMNS), np.int64)
+    for offset, behind in indexed[np.searchsorted(indexed[:, 1], position, side="right") :].tolist():
+        if behind >= size:
+            return None
+        header = read(behind, HEADER_SIZE)
+        rows, _, why = h.scan_headers(np.frombuffer(header, np.uint8), 0, table)
+        whole = table[0, h.SIZE] <= size - behind
+        if (rows or why == h.CUT_OFF) and len(header) == HEADER_SIZE and whole and table[0, h.LAST_OFFSET] == offset:
+            return cast(int, behind)
+    return None
+
+
+def read_entries(content: bytes, layout: Any) -> Ints:
+    """The entries of an index file, as rows of two numbers; zeros at its end are left out.
+
+    Kafka makes the index of a segment that is written in full size.
+    """
+    dtype = np.dtype(layout)
+    entries = np.frombuffer(content[: len(content) // dtype.itemsize * dtype.itemsize], dtype)
+    rows = np.stack([entries[name].astype(np.int64) for name in dtype.names or ()], axis=1)
+    written = np.flatnonzero(rows.any(axis=1))
+    return rows[: written[-1] + 1 if len(written) else 0]
