@@ -124,7 +124,7 @@ class LeaderEpochCheckpoint:
 class PartitionMetadata:
     """The id of the topic that a partition's folder is of (KIP-516). It never changes."""
 
-    def __init__(self, fs: Fs, folder: str) -> None:
+    def __init__(self, fs: Fs | ReadFs, folder: str) -> None:
         self._fs = fs
         self._path = f"{folder}/{PARTITION_METADATA}"
 

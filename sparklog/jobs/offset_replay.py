@@ -1,0 +1,311 @@
+"""Offsets replay: the offsets topic as Delta tables, and snapshots that coordinators load.
+
+    plan     every partition of `__consumer_offsets`, what is new in it since the last run, whether a snapshot is due
+    apply    tables (spark/offsets_topic_tables.py), in this order: the history, which is appended to; what the topic
+             comes to; from that what is committed now and who is in which group, and the snapshots
+    report   what became of each partition, with figures
+
+Each run reads what is new and no more. How far it has come is in the tables, so a run that dies is taken up by the next
+one, and every commit is in the history once. Where the log has been compacted above what the tables have, tombstones
+that nobody has seen may be gone: what the topic comes to is then made from all that is left of the log, which is not
+much; the history has what was still there.
+
+A snapshot is made of what the topic comes to, as of the offset that the tables are at: when the topic has moved on by
+`--snapshot-after` records since the last one, or has been compacted above it, which makes that one worthless. None is
+made where an offset that counts was committed in a transaction.
+
+Outcomes:
+
+    read        tables, and the snapshot where it was due, are as of `offset_to`
+    unchanged   there was nothing new
+    failed      a finding: the leader could not be asked, or does not take the snapshot; the reason says it
+    behind      a finding: the log ends before what the tables have (records were lost, or it is another log)
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Maintenance
+from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.log.description import LogDescription
+from sparklog.spark import offsets_topic
+from sparklog.spark.broker import belongs_to
+from sparklog.spark.offsets_topic import Work
+from sparklog.spark.offsets_topic_folders import describe_folders
+from sparklog.spark.offsets_topic_groups import Place
+from sparklog.spark.offsets_topic_read import Slice, Survey
+from sparklog.spark.offsets_topic_snapshots import Target, install
+from sparklog.spark.offsets_topic_tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
+
+NAME = "offset_replay"
+OFFSETS_TOPIC = "__consumer_offsets"
+READ, UNCHANGED, FAILED, BEHIND = "read", "unchanged", "failed", "behind"
+PLAN_SCHEMA = (
+    "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, rebuild boolean, "
+    "snapshot boolean"
+)
+REPORT_SCHEMA = (
+    "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
+    "commits bigint, snapshot_offset bigint, snapshot_bytes bigint"
+)
+Logs = Mapping[TopicPartition, LogDescription | KafkaError]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The tables as a run finds them."""
+
+    history: Table
+    newest: Table
+    offsets: Table
+    members: Table
+
+    @classmethod
+    def open(cls, context: JobContext, options: Options) -> Tables:
+        def table(name: str) -> Table:
+            folder = options["tables"]
+            return Table.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
+
+        return cls(history=table(HISTORY), newest=table(NEWEST), offsets=table(OFFSETS), members=table(MEMBERS))
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether those that are made from what the topic comes to are as far as that."""
+        return dict(self.offsets.progress) == dict(self.members.progress) == dict(self.newest.progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A partition, and what there is to do."""
+
+    log: LogDescription
+    outcome: str
+    reason: str
+    offset_from: int
+    offset_to: int
+    history_from: int
+    rebuild: bool
+    snapshot: bool
+
+    @property
+    def number(self) -> int:
+        return self.log.partition.partition
+
+
+def plan(context: JobContext, options: Options) -> DataFrame:
+    """One row for each partition of the offsets topic."""
+    logs, tables = _described(context, options), Tables.open(context, options)
+    rows = []
+    for partition, log in sorted(logs.items()):
+        if isinstance(log, KafkaError):
+            rows.append((*partition, FAILED, f"{log.name}: {log}", None, None, False, False))
+        else:
+            part = _part(log, tables, options, _snapshots_made(context))
+            rows.append((*partition, part.outcome, part.reason, part.offset_from, part.offset_to, part.rebuild,
+                         part.snapshot))  # fmt: skip
+    context.say(f"{sum(row[2] == READ for row in rows)} of {len(rows)} partitions have something new")
+    return context.spark.createDataFrame(rows, PLAN_SCHEMA)
+
+
+def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
+    """Do what is due now: the log has gone on since it was planned, and so does this."""
+    logs, tables = _described(context, options), Tables.open(context, options)
+    made = _snapshots_made(context)
+    parts = [_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
+    due = [part for part in parts if part.outcome == READ]
+    surveys = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, due))}
+    due = [replace(part, offset_to=surveys[part.number].offset_to) for part in due]
+    works = _works(context, options, due, surveys, tables)
+    counted = _write_tables(context, tables, works, due)
+    after = Tables.open(context, options)
+    sizes = _install_snapshots(context, options, after.newest, due)
+    rows = [_report_row(part, counted, sizes) for part in (*due, *(each for each in parts if each.outcome != READ))]
+    rows += [(*name, FAILED, f"{log.name}: {log}", None, None, None, None, None) for name, log in logs.items()
+             if isinstance(log, KafkaError)]  # fmt: skip
+    return context.spark.createDataFrame(rows, REPORT_SCHEMA)
+
+
+def _described(context: JobContext, options: Options) -> Logs:
+    """The partitions of the offsets topic; none where nobody has used a group yet."""
+    if options["path"]:
+        return describe_folders(options["path"], OFFSETS_TOPIC)
+    try:
+        with Admin(**context.client) as admin:
+            (topic,) = admin.describe_topics([OFFSETS_TOPIC])
+    except UnknownTopicOrPartition:
+        return {}
+    with Maintenance(**context.client) as maintenance:
+        return maintenance.describe_logs([TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
+
+
+def _part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
+    """What there is to do for a partition, and why."""
+    number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
+    in_history = tables.history.offset(number, log.topic_id)
+    in_newest = tables.newest.offset(number, log.topic_id)
+    rebuild = in_newest is None or log.cleaned_offset > in_newest or log.log_start_offset > in_newest
+    offset_from = log.log_start_offset if rebuild or in_newest is None else in_newest
+    history_from = max(in_history or 0, log.log_start_offset)
+    is_new = offset_to > min(history_from, log.log_start_offset if in_newest is None else in_newest)
+    outcome, reason = (READ, f"{offset_to - history_from} new records") if is_new else (UNCHANGED, "nothing new")
+    if in_newest is not None and offset_to < in_newest:
+        outcome, reason = BEHIND, f"the log ends at {offset_to}, the tables are at {in_newest}"
+    elif is_new and rebuild and in_newest is not None:
+        reason += f"; compacted up to {log.cleaned_offset}, so all is read"
+    before = made.get(number, 0)
+    is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
+    snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
+    return Part(
+        log=log, outcome=outcome, reason=reason, offset_from=offset_from, offset_to=offset_to,
+        history_from=history_from, rebuild=rebuild, snapshot=snapshot,
+    )  # fmt: skip
+
+
+def _snapshots_made(context: JobContext) -> dict[int, int]:
+    """Of each partition, the end of the newest snapshot that a report tells of."""
+    path = context.table(NAME)
+    if not DeltaTable.isDeltaTable(context.spark, path):
+        return {}
+    reports = context.spark.read.format("delta").load(path)
+    newest = reports.filter("snapshot_offset is not null").groupBy("partition").agg(F.max_by("snapshot_offset", "at"))
+    return {row[0]: row[1] for row in newest.collect()}
+
+
+def _slices(context: JobContext, options: Options, parts: Sequence[Part]) -> list[Slice]:
+    return [
+        Slice(
+            partition=part.log.partition, offset_from=part.offset_from, offset_to=part.offset_to,
+            folder=part.log.folder if options["path"] or _is_visible(part.log) else None, client=dict(context.client),
+        )
+        for part in parts
+    ]  # fmt: skip
+
+
+def _is_visible(log: LogDescription) -> bool:
+    return belongs_to(posixpath.dirname(log.folder), log.cluster_id, log.broker_id)
+
+
+def _works(
+    context: JobContext, options: Options, parts: Sequence[Part], surveys: Mapping[int, Survey], tables: Tables
+) -> list[Work]:
+    known = _groups_before(tables, [part.number for part in parts if not part.rebuild])
+    return [
+        Work(
+            slice=replace(slice_, markers=surveys[part.number].markers),
+            history_from=part.history_from,
+            groups=known.get(part.number, ()),
+        )
+        for part, slice_ in zip(parts, _slices(context, options, parts), strict=True)
+    ]
+
+
+def _groups_before(tables: Tables, partitions: Sequence[int]) -> dict[int, list[tuple[bytes, bytes, Place]]]:
+    """What the topic had come to, of groups and members: as many records as there are members, not commits."""
+    if tables.newest.version < 0 or not partitions:
+        return {}
+    rows = tables.newest.read().filter(F.col("log_partition").isin(*partitions)).filter(~offsets_topic.is_commit())
+    found: dict[int, list[tuple[bytes, bytes, Place]]] = {}
+    for row in rows.orderBy("log_offset").collect():
+        place = Place(row.log_offset, round(row.log_time.timestamp() * 1000))
+        found.setdefault(row.log_partition, []).append((bytes(row.key), bytes(row.value), place))
+    return found
+
+
+def _write_tables(
+    context: JobContext, tables: Tables, works: Sequence[Work], parts: Sequence[Part]
+) -> Mapping[int, int]:
+    """Bring all tables up to the parts -> how many commits were new, by partition."""
+    reached = {part.number: Reached(part.log.topic_id, part.offset_to) for part in parts}
+    counted: dict[int, int] = {}
+    if works:
+        commits = offsets_topic.commits(context.spark, works)
+        progress = {**tables.history.progress, **reached}
+        history = tables.history.write(commits, "append", progress, context.run_id)
+        counted = _count_new(tables.history, history)
+        context.say(f"{sum(counted.values())} commits are new")
+        newest = _newest(context, tables, works, [part.number for part in parts if part.rebuild])
+        newest_table = tables.newest.write(newest, "overwrite", {**tables.newest.progress, **reached}, context.run_id)
+    else:
+        newest_table = tables.newest
+    if works or (newest_table.version >= 0 and not tables.is_derived):
+        rows = newest_table.read()
+        tables.offsets.write(offsets_topic.current_offsets(rows), "overwrite", newest_table.progress, context.run_id)
+        tables.members.write(offsets_topic.current_members(rows), "overwrite", newest_table.progress, context.run_id)
+    return counted
+
+
+def _newest(context: JobContext, tables: Tables, works: Sequence[Work], rebuilt: Sequence[int]) -> DataFrame:
+    changes = offsets_topic.changes(context.spark, works)
+    if tables.newest.version < 0:
+        return changes.filter("value is not null")
+    return offsets_topic.newest(tables.newest.read(), changes, rebuilt)
+
+
+def _count_new(before: Table, after: Table) -> dict[int, int]:
+    rows = after.read()
+    at = {number: reached.offset for number, reached in before.progress.items()}
+    first = F.coalesce(*(F.when(F.col("log_partition") == number, offset) for number, offset in at.items()), F.lit(0))
+    counted = rows.filter(F.col("log_offset") >= first).groupBy("log_partition").count().collect()
+    return {row.log_partition: row["count"] for row in counted}
+
+
+def _install_snapshots(
+    context: JobContext, options: Options, newest: Table, parts: Sequence[Part]
+) -> Mapping[int, int | str]:
+    wanted = [part for part in parts if part.snapshot]
+    if not wanted:
+        return {}
+    rows = newest.read()
+    transactional = {row[0] for row in rows.filter("transactional").select("log_partition").distinct().collect()}
+    targets = [
+        Target(partition=part.log.partition, leader_epoch=part.log.leader_epoch, end_offset=part.offset_to)
+        for part in wanted
+        if part.number not in transactional and part.offset_to > 0
+    ]
+    done = dict(install(rows, targets, context.client))
+    context.say(f"{sum(isinstance(each, int) for each in done.values())} snapshots were made")
+    return done
+
+
+def _report_row(part: Part, counted: Mapping[int, int], sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
+    size = sizes.get(part.number)
+    outcome, reason = part.outcome, part.reason
+    if isinstance(size, str):
+        outcome, reason = FAILED, f"the snapshot was refused: {size}"
+    elif part.snapshot and size is None:
+        reason += "; no snapshot, because offsets were committed in transactions"
+    is_made = isinstance(size, int)
+    return (
+        *part.log.partition, outcome, reason, part.offset_from, part.offset_to,
+        counted.get(part.number, 0) if part.outcome == READ else 0,
+        part.offset_to if is_made else None, size if is_made else None,
+    )  # fmt: skip
+
+
+JOB = Job(
+    name=NAME,
+    help="The offsets topic as Delta tables, and snapshots that coordinators load.",
+    plan=plan,
+    apply=apply,
+    parameters=(
+        click.Option(["--tables"], help="The folder of the tables; without it, that of the reports."),
+        click.Option(["--path"], help="Read a log directory, sparklog's or Apache Kafka's, instead of asking brokers."),
+        click.Option(["--snapshots/--no-snapshots"], default=True, help="Make snapshots for coordinators."),
+        click.Option(
+            ["--snapshot-after"], type=click.IntRange(1), default=1_000, show_default=True,
+            help="Make one when there are so many records since the last.",
+        ),
+    ),
+    findings=frozenset({FAILED, BEHIND}),
+)  # fmt: skip

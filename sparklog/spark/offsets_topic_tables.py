@@ -1,0 +1,119 @@
+"""The Delta tables of the offsets topic, and how far each of them is.
+
+    consumer_offsets_history   every commit and tombstone; appended to
+    offsets_topic              the newest record of each key, as bytes; replaced with each run. The others come from it
+    consumer_offsets           what is committed now; replaced
+    group_members              who is in which group now; replaced
+
+A table says itself how far it is, in the user metadata of the commit that brought it there: for each partition of the
+topic, the offset up to which it has everything. So a run that dies leaves every table right as of some offset, and the
+next one goes on from there, each offset once. Two runs at the same time do not double anything: both write with the
+same number as Delta's transaction identifier, and Delta takes one of them. Where nobody finds that metadata any more (a
+table that was rewritten by others, whose log has expired), a table is as far as its newest row of each partition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from delta.tables import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sparklog.base.errors import SparklogError
+
+HISTORY, NEWEST, OFFSETS, MEMBERS = "consumer_offsets_history", "offsets_topic", "consumer_offsets", "group_members"
+_APP = "sparklog.offset_replay"
+_RECENT = 20
+"""Commits that are looked at first for how far a table is."""
+
+
+class AnotherRun(SparklogError):
+    """Somebody else has written to a table meanwhile: see how far it is now."""
+
+
+class Reached(NamedTuple):
+    """Up to where a table has a partition, of which topic by that name."""
+
+    topic_id: str
+    offset: int
+
+
+Progress = Mapping[int, Reached]
+"""By partition of the offsets topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table as it was when it was looked at."""
+
+    spark: SparkSession
+    path: str
+    version: int
+    """-1: there is none."""
+    progress: Progress
+
+    @classmethod
+    def open(cls, spark: SparkSession, path: str) -> Table:
+        if not DeltaTable.isDeltaTable(spark, path):
+            return cls(spark=spark, path=path, version=-1, progress={})
+        table = DeltaTable.forPath(spark, path)
+        version, found = -1, None
+        for limit in (_RECENT, None):
+            history = table.history(limit) if limit else table.history()
+            rows = history.select("version", "userMetadata").orderBy(F.desc("version")).collect()
+            version = rows[0].version
+            found = next((each for each in map(_read, (row.userMetadata for row in rows)) if each is not None), None)
+            if found is not None or len(rows) < _RECENT:
+                break
+        return cls(spark=spark, path=path, version=version, progress=found if found is not None else _by_rows(table))
+
+    def offset(self, partition: int, topic_id: str) -> int | None:
+        """Up to where the table has that partition of that topic; None: nothing of it."""
+        reached = self.progress.get(partition)
+        return reached.offset if reached is not None and reached.topic_id in (topic_id, "") else None
+
+    def read(self) -> DataFrame:
+        """Its rows as of when it was looked at."""
+        return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
+
+    def write(self, rows: DataFrame, mode: str, progress: Progress, run_id: str) -> Table:
+        """Append the rows, or put them in place of all there are (`overwrite`), and say how far the table is now.
+
+        Raises AnotherRun where another run was quicker; nothing is written then.
+        """
+        metadata = json.dumps(
+            {_APP: {str(number): list(reached) for number, reached in progress.items()}, "run_id": run_id}
+        )
+        writer = rows.write.format("delta").mode(mode).option("userMetadata", metadata)
+        try:
+            writer.option("txnAppId", _APP).option("txnVersion", self.version + 1).save(self.path)
+        except PySparkException as error:
+            if "Concurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+                raise AnotherRun(f"{self.path}: another run is at work") from error
+            raise
+        after = Table.open(self.spark, self.path)
+        if dict(after.progress) != dict(progress):  # Delta drops a write whose number was taken, and says nothing
+            raise AnotherRun(f"{self.path}: another run was quicker")
+        return after
+
+
+def _read(metadata: str | None) -> Progress | None:
+    try:
+        told = json.loads(metadata or "")[_APP]
+        return {int(number): Reached(*reached) for number, reached in told.items()}
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _by_rows(table: DeltaTable) -> Progress:
+    """How far the rows go, of a table that does not say it any more; which topic they are of is not known then."""
+    rows = table.toDF()
+    if "log_offset" not in rows.columns:
+        return {}
+    reached = rows.groupBy("log_partition").agg(F.max("log_offset").alias("offset")).collect()
+    return {row.log_partition: Reached("", row.offset + 1) for row in reached}
