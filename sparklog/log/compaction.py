@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.description import LogDescription, SegmentDescription
@@ -201,6 +202,7 @@ def _figures(
         for segment in log.closed_segments
         if segment.next_offset > first_dirty and segment.first_timestamp_ms > 0
     ]
+    lag_ms = log.config.max_compaction_lag_ms
     return CompactionFigures(
         log_start_offset=log.log_start_offset,
         first_dirty_offset=first_dirty,
@@ -208,7 +210,7 @@ def _figures(
         clean_bytes=clean,
         dirty_bytes=sum(segment.size_bytes for segment in taken) - clean,
         waiting_bytes=sum(segment.size_bytes for segment in log.segments if segment.next_offset > end),
-        max_lag_due_ms=min(began) + log.config.max_compaction_lag_ms + 1 if began else None,
+        max_lag_due_ms=min(began) + lag_ms + 1 if began and lag_ms < MAX_LONG else None,
         next_delete_horizon_ms=next_delete_horizon_ms,
     )
 
