@@ -41,7 +41,7 @@ def _section(title: str, keys: dict[str, Key]) -> Iterator[str]:
         if name not in BROKER_KEYS and name != key.name:
             note += f" A topic's own key: {key.name}."
         comment = textwrap.fill(note, WIDTH, initial_indent="# ", subsequent_indent="# ")
-        yield f"{comment}\n#{_toml_key(name)} = {_toml(key.default)}\n"
+        yield f"{comment}\n#{_toml_key(name)} = {toml_value(key.default)}\n"
 
 
 def _toml_key(name: str) -> str:
@@ -49,12 +49,13 @@ def _toml_key(name: str) -> str:
     return f'"{name}"' if any(name.startswith(f"{other}.") for other in BROKER_KEYS) else name
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML has it."""
     match value:
         case bool():
             return "true" if value else "false"
         case tuple():
-            return "[" + ", ".join(_toml(item) for item in value) + "]"
+            return "[" + ", ".join(toml_value(item) for item in value) + "]"
         case str():
             return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return str(value)

@@ -32,8 +32,11 @@ from sparklog.cli.common import (
 from sparklog.jobs.table import JOBS, load_job
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from sparklog.jobs.job import Job, Run
 
+COULD_NOT_RUN = 2
 REPORTS = "./sparklog-reports"
 SHOWN_ROWS = 100
 """How many rows a table on the terminal has; the Delta table and --json have all."""
@@ -122,31 +125,36 @@ def job_command(job: Job) -> click.Command:
 def run_here(job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
     """Run a job in a session of this process -> the exit status."""
     # Loaded here, as is what brings in Spark: `sparklog jobs --help` has no use for it.
-    from sparklog.jobs.job import COULD_NOT_RUN, JobContext, run_job
     from sparklog.jobs.session import open_session
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    started = time.monotonic()
     try:
         say("starting Spark")
         spark = open_session(f"sparklog {job.name}", master=shared.master, conf=shared.conf)
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # which PySpark has set: it cancels what runs
         try:
-            context = JobContext(spark=spark, reports=shared.reports, client=shared.client, say=say)
-            run = run_job(job, context, options, dry_run=shared.dry_run)
-            show(run, as_json=shared.as_json)
+            return run_in(spark, job, options, shared)
         finally:
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - see below
-        # Whatever it is: Python's own exit status, 1, would say that there are findings.
+    except Exception as error:  # noqa: BLE001 - Python's own exit status, 1, would say that there are findings
         click.echo(f"sparklog: {job.name} could not run: {reason(error)}", err=True)
         return COULD_NOT_RUN
+
+
+def run_in(spark: SparkSession, job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
+    """Run a job in a session, and show what came of it -> the exit status. Raises what plan and apply raise."""
+    from sparklog.jobs.job import JobContext, run_job
+
+    started = time.monotonic()
+    context = JobContext(spark=spark, reports=shared.reports, client=shared.client, say=say)
+    run = run_job(job, context, options, dry_run=shared.dry_run)
+    show(run, as_json=shared.as_json)
     if run.error:
         click.echo(f"sparklog: {job.name}: {run.error}", err=True)
     elif not shared.dry_run:
-        table = f"{shared.reports}/{job.name}"
         found = f"{run.findings} finding{'' if run.findings == 1 else 's'}"
-        click.echo(f"{job.name}: {found}, {time.monotonic() - started:.1f} s; run {run.run_id} in {table}", err=True)
+        took = f"{time.monotonic() - started:.1f} s"
+        click.echo(f"{job.name}: {found}, {took}; run {run.run_id} in {context.table(job.name)}", err=True)
     return run.status
 
 

@@ -15,15 +15,13 @@ import click
 from sparklog.base.addresses import Address
 from sparklog.cli import run
 from sparklog.cli.common import json_option, print_json, print_table
-from sparklog.cli.job_runs import NOTHING, REPORTS, run_command, whole_path
+from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, run_command, whole_path
 
 if TYPE_CHECKING:
     from sparklog.jobs.metrics import JobMetrics
     from sparklog.jobs.runs import PastRun
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.schedule_config import Schedule, ServerConfig
-
-COULD_NOT_RUN = 2
 
 
 @click.group("jobs")
@@ -159,4 +157,6 @@ def _listed(name: str | None, job: str, last: PastRun | None, schedule: Schedule
 def _cell(value: object) -> object:
     if value is None:
         return NOTHING
+    if isinstance(value, str):
+        return value.partition("\n")[0]
     return f"{value:%Y-%m-%d %H:%M:%S %Z}" if isinstance(value, datetime) else value

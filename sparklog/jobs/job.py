@@ -23,7 +23,13 @@ from typing import Any, NamedTuple
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -36,8 +42,16 @@ RUNS_SCHEMA = (
     "error string, options string, schedule string"
 )
 OK, FINDINGS, COULD_NOT_RUN = 0, 1, 2
+CONFLICTS = (
+    DeltaConcurrentModificationException,
+    ConcurrentAppendException,
+    ConcurrentWriteException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""Another run was quicker to make the table, or to add columns to it: append again."""
 APPEND_ATTEMPTS = 5
-"""Each is another run that was quicker to change the table's columns, or to make the table."""
+LONGEST_ERROR = 2_000
 logger = logging.getLogger(__name__)
 
 
@@ -124,7 +138,7 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     except BaseException as error:
         # Ctrl-C too: what it leaves half done is worth a row.
         message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
-        _try_to_write(lambda: _write_run(run, COULD_NOT_RUN, error=message))
+        _try_to_write(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
     found = pc.is_in(rows["outcome"], value_set=pa.array(sorted(job.findings), pa.string()))
     findings = pc.sum(found).as_py() or 0
@@ -133,8 +147,9 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     unwritten = _try_to_write(lambda: append(report, context.table(job.name)))
     if unwritten:
         status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
-    unwritten = _try_to_write(lambda: _write_run(run, status, rows.num_rows, findings, unwritten)) or unwritten
-    return Run(context.run_id, COULD_NOT_RUN if unwritten else status, report, findings, unwritten)
+    unnoted = _try_to_write(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
+    error = unwritten or unnoted
+    return Run(context.run_id, COULD_NOT_RUN if error else status, report, findings, error)
 
 
 def append(rows: DataFrame, path: str) -> None:
@@ -147,7 +162,7 @@ def append(rows: DataFrame, path: str) -> None:
     for attempt in range(1, APPEND_ATTEMPTS + 1):
         try:
             writer.save(path)
-        except DeltaConcurrentModificationException:
+        except CONFLICTS:
             if attempt == APPEND_ATTEMPTS:
                 raise
         else:
@@ -168,9 +183,10 @@ def _try_to_write(write: Callable[[], None]) -> str | None:
     """-> why it could not be written, if so. It never hides what the run itself has to say."""
     try:
         write()
-    except Exception as error:
-        logger.warning("a run's report could not be written", exc_info=error)
-        return str(error).partition("\n")[0]
+    except Exception as error:  # noqa: BLE001 - whatever a disk or the JVM has
+        reason = str(error).partition("\n")[0]
+        logger.warning("a report or its run could not be written: %s", reason)
+        return reason
     return None
 
 

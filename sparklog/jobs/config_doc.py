@@ -1,0 +1,89 @@
+"""`conf/jobs.toml`, written from keys and options: ``python -m sparklog.jobs.config_doc > conf/jobs.toml``.
+
+Every job has a schedule in it, with a cron line that suits most; every other key and option is there with what it means
+and its default, commented out.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS
+from sparklog.base.config_doc import WIDTH, toml_value
+from sparklog.jobs.schedule_config import SCHEDULE_KEYS, SERVER_KEYS
+from sparklog.jobs.table import JOBS, load_job
+
+SUGGESTED = {
+    "compaction": "*/15 * * * *",
+    "retention": "5 * * * *",
+    "offset_replay": "*/10 * * * *",
+    "isr_audit": "30 3 * * *",
+}
+_HEAD = """\
+# The schedule of sparklog's jobs:
+#     sparklog jobs serve --config jobs.toml
+# Cron lines are crontab's: minute hour day month weekday, or six fields with seconds before them.
+# What is commented out is the default. A job may have more schedules than one, with other options:
+#     [schedule.orders]
+#     job = "compaction"
+#     cron = "*/5 * * * *"
+"""
+_CLIENTS = f"""\
+# Keys of clients, as in the file of --client-config.
+[client]
+bootstrap.servers = "{DEFAULT_GRPC_ADDRESS}"
+#security.protocol = "PLAINTEXT"
+
+# Spark's settings, by their own names.
+[spark]
+#master = "local[*]"
+#driver.memory = "1g"
+"""
+
+
+def jobs_toml() -> str:
+    """The whole file."""
+    server = [_entry(f"{key.doc} Allowed: {key.bound.text}.", name, key.default) for name, key in SERVER_KEYS.items()]
+    return "\n".join([_HEAD, *server, _CLIENTS, *(line for name in JOBS for line in _schedule(name))])
+
+
+def _schedule(name: str) -> Iterator[str]:
+    yield f'# {JOBS[name]}\n[schedule.{name}]\ncron = "{SUGGESTED[name]}"'
+    missed = SCHEDULE_KEYS["missed"]
+    yield _entry(f"{missed.doc} Allowed: {missed.bound.text}.", "missed", missed.default).rstrip()
+    for option in load_job(name).parameters:
+        if isinstance(option, click.Option):
+            yield _entry(_meaning(option), str(option.name), _default(option)).rstrip()
+    yield ""
+
+
+def _meaning(option: click.Option) -> str:
+    text = " ".join((option.help or "").partition("[default:")[0].split()).rstrip(".")
+    allowed = ""
+    if isinstance(option.type, click.Choice):
+        allowed = f" Allowed: one of {', '.join(map(str, option.type.choices))}."
+    return f"{text}.{allowed}"
+
+
+def _default(option: click.Option) -> Any:
+    """An option's default, or what stands for a value where there is none."""
+    default = option.to_info_dict()["default"]
+    if option.multiple:
+        return tuple(map(str, default or ()))
+    if default is None or callable(default):
+        return "true" if option.is_flag else "…"
+    return default
+
+
+def _entry(meaning: str, name: str, value: Any) -> str:
+    comment = textwrap.fill(meaning, WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return f"{comment}\n#{name} = {toml_value(value)}\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(jobs_toml())
