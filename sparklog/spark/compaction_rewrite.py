@@ -34,7 +34,7 @@ from sparklog.spark.segment_files import is_visible, read_segment
 
 LEASE_MS = 60_000
 SLOWEST_BYTES_PER_S = 5_000_000
-"""How slowly a group may be written before its lease ends: nothing renews it while its file is written beside the log."""
+"""How slowly a group may be written before its lease ends: while its file is written, nothing renews it."""
 _TABLE_ROWS = 16 * 1024
 Longs = NDArray[np.int64]
 Kept = Callable[[bytes], Longs]

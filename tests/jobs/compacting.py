@@ -1,4 +1,4 @@
-"""What the tests of compaction say most often: closed segments, runs of the job, and what a consumer makes of a topic."""
+"""What the tests of compaction say most often: closed segments, runs of the job, what a consumer makes of a topic."""
 
 from __future__ import annotations
 
