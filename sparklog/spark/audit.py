@@ -21,11 +21,10 @@ from pyspark.sql import functions as F
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.ids import TopicPartition
+from sparklog.spark.audit_differences import differing_slices, first_differences
 from sparklog.spark.audit_findings import (
     confirmed,
-    differing_slices,
     findings,
-    first_differences,
     hw_above_bytes,
     problems_of_bytes,
     problems_of_state,

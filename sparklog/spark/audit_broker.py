@@ -15,7 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.audit_tables import Replica, Segment, View
-from sparklog.spark.broker import belongs_to
+from sparklog.spark.folders import belongs_to
 
 
 class BrokerSource:

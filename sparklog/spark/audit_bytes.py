@@ -9,11 +9,6 @@
                          index entry with no batch at its offset, or whose timestamp is not the greatest up to there
     unreadable_file      a file that cannot be read
 
-A digest of a slice is the exclusive-or of one number for each batch, mixed from its offsets, leader epoch and CRC, so
-slices that lie in several segments can be put together from their parts, and replicas compared whose segments end
-at different places. A slice is `SLICE_OFFSETS` offsets, cut further where any replica's range of comparison begins or
-ends (`cuts`), so that each replica has all or nothing of it.
-
 Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped.
 
 Indexes are read before the log: what they speak of is then there, however fast the log grows. Work is done on tables
@@ -31,9 +26,10 @@ import numpy as np
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.records import header_kernels as h
 from sparklog.records.batch import MAGIC
+from sparklog.spark.audit_digests import Digests, Slice
+from sparklog.spark.audit_indexes import OffsetEntries, TimeEntries
 from sparklog.spark.audit_walk import Batches, Bools, Damage, Ints, read_entries, walk_all
 
-SLICE_OFFSETS = 1 << 16
 MAX_PROBLEMS = 16
 """Of one kind, in one segment: what comes after is counted."""
 
@@ -55,17 +51,6 @@ class Problem(NamedTuple):
     found: str
 
 
-class Slice(NamedTuple):
-    """Of the batches whose base offset lies in slice number `number`, and whose last one behind so many `cuts`."""
-
-    number: int
-    cut: int
-    batches: int
-    digest: int
-    first_offset: int
-    last_offset: int
-
-
 class BatchRow(NamedTuple):
     """A batch, for comparing one by one."""
 
@@ -77,6 +62,11 @@ class BatchRow(NamedTuple):
     producer_id: int
     record_count: int
     is_right: bool
+
+    @classmethod
+    def unknown(cls, offset: int) -> BatchRow:
+        """What stands for whatever is behind damage."""
+        return cls(offset, offset, -1, 0, 0, -1, 0, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +132,13 @@ class SegmentFacts:
 def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
     """Read all of a segment."""
     facts = SegmentFacts(end_offset=work.base_offset)
-    offsets = _OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work)
-    times = _TimeEntries(_entries(files.time_index, "time index", TIME_ENTRY, work, facts), work)
-    order, digests = _Order(work, facts), _Digests(work)
+    offsets = OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work.base_offset)
+    times = TimeEntries(
+        _entries(files.time_index, "time index", TIME_ENTRY, work, facts), work.base_offset, work.gaps_to
+    )
+    end = work.next_offset if work.next_offset >= 0 else MAX_LONG
+    digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
+    order = _Order(work, facts)
     try:
         facts.size_bytes = files.size()
         for found in walk_all(files.read, facts.size_bytes, offsets.absolute):
@@ -156,7 +150,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
             believed = found.table[found.is_right]
             offsets.add(believed)
             times.add(believed)
-            digests.add(found)
+            digests.add(found.table)
     except FileNotFoundError:
         facts.is_gone = True
         return facts
@@ -165,23 +159,39 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
         return facts
     order.finish()
     if not order.was_damaged:  # or entries that point into the damage would be called wrong
-        offsets.finish(facts)
-        times.finish(facts)
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            offsets.wrong(),
+            lambda row: (row[0], f"the offset index says position {row[1]} for offset {row[0]}"),
+        )
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            times.wrong(),
+            lambda row: (row[1], f"the time index says timestamp {row[0]} up to offset {row[1]}"),
+        )
     facts.slices = digests.slices()
     return facts
 
 
-def list_batches(files: SegmentFiles, offset_from: int, offset_to: int) -> Iterator[BatchRow]:
-    """The batches that lie in a range of offsets. Raises OSError."""
-    indexed = read_entries(files.index(), OFFSET_ENTRY)[:0]  # past damage nothing is compared
-    for found in walk_all(files.read, files.size(), indexed):
-        if isinstance(found, Damage):
-            return
-        table = found.table
-        wanted = (table[:, h.BASE_OFFSET] >= offset_from) & (table[:, h.LAST_OFFSET] < offset_to)
-        columns = (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.CRC, h.ATTRIBUTES, h.PRODUCER_ID, h.RECORD_COUNT)
-        for row, is_right in zip(table[wanted][:, columns].tolist(), found.is_right[wanted].tolist(), strict=True):
-            yield BatchRow(*row, is_right)
+def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset_to: int) -> Iterator[BatchRow]:
+    """The batches of a segment that lie in a range of offsets, up to where it is damaged or cannot be read.
+
+    There, a row that is not right stands for whatever may follow.
+    """
+    columns = (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.CRC, h.ATTRIBUTES, h.PRODUCER_ID, h.RECORD_COUNT)
+    end = base_offset
+    try:
+        for found in walk_all(files.read, files.size(), np.empty((0, 2), np.int64)):
+            if isinstance(found, Damage):
+                yield BatchRow.unknown(max(end, offset_from))
+                return
+            table = found.table
+            end = int(table[-1, h.LAST_OFFSET]) + 1
+            wanted = (table[:, h.BASE_OFFSET] >= offset_from) & (table[:, h.LAST_OFFSET] < offset_to)
+            for row, is_right in zip(table[wanted][:, columns].tolist(), found.is_right[wanted].tolist(), strict=True):
+                yield BatchRow._make((*row, is_right))
+    except OSError:
+        yield BatchRow.unknown(max(end, offset_from))
 
 
 def _entries(
@@ -308,127 +318,3 @@ class _Order:
             np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][:1],
             lambda row: (row[0], f"the batch has leader epoch {row[1]}, by the leader epochs it is {row[2]}"),
         )
-
-
-class _OffsetEntries:
-    """Entries of the offset index, ticked off as the batches that they speak of come by."""
-
-    def __init__(self, entries: Ints, work: SegmentWork) -> None:
-        self.absolute = entries + np.array([work.base_offset, 0])
-        self._begins = np.zeros(len(entries), np.bool_)
-        self._ends = np.zeros(len(entries), np.bool_)
-
-    def add(self, table: Ints) -> None:
-        if not len(table) or not len(self.absolute):
-            return
-        offsets, positions = self.absolute[:, 0], self.absolute[:, 1]
-        at, is_there = _find(table[:, h.POSITION], positions)
-        self._begins |= is_there & (table[at, h.BASE_OFFSET] <= offsets)
-        _, is_there = _find(table[:, h.LAST_OFFSET], offsets)
-        self._ends |= is_there
-
-    def finish(self, facts: SegmentFacts) -> None:
-        increases = np.ones(len(self.absolute), np.bool_)
-        increases[1:] = (np.diff(self.absolute, axis=0) > 0).all(axis=1)
-        facts.add_all(
-            WRONG_INDEX_ENTRY,
-            self.absolute[~(self._begins & self._ends & increases)],
-            lambda row: (row[0], f"the offset index says position {row[1]} for offset {row[0]}"),
-        )
-
-
-class _TimeEntries:
-    """Entries of the time index, as `_OffsetEntries`.
-
-    Above the cleaner's reach an entry's timestamp is that of its batch. Below, a cleaner may have taken the later
-    records of that batch, so a timestamp may be greater than what is there, but never less.
-    """
-
-    def __init__(self, entries: Ints, work: SegmentWork) -> None:
-        self._entries = entries + np.array([0, work.base_offset])
-        self._is_right = np.zeros(len(entries), np.bool_)
-        self._gaps_to = work.gaps_to
-        self._largest = -1
-
-    def add(self, table: Ints) -> None:
-        if not len(table):
-            return
-        largest = np.maximum(np.maximum.accumulate(table[:, h.MAX_TIMESTAMP]), self._largest)
-        self._largest = int(largest[-1])
-        timestamps, offsets = self._entries[:, 0], self._entries[:, 1]
-        at = np.minimum(np.searchsorted(table[:, h.LAST_OFFSET], offsets), len(table) - 1)
-        is_there = (table[at, h.BASE_OFFSET] <= offsets) & (offsets <= table[at, h.LAST_OFFSET])
-        exact = (timestamps == largest[at]) & (timestamps == table[at, h.MAX_TIMESTAMP])
-        enough = (timestamps >= largest[at]) & (offsets < self._gaps_to)
-        self._is_right |= is_there & (exact | enough)
-
-    def finish(self, facts: SegmentFacts) -> None:
-        increases = np.ones(len(self._entries), np.bool_)
-        increases[1:] = np.diff(self._entries[:, 0]) > 0
-        facts.add_all(
-            WRONG_INDEX_ENTRY,
-            self._entries[~(self._is_right & increases)],
-            lambda row: (row[1], f"the time index says timestamp {row[0]} up to offset {row[1]}"),
-        )
-
-
-class _Digests:
-    """Puts slices together. What is damaged counts by what its header says: a wrong CRC is a finding of its own."""
-
-    def __init__(self, work: SegmentWork) -> None:
-        self._work = work
-        self._cuts = np.array(work.cuts, np.int64)
-        self._slices: dict[tuple[int, int], Slice] = {}
-
-    def add(self, found: Batches) -> None:
-        work, table = self._work, found.table
-        base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
-        end = work.next_offset if work.next_offset >= 0 else MAX_LONG
-        inside = (base >= max(work.base_offset, work.compare_from)) & (last < min(end, work.compare_to))
-        table, base, last = table[inside], base[inside], last[inside]
-        if not len(table):
-            return
-        numbers, cuts = base // SLICE_OFFSETS, np.searchsorted(self._cuts, last, side="right")
-        starts = np.flatnonzero(np.concatenate([[True], (np.diff(numbers) != 0) | (np.diff(cuts) != 0)]))
-        digests = np.bitwise_xor.reduceat(_mixed(table), starts)
-        ends = [*starts[1:].tolist(), len(table)]
-        for start, stop, digest in zip(starts.tolist(), ends, digests.tolist(), strict=True):
-            self._merge(
-                Slice(
-                    int(numbers[start]), int(cuts[start]), stop - start, digest, int(base[start]), int(last[stop - 1])
-                )
-            )
-
-    def slices(self) -> list[Slice]:
-        return list(self._slices.values())
-
-    def _merge(self, part: Slice) -> None:
-        key = (part.number, part.cut)
-        known = self._slices.get(key)
-        if known is not None:
-            part = Slice(
-                *key,
-                known.batches + part.batches,
-                known.digest ^ part.digest,
-                min(known.first_offset, part.first_offset),
-                max(known.last_offset, part.last_offset),
-            )
-        self._slices[key] = part
-
-
-def _mixed(table: Ints) -> Ints:
-    """A number for each batch, of 64 bits, that depends on every bit of what tells it from others (splitmix64)."""
-    state = np.zeros(len(table), np.uint64)
-    for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):
-        state ^= table[:, column].astype(np.uint64)
-        state += np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state ^= state >> np.uint64(31)
-    return state.view(np.int64)
-
-
-def _find(sorted_values: Ints, wanted: Ints) -> tuple[Ints, Bools]:
-    """Where each wanted value is, and whether it is there."""
-    at = np.minimum(np.searchsorted(sorted_values, wanted), len(sorted_values) - 1)
-    return at, sorted_values[at] == wanted

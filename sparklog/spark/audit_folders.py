@@ -180,7 +180,7 @@ class _Directory:
 
     def _topic_id(self, partition: TopicPartition, folder: str) -> str:
         try:
-            topic_id = PartitionMetadata(self._fs, folder).read()  # type: ignore[arg-type]  # it only reads
+            topic_id = PartitionMetadata(self._fs, folder).read()
         except (CorruptCheckpoint, OSError) as error:
             self.problems.append((self._broker, *partition, UNREADABLE_FILE, None, str(error)))
             return ""

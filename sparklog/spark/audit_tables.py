@@ -25,6 +25,8 @@ from pyspark.sql.types import StructType
 
 from sparklog.base.ids import TopicPartition
 
+PARTITION = ["topic", "partition"]
+REPLICA = ["broker", *PARTITION]
 STORE = "topic string, partition int, leader int, leader_epoch int, replicas array<int>, isr array<int>"
 REPLICAS = (
     "broker int, topic string, partition int, is_leader boolean, leader_epoch int, log_start_offset bigint, "
@@ -166,12 +168,12 @@ def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = No
     for replica in view.replicas:
         by_partition.setdefault(replica.partition, []).append(replica)
     rows = []
-    for partition, replicas in by_partition.items():
+    for name, replicas in by_partition.items():
         bounds = {bound for each in replicas for bound in (each.compare_from, each.compare_to)}
         cuts = sorted(bounds) if len(replicas) > 1 else None
         for replica in replicas:
             for segment in replica.segments:
-                if suspicious is None or any(_holds(segment, offset) for offset in wanted.get(partition, ())):
+                if suspicious is None or any(_holds(segment, offset) for offset in wanted.get(name, ())):
                     rows.append(_work_row(replica, segment, cuts))
     return rows
 
