@@ -1,4 +1,4 @@
-"""AbortReplace: end a lease, and remove what was staged under it; no error where there is none (gRPC only).
+"""AbortReplace: end a lease, and remove what was staged under it; no error where there is none.
 
 A commit that is under way comes to its end first, and stays.
 """

@@ -1,4 +1,4 @@
-"""BeginReplace: take the lease for putting one segment in place of neighbouring closed ones (gRPC only).
+"""BeginReplace: take the lease for putting one segment in place of neighbouring closed ones.
 
 - Fenced by the leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 - INVALID_UPDATE_VERSION where a source is not what it was, where they are no neighbours, or not all closed and below

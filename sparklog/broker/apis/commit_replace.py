@@ -1,4 +1,4 @@
-"""CommitReplace: verify a staged segment and put it in place of its sources (gRPC only).
+"""CommitReplace: verify a staged segment and put it in place of its sources.
 
 - Fenced again by the leader epoch and by the identity of the sources, as BeginReplace.
 - CORRUPT_MESSAGE where the file is not of the size and CRC-32C that are given, or holds bytes that are no batch;

@@ -1,4 +1,4 @@
-"""DescribeLog: what the logs of this broker's replicas consist of, for plans of upkeep (gRPC only).
+"""DescribeLog: what the logs of this broker's replicas consist of, for plans of upkeep.
 
 - Of the partitions that are named, or of all; one that is not here, or whose disk has failed, has an error instead.
 - Leader or not, a replica describes its own log; `is_leader` says what it is.

@@ -1,4 +1,4 @@
-"""InstallSnapshot: a snapshot of a partition of `__consumer_offsets`, which its coordinator loads (gRPC only).
+"""InstallSnapshot: a snapshot of a partition of `__consumer_offsets`, which its coordinator loads.
 
 - Taken by the leader, in the epoch that it has: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
 - OFFSET_OUT_OF_RANGE where the log does not hold, as committed, all that lies below the end offset, or no longer does

@@ -1,4 +1,4 @@
-"""ReadSegment: a range of one file of a segment, in pieces (gRPC only).
+"""ReadSegment: a range of one file of a segment, in pieces.
 
 - Read from the file as it was when the request came: a segment that is replaced or deleted meanwhile is read to its
   end, of the active segment nothing comes that was appended later.

@@ -1,4 +1,4 @@
-"""SetCleanedOffset: everything below an offset has been compacted, which the cleaner checkpoint says then (gRPC only).
+"""SetCleanedOffset: everything below an offset has been compacted, which the cleaner checkpoint says then.
 
 - Fenced by the leader epoch, and by the segments below the offset: INVALID_UPDATE_VERSION where one is not what it was.
 - On the disk when it is answered. A truncation lowers it again.

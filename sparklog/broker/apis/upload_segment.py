@@ -1,4 +1,4 @@
-"""UploadSegment: the bytes of a new segment, in pieces, each a sign of life of its lease (gRPC only).
+"""UploadSegment: the bytes of a new segment, in pieces, each a sign of life of its lease.
 
 - RESOURCE_NOT_FOUND where the lease has ended, also while the bytes come; it ends when nothing comes for its time.
 - A new upload under the same lease takes the place of what was uploaded before.
