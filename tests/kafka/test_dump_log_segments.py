@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 from sparklog.records import arrow
 from sparklog.records.batch import Codec
+from sparklog.records.rewriting import Rewriter
 
 COMPLAINTS = re.compile(
     r"mismatch|isvalid: false|out of order|Found timestamp|non-consecutive|does not match|Indexed offset|corrupt|Error",
@@ -78,6 +80,25 @@ def test_indexes_pass_the_sanity_check_and_agree_with_the_log(
     assert len(re.findall(r"^offset: \d+ position: \d+$", dumped, re.MULTILINE)) > 50
     assert len(re.findall(r"^timestamp: \d+ offset: \d+$", dumped, re.MULTILINE)) > 50
     assert checked.count("passed sanity check.") == len(indexes)
+
+
+def test_compacted_segments_are_read(folder: Path, tmp_path: Path, dump_log_segments: Callable[..., str]) -> None:
+    kept = np.arange(3, BATCHES * RECORDS_PER_BATCH - 40, 7)
+    rewriter = Rewriter(now_ms=2 * FIRST_MS, delete_retention_ms=1, keep_empty={30, 60, 2980}, last_offset=2999)
+    compacted = tmp_path / "compacted-0" / "00000000000000000000.log"
+    compacted.parent.mkdir()
+    compacted.write_bytes(b"".join(rewriter.rewrite(path.read_bytes(), kept) for path in sorted(folder.glob("*.log"))))
+
+    dumped = dump_log_segments(compacted, options=("--deep-iteration", "--print-data-log"))
+
+    # The tool finds every offset that compaction has taken out worth a word, at the end.
+    dumped = re.sub(r"^Non-consecutive offsets in .*\n(  \d+ is followed by \d+\n)+", "", dumped, flags=re.MULTILINE)
+    assert not COMPLAINTS.search(dumped), COMPLAINTS.search(dumped)
+    assert [int(it) for it in re.findall(r"^\| offset: (\d+) ", dumped, re.MULTILINE)] == kept.tolist()
+    assert f"deleteHorizonMs: OptionalLong[{2 * FIRST_MS + 1}]" in dumped
+    headers = re.findall(r"^baseOffset: (\d+) lastOffset: (\d+) count: 0 ", dumped, re.MULTILINE)
+    assert headers == [("2980", "2989"), ("2990", "2999")]
+    assert "key: key-3 payload: value-3 value-3" in dumped
 
 
 def test_producer_snapshots_are_read(folder: Path, dump_log_segments: Callable[..., str]) -> None:
