@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -40,7 +40,7 @@ from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.spark import offsets_topic
-from sparklog.spark.broker import belongs_to
+from sparklog.spark.folders import belongs_to
 from sparklog.spark.offsets_topic import Work
 from sparklog.spark.offsets_topic_folders import describe_folders
 from sparklog.spark.offsets_topic_groups import Place
@@ -52,12 +52,12 @@ NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
 READ, UNCHANGED, FAILED, BEHIND = "read", "unchanged", "failed", "behind"
 PLAN_SCHEMA = (
-    "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, rebuild boolean, "
-    "snapshot boolean"
+    "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
+    "rebuild boolean, snapshot boolean"
 )
 REPORT_SCHEMA = (
     "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
-    "commits bigint, snapshot_offset bigint, snapshot_bytes bigint"
+    "records bigint, snapshot_offset bigint, snapshot_bytes bigint"
 )
 Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
@@ -106,7 +106,7 @@ class Part:
 def plan(context: JobContext, options: Options) -> DataFrame:
     """One row for each partition of the offsets topic."""
     logs, tables = _described(context, options), Tables.open(context, options)
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for partition, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
             rows.append((*partition, FAILED, f"{log.name}: {log}", None, None, False, False))
@@ -127,10 +127,9 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     surveys = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, due))}
     due = [replace(part, offset_to=surveys[part.number].offset_to) for part in due]
     works = _works(context, options, due, surveys, tables)
-    counted = _write_tables(context, tables, works, due)
-    after = Tables.open(context, options)
-    sizes = _install_snapshots(context, options, after.newest, due)
-    rows = [_report_row(part, counted, sizes) for part in (*due, *(each for each in parts if each.outcome != READ))]
+    newest = _write_tables(context, tables, works, due)
+    sizes = _install_snapshots(context, newest, due)
+    rows = [_report_row(part, sizes) for part in (*due, *(each for each in parts if each.outcome != READ))]
     rows += [(*name, FAILED, f"{log.name}: {log}", None, None, None, None, None) for name, log in logs.items()
              if isinstance(log, KafkaError)]  # fmt: skip
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
@@ -174,10 +173,10 @@ def _part(log: LogDescription, tables: Tables, options: Options, made: Mapping[i
 
 def _snapshots_made(context: JobContext) -> dict[int, int]:
     """Of each partition, the end of the newest snapshot that a report tells of."""
-    path = context.table(NAME)
-    if not DeltaTable.isDeltaTable(context.spark, path):
+    try:
+        reports = context.spark.read.format("delta").load(context.table(NAME))
+    except AnalysisException:  # the first run
         return {}
-    reports = context.spark.read.format("delta").load(path)
     newest = reports.filter("snapshot_offset is not null").groupBy("partition").agg(F.max_by("snapshot_offset", "at"))
     return {row[0]: row[1] for row in newest.collect()}
 
@@ -222,27 +221,21 @@ def _groups_before(tables: Tables, partitions: Sequence[int]) -> dict[int, list[
     return found
 
 
-def _write_tables(
-    context: JobContext, tables: Tables, works: Sequence[Work], parts: Sequence[Part]
-) -> Mapping[int, int]:
-    """Bring all tables up to the parts -> how many commits were new, by partition."""
-    reached = {part.number: Reached(part.log.topic_id, part.offset_to) for part in parts}
-    counted: dict[int, int] = {}
+def _write_tables(context: JobContext, tables: Tables, works: Sequence[Work], parts: Sequence[Part]) -> Table:
+    """Bring all tables up to the parts -> the one with what the topic comes to."""
+    newest = tables.newest
     if works:
+        reached = {part.number: Reached(part.log.topic_id, part.offset_to) for part in parts}
         commits = offsets_topic.commits(context.spark, works)
-        progress = {**tables.history.progress, **reached}
-        history = tables.history.write(commits, "append", progress, context.run_id)
-        counted = _count_new(tables.history, history)
-        context.say(f"{sum(counted.values())} commits are new")
-        newest = _newest(context, tables, works, [part.number for part in parts if part.rebuild])
-        newest_table = tables.newest.write(newest, "overwrite", {**tables.newest.progress, **reached}, context.run_id)
-    else:
-        newest_table = tables.newest
-    if works or (newest_table.version >= 0 and not tables.is_derived):
-        rows = newest_table.read()
-        tables.offsets.write(offsets_topic.current_offsets(rows), "overwrite", newest_table.progress, context.run_id)
-        tables.members.write(offsets_topic.current_members(rows), "overwrite", newest_table.progress, context.run_id)
-    return counted
+        tables.history.write(commits, "append", {**tables.history.progress, **reached}, context.run_id)
+        context.say("the history is written")
+        rows = _newest(context, tables, works, [part.number for part in parts if part.rebuild])
+        newest = newest.write(rows, "overwrite", {**newest.progress, **reached}, context.run_id)
+    if works or (newest.version >= 0 and not tables.is_derived):
+        rows = newest.read()
+        tables.offsets.write(offsets_topic.current_offsets(rows), "overwrite", newest.progress, context.run_id)
+        tables.members.write(offsets_topic.current_members(rows), "overwrite", newest.progress, context.run_id)
+    return newest
 
 
 def _newest(context: JobContext, tables: Tables, works: Sequence[Work], rebuilt: Sequence[int]) -> DataFrame:
@@ -252,17 +245,7 @@ def _newest(context: JobContext, tables: Tables, works: Sequence[Work], rebuilt:
     return offsets_topic.newest(tables.newest.read(), changes, rebuilt)
 
 
-def _count_new(before: Table, after: Table) -> dict[int, int]:
-    rows = after.read()
-    at = {number: reached.offset for number, reached in before.progress.items()}
-    first = F.coalesce(*(F.when(F.col("log_partition") == number, offset) for number, offset in at.items()), F.lit(0))
-    counted = rows.filter(F.col("log_offset") >= first).groupBy("log_partition").count().collect()
-    return {row.log_partition: row["count"] for row in counted}
-
-
-def _install_snapshots(
-    context: JobContext, options: Options, newest: Table, parts: Sequence[Part]
-) -> Mapping[int, int | str]:
+def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]) -> Mapping[int, int | str]:
     wanted = [part for part in parts if part.snapshot]
     if not wanted:
         return {}
@@ -278,7 +261,7 @@ def _install_snapshots(
     return done
 
 
-def _report_row(part: Part, counted: Mapping[int, int], sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
+def _report_row(part: Part, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:
     size = sizes.get(part.number)
     outcome, reason = part.outcome, part.reason
     if isinstance(size, str):
@@ -288,7 +271,7 @@ def _report_row(part: Part, counted: Mapping[int, int], sizes: Mapping[int, int 
     is_made = isinstance(size, int)
     return (
         *part.log.partition, outcome, reason, part.offset_from, part.offset_to,
-        counted.get(part.number, 0) if part.outcome == READ else 0,
+        max(0, part.offset_to - part.history_from) if part.outcome == READ else 0,
         part.offset_to if is_made else None, size if is_made else None,
     )  # fmt: skip
 

@@ -84,7 +84,8 @@ class Work:
 
 
 def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
-    return spark.sparkContext.parallelize(slices, max(1, len(slices))).map(survey).collect()
+    found: list[Survey] = spark.sparkContext.parallelize(slices, max(1, len(slices))).map(survey).collect()
+    return found
 
 
 def commits(spark: SparkSession, works: Sequence[Work]) -> DataFrame:
@@ -106,16 +107,8 @@ def current_offsets(of: DataFrame) -> DataFrame:
 
 
 def current_members(of: DataFrame) -> DataFrame:
-    """Topics that members have by their ids only get the name that a commit for them has."""
-    together = of.filter(~is_commit()).repartition("log_partition")
-    members = together.mapInArrow(_members_of, _spark_schema(MEMBERS))
-    names = current_offsets(of).select("topic_id", "topic").filter("topic_id is not null").distinct()
-    known = F.broadcast(names.select(F.map_from_entries(F.collect_list(F.struct("topic_id", "topic"))).alias("_names")))
-    name = F.transform(
-        "assignment",
-        lambda each: each.withField("topic", F.coalesce(each.topic, F.element_at(F.col("_names"), each.topic_id))),
-    )
-    return members.crossJoin(known).withColumn("assignment", name).drop("_names")
+    """A topic that a member has by its id has the name that a commit for it has; none where there is no commit."""
+    return of.repartition("log_partition").mapInArrow(_members_of, _spark_schema(MEMBERS))
 
 
 def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
@@ -182,11 +175,8 @@ class _Owners:
 
     def _learn(self, table: pa.Table) -> None:
         """Which topics have which ids: commits have both."""
-        pairs = table.select(["topic_id", "topic"]).filter(pc.is_valid(table["topic_id"]))
         before = len(self._names)
-        self._names |= {
-            each["topic_id"]: each["topic"] for each in pairs.group_by(["topic_id", "topic"]).aggregate([]).to_pylist()
-        }
+        self._names |= _topic_names(table)
         if len(self._names) != before:
             self._owners = None
 
@@ -198,9 +188,7 @@ class _Owners:
 
 def _offsets_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        as_records = batch.select(["log_partition", "log_offset", "log_time", "key", "value"]).rename_columns(
-            ["log_partition", "offset", "timestamp", "key", "value"]
-        )
+        as_records = _as_records(batch)
         found = read_offset_records(as_records).commits
         rows = _rows_at(as_records, found["log_offset"])
         table = found.append_column("log_partition", as_records.column("log_partition").filter(rows))
@@ -209,24 +197,40 @@ def _offsets_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _members_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     by_partition: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
+    names: dict[str, str] = {}
     for batch in batches:
-        times = batch.column("log_time").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-        columns = (batch.column("log_offset"), times, batch.column("key"), batch.column("value"))
-        for number, row in zip(
-            batch.column("log_partition").to_pylist(),
-            zip(*(each.to_pylist() for each in columns), strict=True),
-            strict=True,
-        ):
-            by_partition.setdefault(number, []).append(row)
+        as_records = _as_records(batch)
+        found = read_offset_records(as_records)
+        names |= _topic_names(found.commits)
+        for row in as_records.take(pa.array(found.others)).to_pylist():
+            time_ms = round(row["timestamp"].timestamp() * 1000)
+            by_partition.setdefault(row["log_partition"], []).append((row["offset"], time_ms, row["key"], row["value"]))
     for number, rows in by_partition.items():
         groups = Groups()
         for offset, time_ms, key, value in sorted(rows):
             groups.take(key, value, Place(offset, time_ms))
-        members = [
-            row | {"log_partition": number, "log_time": pa.scalar(row["log_time"] * 1000, _TIME)}
-            for row in groups.rows()
-        ]
+        members = [_member_row(row, number, names) for row in groups.rows()]
         yield from pa.Table.from_pylist(members, MEMBERS).to_batches()
+
+
+def _member_row(row: dict[str, Any], number: int, names: dict[str, str]) -> dict[str, Any]:
+    assignment = [each | {"topic": each["topic"] or names.get(each["topic_id"])} for each in row["assignment"]]
+    time = pa.scalar(row["log_time"] * 1000, _TIME)
+    return row | {"assignment": assignment, "log_partition": number, "log_time": time}
+
+
+def _topic_names(commits: pa.Table) -> dict[str, str]:
+    """Of the topics that commits name with their ids."""
+    pairs = commits.select(["topic_id", "topic"]).filter(pc.is_valid(commits["topic_id"]))
+    distinct = pairs.group_by(["topic_id", "topic"]).aggregate([])
+    return dict(zip(distinct["topic_id"].to_pylist(), distinct["topic"].to_pylist(), strict=True))
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of NEWEST under the names that records have."""
+    names = {"log_offset": "offset", "log_time": "timestamp"}
+    columns = ["log_partition", "log_offset", "log_time", "key", "value"]
+    return batch.select(columns).rename_columns([names.get(name, name) for name in columns])
 
 
 def _rows_at(batch: pa.RecordBatch, offsets: pa.ChunkedArray) -> pa.Array:

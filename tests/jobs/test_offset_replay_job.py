@@ -38,7 +38,7 @@ def test_what_kafka_wrote(make_context: Any, kafka_s: Path) -> None:
 
     (row,) = replay(context, path=str(kafka_s.parent))
 
-    assert (row.outcome, row.offset_from, row.offset_to, row.commits) == ("read", 0, 22, 9)
+    assert (row.outcome, row.offset_from, row.offset_to, row.records) == ("read", 0, 22, 22)
     history = table(context, "consumer_offsets_history").orderBy("log_offset").collect()
     assert [(each.log_offset, each.group_id, each.topic, each.offset, each.client_id) for each in history] == [
         (0, "g-txn", NONE, 77, None),
