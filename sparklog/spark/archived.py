@@ -25,7 +25,7 @@ from pyspark.sql.datasource import InputPartition
 from sparklog.base.errors import DataLost
 from sparklog.log.reader import ReadRange
 from sparklog.spark.archive_files import FilePart, Place
-from sparklog.spark.columns import TableShape
+from sparklog.spark.columns import TableShape, table_schema
 from sparklog.spark.files import from_elsewhere, read_files
 from sparklog.spark.offsets import OffsetRange, report_losses
 from sparklog.spark.options import ReadOptions
@@ -35,6 +35,7 @@ ROWS = 1 << 16
 """At once, of all files that are merged together."""
 FEWEST_ROWS = 1 << 10
 """At once, of one file."""
+_SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def read_file(
                 wanted = pc.and_(wanted, pc.equal(batch.column("partition"), whole.partition.partition))
             kept = batch if pc.all(wanted).as_py() else batch.filter(wanted)
             if kept.num_rows:
-                yield kept
+                yield _as_read(kept, columns)
 
 
 def overlapping(files: Sequence[FilePart]) -> Iterator[list[FilePart]]:
@@ -201,6 +202,16 @@ def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
                 found.min < whole.offset_to and found.max >= whole.offset_from
             )
     return True
+
+
+def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """These columns, of the types that reads of a log give: files that others have rewritten may have similar ones."""
+    arrays = [rows.column(name) for name in columns]
+    schema = pa.schema([_SCHEMA.field(name) for name in columns])
+    return pa.RecordBatch.from_arrays(
+        [array if array.type == of.type else array.cast(of.type) for array, of in zip(arrays, schema, strict=True)],
+        schema=schema,
+    )
 
 
 def _last_offset(rows: pa.RecordBatch) -> int:
