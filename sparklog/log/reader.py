@@ -10,6 +10,10 @@ as hints:
                  looked for in what is there; below the first segment, OffsetOutOfRange
     compacted    where the planned position does not hold the offset, the position is searched again; offsets that
                  compaction removed are skipped, as they are when a consumer fetches
+    merged       a file that a read holds stays what it was. Where it ends, the segment that holds the offset by now is
+                 looked at before any is skipped to: it may have grown by those that followed. While segments are being
+                 replaced, some overlap: each is read from the offset on that a read has come to, so nothing twice.
+                 Kafka takes the old segments away before the new one has its name: it is read under .swap then
     truncated    only above the high watermark, so never where anybody reads
 
 A log that ends before the offset to which it was to be read raises OffsetOutOfRange: records are missing.
@@ -30,7 +34,7 @@ from sparklog.base.fs import ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log import lookup
 from sparklog.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
-from sparklog.log.files import DELETED, LOG, parse_name
+from sparklog.log.files import DELETED, LOG, MARKS, SWAP, parse_name
 from sparklog.log.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
 from sparklog.log.segment import ReadSegment
 from sparklog.records.batch import NO_TIMESTAMP
@@ -167,14 +171,13 @@ class LogReader:
                     yield chunk
             if offset >= planned.offset_to:
                 return
-            following = next((base for base in self._bases() if base > segment.base_offset), None)
+            following = self._open_behind(offset, planned.offset_to)
             if following is None:
                 raise OffsetOutOfRange(f"{self._folder} ends at offset {offset}, not at {planned.offset_to}")
-            if following >= planned.offset_to:
+            segment, position = following
+            if segment.base_offset >= planned.offset_to:
                 return  # compaction has removed the last records of the segment
-            offset = max(offset, following)
-            segment = self._open_holding(following, offset)
-            position = stop = _position_of(segment, offset, 0)
+            offset, stop = max(offset, segment.base_offset), position
 
     # Files
 
@@ -183,7 +186,11 @@ class LogReader:
             files = [file for file in map(parse_name, self._fs.list(self._folder)) if file]
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self._folder} is gone") from None
-        bases = sorted(file.base_offset for file in files if file.suffix == LOG and not file.mark)
+        logs = {
+            mark: {each.base_offset for each in files if (each.suffix, each.mark) == (LOG, mark)}
+            for mark in ("", *MARKS)
+        }
+        bases = sorted(logs[""] | (logs[SWAP] & logs[DELETED]))
         if not bases:
             raise OffsetOutOfRange(f"{self._folder} has no segment")
         return bases
@@ -197,10 +204,10 @@ class LogReader:
 
     def _open(self, base_offset: int) -> ReadSegment:
         """The segment with that base, or as it was before it was deleted. Raises FileNotFoundError too."""
-        try:
-            return self._open_marked(base_offset, "")
-        except FileNotFoundError:
-            return self._open_marked(base_offset, DELETED)
+        for mark in ("", SWAP):
+            with contextlib.suppress(FileNotFoundError):
+                return self._open_marked(base_offset, mark)
+        return self._open_marked(base_offset, DELETED)
 
     def _open_marked(self, base_offset: int, mark: str) -> ReadSegment:
         segment = ReadSegment(self._fs, self._folder, base_offset, mark=mark)
@@ -216,6 +223,24 @@ class LogReader:
             if offset < bases[0]:
                 break
             base_offset = bases[bisect_right(bases, offset) - 1]
+        raise OffsetOutOfRange(f"{self._folder}: offset {offset} is no longer there")
+
+    def _open_behind(self, offset: int, offset_to: int) -> tuple[ReadSegment, int] | None:
+        """Behind the end of a file: the segment that has `offset`, or what follows it, by now, and the position there.
+
+        The first one from `offset_to` on will do. None at the end of the log.
+        """
+        for _ in range(_ATTEMPTS):
+            bases = self._bases()
+            if offset < bases[0]:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                for base in bases[bisect_right(bases, offset) - 1 :]:
+                    segment = self._open(base)
+                    position = _position_of(segment, max(offset, base), 0)
+                    if position < segment.size_bytes or base >= offset_to:
+                        return segment, position
+                return None
         raise OffsetOutOfRange(f"{self._folder}: offset {offset} is no longer there")
 
     def _indexes_trusted_to(self) -> int:

@@ -159,8 +159,9 @@ class ReplaceableLog(DurableLog):
         segments: those below it that the log still has. Raises InvalidUpdateVersion where one of them is no longer what
         it was, OffsetOutOfRange for an offset that the log does not have.
         """
+        self.flush(offset)  # a gap that a crash tears below would pass for the cleaner's
         with self._files, self._disk:
-            if not 0 <= offset <= self.log_end_offset:
+            if not 0 <= offset <= self.recovery_point:
                 raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
             if there := [each for each in segments if each.next_offset > self.log_start_offset]:
                 self.check_sources(there)

@@ -79,3 +79,13 @@ def clean(fs: Fs, log: Log, first: int, count: int, keep: Keep = even) -> Segmen
     """Replace `count` segments from the `first` one on by what stays of them."""
     sources = log.describe()[first : first + count]
     return replace(fs, log, sources, cleaned(content_of(fs, sources, log.folder), keep))
+
+
+def records_in(data: bytes) -> list[int]:
+    """The offset of each record; what is but a header has none."""
+    return [
+        offset
+        for _, header in iterate_headers(data)
+        if header.record_count
+        for offset in range(header.base_offset, header.next_offset)
+    ]
