@@ -12,7 +12,8 @@ as hints:
                  compaction removed are skipped, as they are when a consumer fetches
     merged       a file that a read holds stays what it was. Where it ends, the segment that holds the offset by now is
                  looked at before any is skipped to: it may have grown by those that followed. While segments are being
-                 replaced, some overlap: each is read from the offset on that a read has come to, so nothing twice.
+                 replaced, and after a crash in that, some overlap: what a new one covers is then its own (swap.py), and
+                 each is read from the offset on that a read has come to, so nothing twice.
                  Kafka takes the old segments away before the new one has its name: it is read under .swap then
     truncated    only above the high watermark, so never where anybody reads
 
@@ -34,7 +35,7 @@ from sparklog.base.fs import ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log import lookup
 from sparklog.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
-from sparklog.log.files import DELETED, LOG, MARKS, SWAP, parse_name
+from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, parse_name
 from sparklog.log.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
 from sparklog.log.segment import ReadSegment
 from sparklog.records.batch import NO_TIMESTAMP
@@ -191,6 +192,11 @@ class LogReader:
             for mark in ("", *MARKS)
         }
         bases = sorted(logs[""] | (logs[SWAP] & logs[DELETED]))
+        grown = {each.base_offset for each in files if (each.suffix, each.mark) == (OFFSET_INDEX, SWAP)}
+        for grown_base in (grown & logs[""]) - logs[SWAP] - logs[CLEANED]:
+            with contextlib.suppress(FileNotFoundError):
+                end = _walk_to_end(self._open(grown_base))
+                bases = [base for base in bases if not grown_base < base < end]
         if not bases:
             raise OffsetOutOfRange(f"{self._folder} has no segment")
         return bases
@@ -267,6 +273,12 @@ def _walk_for_largest(segment: ReadSegment) -> int:
         return max((place.max_timestamp_ms for place in places), default=NO_TIMESTAMP)
     except CorruptRecord:
         return NO_TIMESTAMP
+
+
+def _walk_to_end(segment: ReadSegment) -> int:
+    """The offset behind the last batch, whatever the index says."""
+    places = walk(segment.file, 0, segment.size_bytes, PIECE_BYTES)
+    return max((place.last_offset + 1 for place in places), default=segment.base_offset)
 
 
 class _Span(NamedTuple):

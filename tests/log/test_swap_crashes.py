@@ -1,0 +1,173 @@
+"""Power cuts while segments are replaced: at every change that the disk is asked for, and at every one of the recovery.
+
+Afterwards the folder holds the old segments or the new one, never some of both, it opens, and no reader that does not
+wait for that misses or repeats a record.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from crc32c import crc32c
+from log_values import START_MS, batch, check_indexes, read_all, topic_config
+from swap_values import FOLDER, cleaned, content_of, even, records_in, stage
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.ids import TopicPartition
+from sparklog.log.log import Log
+from sparklog.log.manager import LogManager
+from sparklog.log.reader import LogReader
+from sparklog.testing.memory_fs import MemoryFs, PowerCut
+from sparklog.testing.sim_clock import SimClock
+
+NAME = TopicPartition("orders", 0)
+CONFIG = topic_config(file_delete_delay_ms=0)
+OLD = list(range(48))
+NEW = [offset for offset in OLD if offset >= 36 or offset < 9 or even(offset // 3 * 3)]
+"""Segments 9, 18 and 27 of 0, 9, … 45 are replaced."""
+
+
+def start(fs: MemoryFs) -> LogManager:
+    manager = LogManager(fs, ("/logs",), BrokerConfig(topic_defaults=CONFIG), SimClock(START_MS))
+    manager.load()
+    return manager
+
+
+def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
+    """A log on a file system of its own, and what is staged in it."""
+    fs = MemoryFs()
+    manager = start(fs)
+    log = manager.create(NAME, CONFIG)
+    manager.checkpoint_recovery_points()
+    for number in range(16):
+        data = batch(
+            3, timestamp_ms=START_MS + number, value=b"x" * 60, producer_id=number % 3, sequence=number // 3 * 3
+        )
+        log.append(data, leader_epoch=number // 5)
+    if is_flushed:
+        log.flush()
+        manager.checkpoint_recovery_points()
+    sources = log.describe()[1:4]
+    data = cleaned(content_of(fs, sources))
+    stage(fs, log, 9, data)
+    return fs, log, data
+
+
+def replace(log: Log, data: bytes) -> None:
+    log.replace(log.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
+    log.delete_expired(10**9)
+
+
+def crash(fs: MemoryFs, work: Callable[[], object], changes: int, chance: random.Random) -> tuple[MemoryFs, bool]:
+    """Cut the power at a change; -> what is left, and whether the work was done before."""
+    fs.cut_power_after(changes, chance)
+    try:
+        work()
+    except PowerCut:
+        return fs.crash(chance), False
+    return fs.crash(chance), True
+
+
+def check_unopened(fs: MemoryFs, least_end: int) -> None:
+    """Who reads the folder as it is finds what survives, in its order; a record that does not may still be there."""
+    reader = LogReader(fs, FOLDER)
+    end = reader.end_offset()
+    assert end >= least_end
+    found: list[int] = []
+    for part in reader.cut(0, end, 4):
+        for chunk in reader.read(part, 500):
+            found += [offset for offset in records_in(chunk) if part.offset_from <= offset < part.offset_to]
+    assert found == sorted(set(found))
+    assert {offset for offset in NEW if offset < end} <= set(found) <= set(OLD)
+
+
+def check(fs: MemoryFs, least_end: int) -> bool:
+    """Open it, see that it is whole, let it go on; -> whether the segments had been replaced."""
+    manager = start(fs)
+    log = manager.get(NAME)
+    assert log
+    assert not [name for name in fs.list(FOLDER) if name.endswith((".cleaned", ".swap"))]
+    found = records_in(read_all(log))
+    end = log.log_end_offset
+    assert end >= least_end
+    is_new = found == [offset for offset in NEW if offset < end]
+    assert is_new or found == [offset for offset in OLD if offset < end]
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == [base for base in range(0, 46, 9) if base <= end and not (is_new and base in (18, 27))]
+    assert all(log.epochs.epoch_at(offset) == offset // 15 for offset in range(end))
+    last = {offset // 3 % 3: offset for offset in range(2, end, 3)}
+    assert {each: state.batches[-1].last_offset for each, state in log.producers.items()} == last
+    check_indexes(log)
+    appended = log.append(batch(3), leader_epoch=9)
+    assert appended.first_offset == end
+    manager.close()
+    again = start(fs).get(NAME)
+    assert again
+    assert records_in(read_all(again)) == [*found, end, end + 1, end + 2]
+    return is_new
+
+
+def enumerate_crashes(chances: range, *, is_flushed: bool) -> list[set[bool]]:
+    """For each change, what was found after power cuts there, under several fortunes of what had not been flushed."""
+    outcomes: list[set[bool]] = []
+    for changes in range(500):
+        found: set[bool] = set()
+        was_done = False
+        for seed in chances:
+            chance = random.Random(seed * 1000 + changes)
+            fs, log, data = prepare(is_flushed=is_flushed)
+            end = 48 if is_flushed else 0
+            left, was_done = crash(fs, lambda log=log, data=data: replace(log, data), changes, chance)  # type: ignore[misc]
+            if is_flushed:
+                check_unopened(left, end)
+            found.add(check(left, max(end, 36 if was_done else 0)))
+        outcomes.append(found)
+        if was_done:
+            return outcomes
+    raise AssertionError("a replacement takes this many changes?")
+
+
+def check_outcomes(outcomes: list[set[bool]]) -> None:
+    assert len(outcomes) > 20
+    assert outcomes[0] == {False}
+    assert outcomes[-1] == {True}
+    first_new = next(number for number, found in enumerate(outcomes) if True in found)
+    in_force = next(number for number, found in enumerate(outcomes) if False not in found)
+    assert all(found == {True} for found in outcomes[in_force:])  # what is in force stays so
+    assert first_new <= in_force <= first_new + 3
+
+
+def test_at_every_change_the_old_segments_or_the_new_one_are_left() -> None:
+    check_outcomes(enumerate_crashes(range(1), is_flushed=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_at_every_change_under_many_fortunes(*, is_flushed: bool) -> None:
+    outcomes = enumerate_crashes(range(100, 140), is_flushed=is_flushed)
+    if is_flushed:
+        check_outcomes(outcomes)
+
+
+@pytest.mark.parametrize("changes", [17, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_power_cut_while_the_folder_is_opened_leaves_it_openable(changes: int | None) -> None:
+    for each in range(60) if changes is None else (changes,):
+        for seed in range(4 if changes is None else 1):
+            was_done = crash_twice_at_every_change(each, seed)
+        if was_done:
+            return
+
+
+def crash_twice_at_every_change(changes: int, seed: int) -> bool:
+    """A power cut in the replacement, and one at each change of the opening; -> whether the replacement was done."""
+    for again in range(200):
+        fs, log, data = prepare(is_flushed=True)
+        left, was_done = crash(fs, lambda log=log, data=data: replace(log, data), changes, random.Random(seed))  # type: ignore[misc]
+        left, was_opened = crash(left, lambda left=left: start(left), again, random.Random(again))  # type: ignore[misc]
+        check_unopened(left, 48)
+        check(left, 48)
+        if was_opened:
+            return was_done
+    raise AssertionError("opening takes this many changes?")
