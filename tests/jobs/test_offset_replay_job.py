@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
-from datetime import datetime
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from broker_process import BrokerProcess
+from confluent_kafka import Consumer as Librdkafka
+from group_members import read
+from pyspark.sql import DataFrame, SparkSession
+from reading import Topics
 
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.offset_replay import JOB
 from sparklog.jobs.options import parse_options
+from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
+from sparklog.log.offset_commits import read_offset_records
+from sparklog.records.arrow import decode_batches
+from sparklog.records.records import Record, write_records
 
+JOBS_MD = Path(__file__).parents[2] / "docs" / "JOBS.md"
+NEW_PROTOCOL = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "enable.auto.commit": False}
 NONE, LZ4 = "codec-none", "codec-lz4"
 
 
@@ -61,3 +81,171 @@ def test_what_kafka_wrote(make_context: Any, kafka_s: Path) -> None:
         ("g-consumer", NONE, 120, "g-consumer at 120\0"),
     ]
     assert table(context, "group_members").count() == 0  # all had left
+
+
+def documented(heading: str) -> list[str]:
+    """The SQL blocks under a heading of docs/JOBS.md."""
+    _, _, text = JOBS_MD.read_text().partition(f"### {heading}\n")
+    section, _, _ = text.partition("\n### ")
+    return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+
+
+def write_commits(folder: Path, commits: list[tuple[str, str, int, int | None, datetime]]) -> None:
+    """A partition of the offsets topic with commits of (group, topic, partition, offset, time); None: a tombstone."""
+    records = []
+    for at, (group, topic, partition, offset, when) in enumerate(commits):
+        key = {"group": group, "topic": topic, "partition": partition}
+        time_ms = round(when.timestamp() * 1000)
+        fields = {"offset": offset, "leaderEpoch": 0, "metadata": "", "commitTimestamp": time_ms}
+        value = None if offset is None else write_value(4, fields, OFFSETS_TOPIC[1][1])
+        records.append(Record(offset=at, timestamp_ms=time_ms, key=write_key(1, key, OFFSETS_TOPIC), value=value))
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(write_records(records))
+
+
+def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
+    make_context: Any, topics: Topics, tmp_path: Path, spark: SparkSession
+) -> None:
+    at = datetime.combine(date.today() - timedelta(days=1), time(14, 5), UTC)
+    minute = timedelta(minutes=1)
+    topic = topics.create(partitions=3)
+    for partition, before in enumerate([10, 4, 0]):
+        times = [at - (before - number) * minute for number in range(before)] + [at + minute] * 5
+        topics.fill(topic, before + 5, partition=partition, timestamp=pa.array(times, pa.timestamp("ms", "UTC")))
+    write_commits(
+        tmp_path / "log" / "__consumer_offsets-0",
+        [
+            ("g", "orders", 0, 3, at - 9 * minute),
+            ("other", "orders", 0, 9, at - 8 * minute),
+            ("g", "orders", 0, 6, at - 3 * minute),
+            ("g", "orders", 1, 2, at - 2 * minute),
+            ("g", "orders", 1, None, at - minute),
+            ("g", "orders", 0, 12, at + minute),
+        ],
+    )
+    context = make_context()
+    replay(context, path=str(tmp_path / "log"))
+    views, query = documented("The lag of a group, at any time")
+    views = views.replace("127.0.0.1:9094", topics.bootstrap).replace('"orders"', f'"{topic}"')
+    for statement in views.replace("sparklog-reports", context.reports).strip().rstrip(";").split(";\n"):
+        spark.sql(statement)
+
+    rows = spark.sql(query).collect()
+
+    assert [(row.partition, row.committed_offset, row.end_offset, row.lag) for row in rows] == [
+        (0, 6, 10, 4),
+        (1, None, 4, 4),
+    ]
+    assert rows[0].committed_at == (at - 3 * minute).replace(tzinfo=None)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path, "offsets.topic.num.partitions=2")
+    process.start()
+    yield process
+    process.kill()
+
+
+def kill_job_when(table_is_there: Path, broker: BrokerProcess, reports: Path) -> None:
+    """Run the job in a process of its own, and kill all of it as soon as it has written a table."""
+    command = [sys.executable, "-m", "sparklog", "jobs", "run", "offset_replay", "--bootstrap", broker.grpc]
+    job = subprocess.Popen(
+        [*command, "--reports", str(reports)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    deadline = monotonic() + 300
+    while not (table_is_there / "_delta_log" / f"{0:020d}.json").exists():
+        assert job.poll() is None, job.communicate()
+        assert monotonic() < deadline
+        sleep(0.01)
+    os.killpg(job.pid, signal.SIGKILL)
+    job.communicate()
+
+
+def in_log(broker: BrokerProcess, folder: Path) -> set[tuple[int, int]]:
+    """Partition and offset of every commit and tombstone in the log."""
+    found = set()
+    for number in range(2):
+        for file in (folder / "data" / f"__consumer_offsets-{number}").glob("*.log"):
+            for batch in decode_batches(file.read_bytes(), columns=("offset", "timestamp", "key", "value")):
+                commits = read_offset_records(batch).commits
+                found |= {(number, offset) for offset in commits["log_offset"].to_pylist()}
+    return found
+
+
+def committed(admin: Admin, *groups: str) -> dict[tuple[str, str, int], int]:
+    return {
+        (group, *partition): found.offset
+        for group in groups
+        for partition, found in admin.list_group_offsets(group).items()
+        if found.offset >= 0
+    }
+
+
+@pytest.mark.slow
+def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
+    make_context: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    groups = ("ours", "theirs", "simple")
+    reports = tmp_path / "reports"
+    with Admin(bootstrap_servers=broker.grpc) as admin, Producer(bootstrap_servers=broker.grpc) as producer:
+        admin.create_topic("orders", partitions=2)
+        for number in range(20):
+            producer.send("orders", b"%d" % number, partition=number % 2)
+        producer.flush()
+        theirs = Librdkafka(
+            {"bootstrap.servers": broker.kafka, "group.id": "theirs", "client.id": "rd", **NEW_PROTOCOL}
+        )
+        theirs.subscribe(["orders"])
+        with Consumer(
+            bootstrap_servers=broker.grpc, group_id="ours", auto_offset_reset="earliest", client_id="us"
+        ) as ours:
+            ours.subscribe(["orders"])
+            read([ours], 20)
+            ours.commit()
+            for _ in range(20):
+                theirs.commit(consumed(theirs), asynchronous=False)
+            for number in range(50):
+                admin.alter_group_offsets("simple", {TopicPartition("orders", number % 2): number // 3})
+
+            kill_job_when(reports / "consumer_offsets_history", broker, reports)
+            broker.kill()
+            broker.start()
+            for number in range(50):
+                admin.alter_group_offsets("simple", {TopicPartition("orders", number % 2): number // 2})
+            context = make_context(client={"bootstrap_servers": broker.grpc}, reports=str(reports))
+
+            rows = replay(context, snapshot_after=1)
+
+            assert [row.outcome for row in rows] == ["read", "read"]
+            assert [row.snapshot_offset for row in rows] == [row.offset_to for row in rows]
+            history = table(context, "consumer_offsets_history").collect()
+            assert len(history) == len({(row.log_partition, row.log_offset) for row in history})
+            assert {(row.log_partition, row.log_offset) for row in history} == in_log(broker, tmp_path)
+            assert {(row.group_id, row.client_id) for row in history if row.offset} == {
+                ("ours", "us"), ("theirs", "rd"), ("simple", None),
+            }  # fmt: skip
+            before = committed(admin, *groups)
+            now = table(context, "consumer_offsets").collect()
+            assert {(row.group_id, row.topic, row.partition): row.offset for row in now} == before
+            members = {row.group_id: row for row in table(context, "group_members").collect()}
+            assert {group: row.protocol for group, row in members.items()} == {"ours": "classic", "theirs": "consumer"}
+            for row in members.values():
+                assert [(each.topic, sorted(each.partitions)) for each in row.assignment] == [("orders", [0, 1])]
+
+            broker.kill()
+            broker.start()
+
+            assert committed(admin, *groups) == before
+            assert broker.log.count("read a snapshot of") == 2
+            (read_again,) = {row.outcome for row in replay(context)}
+            assert read_again == "unchanged"
+        theirs.close()
+
+
+def consumed(consumer: Librdkafka) -> Any:
+    """The next record, waited for."""
+    deadline = monotonic() + 30
+    while (message := consumer.poll(1)) is None or message.error() is not None:
+        assert monotonic() < deadline
+    return message
