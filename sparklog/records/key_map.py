@@ -4,9 +4,9 @@ A key is known by its SipHash-2-4-128 alone: two keys with the same one would be
 that happens by chance once in 10^18 runs, and nobody who writes keys can bring it about, since the hash is keyed with
 16 random bytes, others in each run.
 
-A slot takes 24 bytes, or 32 with versions. The table is at most three quarters full; it grows by doubling, and while it
-does, the old one and the new one together take `limit_bytes` at most. So at the limit there is room for a key in
-every 48 bytes of it, or 64 with versions.
+A slot takes 24 bytes, or 32 with versions. The table is at most three quarters full, and doubles where it is, up to
+`limit_bytes`, which is asked of the system at once but not used before it is needed. So at the limit there is room for
+a key in every 32 bytes of it, or 43 with versions.
 
 Records without a key are in nobody's way, and do not survive.
 """
@@ -43,8 +43,9 @@ class KeyMap:
         self._seed = np.frombuffer(seed, "<u8", SEED_BYTES // _WORD)
         self._versioned = versioned
         self._width = 4 if versioned else 3
-        self._sizes = _sizes(limit_bytes, self._width * _WORD)
-        self._table = np.zeros(self._sizes.pop() * self._width, np.uint64)
+        self._slots, largest = _slots(limit_bytes, self._width * _WORD)
+        self._all = np.zeros(largest * self._width, np.uint64)
+        self._reach = 0  # the farthest that a slot lies behind where its key's hash points to
         self._hashes = np.empty(2 * kernels.BLOCK, np.uint64)
         self._count = 0
 
@@ -54,7 +55,12 @@ class KeyMap:
 
     @property
     def nbytes(self) -> int:
+        """What it takes now."""
         return self._table.nbytes
+
+    @property
+    def _table(self) -> NDArray[np.uint64]:
+        return self._all[: self._slots * self._width]
 
     def put(self, keys: pa.Array, offsets: Longs, versions: Longs | None = None) -> bool:
         """Note some records, in any order; False where they do not all fit, and then no more of them can be put.
@@ -64,9 +70,10 @@ class KeyMap:
         column, longs, ages = self._columns(keys, offsets, versions)
         record = 0
         while True:
-            record, self._count = kernels.put(
-                self._table, self._width, self._most, self._count, column, longs, ages, record, self._seed, self._hashes
-            )
+            record, self._count, self._reach = kernels.put(
+                self._table, self._width, _most(self._slots), self._count, self._reach, column, longs, ages, record,
+                self._seed, self._hashes,
+            )  # fmt: skip
             if record == kernels.BAD_KEYS:
                 raise InvalidRecord("the keys are not where their column says")
             if record == len(longs):
@@ -89,16 +96,15 @@ class KeyMap:
         offsets.sort()
         return offsets
 
-    @property
-    def _most(self) -> int:
-        return _most(len(self._table) // self._width)
-
     def _grow(self) -> bool:
-        if not self._sizes:
+        before = self._slots
+        if len(self._all) < 2 * before * self._width:
             return False
-        larger = np.zeros(self._sizes.pop() * self._width, np.uint64)
-        kernels.move(self._table, larger, self._width)
-        self._table = larger
+        beginning = self._table[: min(before, 2 * self._reach + 2) * self._width]
+        aside = beginning.copy()
+        beginning[:] = 0
+        self._slots = 2 * before
+        self._reach = kernels.spread(self._table, self._width, before, aside)
         return True
 
     def _columns(self, keys: pa.Array, offsets: Longs, versions: Longs | None) -> tuple[Keys, Longs, Longs]:
@@ -138,15 +144,16 @@ def _read_only(array: Any, kind: Any = np.int64) -> Any:
     return view
 
 
-def _sizes(limit_bytes: int, slot_bytes: int) -> list[int]:
-    """The numbers of slots that the table may have, largest first: two neighbours take `limit_bytes` at most."""
-    largest = 2 * limit_bytes // (3 * slot_bytes)
-    if _most(largest) < 1:
+def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
+    """How many slots the table has at first, and in the end, after doubling some times."""
+    first = limit_bytes // slot_bytes
+    doublings = 0
+    while first >= 2 * _FIRST_SLOTS:
+        first //= 2
+        doublings += 1
+    if _most(first) < 1:
         raise ValueError(f"{limit_bytes} bytes have no room for a key")
-    sizes = [largest]
-    while sizes[-1] // 2 >= _FIRST_SLOTS:
-        sizes.append(sizes[-1] // 2)
-    return sizes
+    return first, first << doublings
 
 
 def _most(slots: int) -> int:

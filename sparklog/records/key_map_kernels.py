@@ -4,8 +4,13 @@ A slot takes 3 words, or 4 where records have versions:
 
     first and second half of the key's SipHash-2-4-128 · offset + 1, 0 in a free slot · version
 
-A key's slot is the first free one, or the one with its hash, from where the first half points to: the table's size
-times the half's upper 32 bits, over 2^32. A slot, once taken, stays taken, and some are always free.
+A key's slot is the first free one, or the one with its hash, from its home on: the table's size times the first half's
+upper 32 bits, over 2^32. A slot, once taken, stays taken, and some are always free.
+
+A table doubles where it is. Homes then are twice as far from its beginning, so slots are moved from the last to the
+first, each to behind where it was, and find only slots there that have been moved already. That does not hold close to
+the beginning, for slots farther from their homes than their homes are from there (or which belong to homes at the end):
+those are put aside before, and come last.
 
 Keys are hashed some at a time, and their slots fetched ahead: then the table may be far larger than the processor's
 caches without every record waiting for memory. The rules of `kernels` hold.
@@ -142,6 +147,13 @@ def _find(table, slots, width, first, second):
 
 
 @helper
+def _distance(place, slots, width, first):
+    """How many slots a key's slot lies behind its home."""
+    distance = place // width - _home(first, slots)
+    return distance if distance >= 0 else distance + slots
+
+
+@helper
 def _is_older(table, place, versions, offsets, record):
     """Whether a record is older than the one in its key's slot."""
     if versions.shape[0]:
@@ -152,17 +164,18 @@ def _is_older(table, place, versions, offsets, record):
 
 
 @kernel
-def put(table, width, most, count, keys, offsets, versions, begin, seed, hashes):
+def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, hashes):
     """Note each key's newest record, from record number `begin` on, until `most` keys are in the table.
 
-    Answers (the record that comes next, keys in the table), or (BAD_KEYS, 0).
+    Answers (the record that comes next, keys in the table, the farthest that any slot lies behind its key's home), or
+    (BAD_KEYS, 0, 0).
     """
     slots = table.shape[0] // width
     records = offsets.shape[0]
     for start in range(begin, records, BLOCK):
         end = min(start + BLOCK, records)
         if not _hash_block(keys, start, end, seed, hashes, table, slots, width):
-            return BAD_KEYS, 0
+            return BAD_KEYS, 0, 0
         for record in range(start, end):
             if _is_null(keys, record):
                 continue
@@ -171,8 +184,9 @@ def put(table, width, most, count, keys, offsets, versions, begin, seed, hashes)
             place = _find(table, slots, width, first, second)
             if table[place + 2] == _UNSET:
                 if count >= most:
-                    return record, count
+                    return record, count, reach
                 count += 1
+                reach = max(reach, _distance(place, slots, width, first))
                 table[place] = first
                 table[place + 1] = second
             elif _is_older(table, place, versions, offsets, record):
@@ -180,7 +194,7 @@ def put(table, width, most, count, keys, offsets, versions, begin, seed, hashes)
             table[place + 2] = np.uint64(offsets[record] + 1)
             if versions.shape[0]:
                 table[place + 3] = np.uint64(versions[record])
-    return records, count
+    return records, count, reach
 
 
 @kernel
@@ -202,15 +216,38 @@ def survives(table, width, keys, offsets, versions, seed, hashes, answer):
     return True
 
 
+@helper
+def _move(source, start, table, slots, width):
+    """Put a slot's words where they belong in the table; answers how far that is from home."""
+    first = source[start]
+    second = source[start + 1]
+    offset = source[start + 2]
+    version = source[start + width - 1]
+    source[start + 2] = _UNSET
+    place = _find(table, slots, width, first, second)
+    table[place] = first
+    table[place + 1] = second
+    table[place + width - 1] = version
+    table[place + 2] = offset
+    return _distance(place, slots, width, first)
+
+
 @kernel
-def move(table, larger, width):
-    """Put what is in the table into a larger one, which is empty."""
-    slots = larger.shape[0] // width
-    for start in range(0, table.shape[0], width):
-        if table[start + 2] != _UNSET:
-            place = _find(larger, slots, width, table[start], table[start + 1])
-            for word in range(width):
-                larger[place + word] = table[start + word]
+def spread(table, width, before, aside):
+    """Let the table's first `before` slots take all of it, which is twice as many.
+
+    `aside` has the first of them, at least twice as many as the farthest that any slot lies behind its key's home; they
+    are free in the table. Answers what is the farthest now.
+    """
+    slots = table.shape[0] // width
+    reach = 0
+    for slot in range(before - 1, aside.shape[0] // width - 1, -1):
+        if table[slot * width + 2] != _UNSET:
+            reach = max(reach, _move(table, slot * width, table, slots, width))
+    for start in range(0, aside.shape[0], width):
+        if aside[start + 2] != _UNSET:
+            reach = max(reach, _move(aside, start, table, slots, width))
+    return reach
 
 
 @kernel

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRecord
+from sparklog.records import key_map
 from sparklog.records.key_map import KeyMap, hashes_of
 
 SEED = bytes(range(16))
@@ -57,15 +58,15 @@ def test_the_newest_record_of_each_key_survives(
         if key is not None:
             age = (version if versioned else 0, offset)
             newest[key] = max(age, newest.get(key, age))
-    key_map = KeyMap(MIB, SEED, versioned=versioned)
+    a_map = KeyMap(MIB, SEED, versioned=versioned)
     for part in (first[:7], first[7:]):
         column, offsets, versions = columns(part)
-        assert key_map.put(column, offsets, versions if versioned else None)
-    assert len(key_map) == len(newest)
-    assert key_map.newest_offsets().tolist() == sorted(offset for _, offset in newest.values())
+        assert a_map.put(column, offsets, versions if versioned else None)
+    assert len(a_map) == len(newest)
+    assert a_map.newest_offsets().tolist() == sorted(offset for _, offset in newest.values())
     for records in (first, second):
         column, offsets, versions = columns(records)
-        survives = key_map.survives(column, offsets, versions if versioned else None)
+        survives = a_map.survives(column, offsets, versions if versioned else None)
         assert survives.tolist() == [
             key is not None and (version if versioned else 0, offset) >= newest.get(key, (-(2**63), 0))
             for key, offset, version in records
@@ -78,23 +79,39 @@ def numbered(count: int, first: int = 0) -> pa.Array:
 
 def test_a_map_grows_to_its_limit_and_loses_nothing_when_it_is_full() -> None:
     limit = 4 * MIB
-    for versioned, room in ((False, limit // 48 - 1), (True, limit // 64 - 1)):
-        key_map = KeyMap(limit, os.urandom(16), versioned=versioned)
-        smallest = key_map.nbytes
+    for versioned, room in ((False, limit // 32 - 100), (True, limit * 3 // 128 - 100)):
+        a_map = KeyMap(limit, os.urandom(16), versioned=versioned)
+        smallest = a_map.nbytes
         ages = np.zeros(room, np.int64) if versioned else None
-        assert key_map.put(numbered(room), np.arange(room), ages)
-        assert smallest < key_map.nbytes <= 2 * limit // 3
+        assert a_map.put(numbered(room), np.arange(room), ages)
+        assert smallest < limit - 1000 < a_map.nbytes <= limit
         more = np.arange(room, 2 * room)
-        assert not key_map.put(numbered(room, room), more, ages)
-        assert not key_map.put(pa.array([b"one more"]), np.array([2 * room]), None if ages is None else ages[:1])
-        assert key_map.survives(numbered(room), np.arange(room), ages).all()
-        assert not key_map.survives(numbered(room), np.arange(room) - 1, ages).any()
-        assert key_map.put(numbered(room), more, ages)  # of keys that are there, newer records still find room
+        assert not a_map.put(numbered(room, room), more, ages)
+        assert not a_map.put(pa.array([b"one more"]), np.array([2 * room]), None if ages is None else ages[:1])
+        assert a_map.survives(numbered(room), np.arange(room), ages).all()
+        assert not a_map.survives(numbered(room), np.arange(room) - 1, ages).any()
+        assert a_map.put(numbered(room), more, ages)  # of keys that are there, newer records still find room
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_map_that_doubles_often_loses_nothing(monkeypatch: pytest.MonkeyPatch, versioned: bool) -> None:
+    monkeypatch.setattr(key_map, "_FIRST_SLOTS", 3)
+    keys, offsets = numbered(300), np.arange(300)
+    for seed in range(60):  # each with other keys that share their places
+        small = KeyMap(20_000, seed.to_bytes(16, "big"), versioned=versioned)
+        for start in range(0, 300, 25):
+            part = slice(start, start + 25)
+            assert small.put(keys[part], offsets[part], offsets[part] if versioned else None)
+            known = offsets[: start + 25]
+            for less, survives in ((0, True), (1, False)):
+                older = small.survives(keys[: start + 25], known - less, known - less if versioned else None)
+                assert (older == survives).all()
+        assert small.newest_offsets().tolist() == offsets.tolist()
 
 
 def test_a_limit_without_room_for_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="no room"):
-        KeyMap(40, SEED)
+        KeyMap(47, SEED)
 
 
 def test_versions_belong_to_versioned_maps() -> None:
