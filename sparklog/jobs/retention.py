@@ -21,7 +21,7 @@ A run that dies has archived what it has committed, and the next one goes on the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -122,16 +122,16 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """The logs of the topics that the options choose: without a choice all but internal ones."""
-    patterns = options["topics"]
+    """The logs of the topics that the options choose; internal ones only where one is named as it is."""
     with Maintenance(**context.client) as maintenance:
         logs = maintenance.describe_logs()
-    return {
-        name: log
-        for name, log in logs.items()
-        if (any(fnmatchcase(name.topic, pattern) for pattern in patterns) if patterns else True)
-        and name.topic not in INTERNAL_TOPICS
-    }
+    return {name: log for name, log in logs.items() if is_chosen(name.topic, options["topics"])}
+
+
+def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
+    if topic in INTERNAL_TOPICS:
+        return topic in patterns
+    return not patterns or any(fnmatchcase(topic, pattern) for pattern in patterns)
 
 
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
