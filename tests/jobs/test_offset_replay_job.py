@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from broker_process import BrokerProcess
 from confluent_kafka import Consumer as Librdkafka
-from group_members import read
 from pyspark.sql import DataFrame, SparkSession
 from reading import Topics
 
@@ -201,7 +200,7 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
             bootstrap_servers=broker.grpc, group_id="ours", auto_offset_reset="earliest", client_id="us"
         ) as ours:
             ours.subscribe(["orders"])
-            read([ours], 20)
+            read(ours, 20)
             ours.commit()
             for _ in range(20):
                 theirs.commit(consumed(theirs), asynchronous=False)
@@ -241,6 +240,13 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
             (read_again,) = {row.outcome for row in replay(context)}
             assert read_again == "unchanged"
         theirs.close()
+
+
+def read(consumer: Consumer, count: int) -> None:
+    deadline = monotonic() + 30
+    while count > 0:
+        count -= len(consumer.poll(100))
+        assert monotonic() < deadline
 
 
 def consumed(consumer: Librdkafka) -> Any:
