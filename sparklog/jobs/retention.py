@@ -21,15 +21,15 @@ A run that dies has archived what it has committed, and the next one goes on the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 import click
 from pyspark.sql import DataFrame, Row
 
-from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
@@ -122,16 +122,26 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """The logs of the topics that the options choose; internal ones only where one is named as it is."""
+    """The logs of the topics that the options choose. Raises ConfigError for a pattern that is none."""
+    wanted = chooser(options["topics"])
     with Maintenance(**context.client) as maintenance:
         logs = maintenance.describe_logs()
-    return {name: log for name, log in logs.items() if is_chosen(name.topic, options["topics"])}
+    return {name: log for name, log in logs.items() if wanted(name.topic)}
 
 
-def is_chosen(topic: str, patterns: Sequence[str]) -> bool:
-    if topic in INTERNAL_TOPICS:
-        return topic in patterns
-    return not patterns or any(fnmatchcase(topic, pattern) for pattern in patterns)
+def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a topic is one that the options choose: internal ones only where one is named as it is."""
+    try:
+        patterns = [re.compile(text) for text in texts]
+    except re.error as error:
+        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
+
+    def chosen(topic: str) -> bool:
+        if topic in INTERNAL_TOPICS:
+            return topic in texts
+        return not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
+
+    return chosen
 
 
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
@@ -297,7 +307,11 @@ JOB = Job(
     apply=apply,
     parameters=(
         click.Option(
-            ["--topics"], multiple=True, metavar="PATTERN", help="Only topics like this (* and ?); may be repeated."
+            ["--topics"],
+            multiple=True,
+            metavar="NAME|PATTERN",
+            help="Only these: a name, or a regular expression for whole names. May be given several times; else all "
+            "but internal topics.",
         ),
         click.Option(
             ["--slice-mb"],
