@@ -1,11 +1,14 @@
 """Random work on a log directory until the power goes, and what must then be found.
 
-`Life` does one seed's work: appends, rolls, flushes, checkpoints, truncations, retention, new epochs, clean stops,
-until `MemoryFs` cuts the power in the middle of some change, which may also be one that opening the directory makes.
+`Life` does one seed's work: appends, rolls, flushes, checkpoints, truncations, retention, replacements of segments, new
+epochs, clean stops, until `MemoryFs` cuts the power in the middle of some change, which may also be one that opening
+the directory makes.
 `Model` is what must then be true:
 
     flushed         every record below is there, with the bytes that were appended
     started         no record below is served again
+    replaced        what a cleaner has put in the place of batches is there, or all of what was there before
+    cleaned         no offset passes for compacted that was not, or that was written anew since
     batches         nothing else is found, and it is found without gaps
     producers       what is remembered of producers is what the batches say that are found, and no more
 
@@ -20,14 +23,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from uuid import UUID
 
+from crc32c import crc32c
 from log_values import START_MS, batch, check_indexes, read_all, topic_config
+from swap_values import content_of, emptied, stage
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
 from sparklog.log.reader import LogReader
-from sparklog.records.batch import BatchHeader, iterate_headers
+from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_clock import SimClock
 
@@ -47,6 +52,16 @@ class Model:
     started: int = 0
     start_limit: int = 0
     """No record at or above it has been given up."""
+    replacing: dict[int, bytes] = field(default_factory=dict)
+    """What batches may have become, by their base offsets: all of them or none."""
+    cleaned: int = 0
+    cleaned_limit: int = 0
+    """More than `cleaned` while it is being set."""
+
+    def cut(self, offset: int) -> None:
+        """Records from there on are about to go."""
+        self.flushed = min(self.flushed, offset)
+        self.cleaned = min(self.cleaned, offset)
 
 
 class Life:
@@ -107,6 +122,8 @@ class Life:
             (self.start_over, 0.3),
             (self.advance, 3),
             (self.retain, 4),
+            (self.replace, 4),
+            (self.set_cleaned_offset, 1),
             (self.expire, 3),
             (self.elect, 2),
             (self.stop, 1),
@@ -168,15 +185,17 @@ class Life:
     def truncate(self) -> None:
         bases = [base for base in self.model.batches if base >= self.log.log_start_offset]
         offset = self.chance.choice([*bases, self.model.end])
-        self.model.flushed = min(self.model.flushed, offset)
+        self.model.cut(offset)
         self.log.truncate_to(offset)
+        self.model.cleaned_limit = self.model.cleaned
         assert self.log.log_end_offset == offset
         self.model.batches = {base: data for base, data in self.model.batches.items() if base < offset}
         self.model.end = self.log.log_end_offset
 
     def start_over(self) -> None:
         offset = self.chance.randint(0, self.model.end + 10)
-        self.model.flushed = self.model.started = 0
+        self.model.cut(0)
+        self.model.started = 0
         self.model.start_limit = max(offset, self.model.start_limit)
         self.log.truncate_fully_and_start_at(offset)
         self.model = Model(end=offset, flushed=offset, started=offset, start_limit=offset)
@@ -192,6 +211,31 @@ class Life:
         self.model.start_limit = self.log.log_start_offset
         if removed:
             self.model.started = self.log.log_start_offset
+
+    def replace(self) -> None:
+        """Let some batches of neighbouring segments lose their records."""
+        *closed, _ = self.log.describe()
+        if not closed:
+            return
+        first = self.chance.randrange(len(closed))
+        sources = closed[first : first + self.chance.choice((1, 2, 4))]
+        old = split(content_of(self.fs, sources))
+        new = {base: emptied(read_header(data)) if self.chance.random() < 0.5 else data for base, data in old.items()}
+        content = b"".join(new.values())
+        stage(self.fs, self.log, sources[0].base_offset, content)
+        self.model.replacing = new
+        self.log.replace(
+            sources, size_bytes=len(content), crc32c=crc32c(content), high_watermark=self.log.log_end_offset
+        )
+        self.model.replacing = {}
+        self.model.batches |= new
+        self.model.flushed = max(self.model.flushed, sources[-1].next_offset)
+
+    def set_cleaned_offset(self) -> None:
+        offset = self.chance.choice([each.base_offset for each in self.log.describe()])
+        self.model.cleaned, self.model.cleaned_limit = min(offset, self.model.cleaned), max(offset, self.model.cleaned)
+        self.log.set_cleaned_offset(offset, ())
+        self.model.cleaned = self.model.cleaned_limit = offset
 
     def expire(self) -> None:
         self.manager.delete_expired(self.clock.monotonic_ms())
@@ -210,7 +254,8 @@ class Life:
         assert self.log.epochs == before.epochs
 
     def recreate(self) -> None:
-        self.model.flushed = self.model.started = 0
+        self.model.cut(0)
+        self.model.started = 0
         self.manager.delete(NAME)
         self.model = Model()
         self.log = self.create()
@@ -224,8 +269,12 @@ class Life:
         assert model.started <= log.log_start_offset
         assert log.log_start_offset <= model.start_limit or log.log_start_offset >= model.flushed
         found = split(read_all(log))
+        replaced = {base: data for base, data in model.replacing.items() if base in found}
+        is_replaced = any(found[base] != model.batches[base] for base in replaced)
+        stored = model.batches | replaced if is_replaced else model.batches
         for base, data in found.items():
-            assert data == model.batches[base], f"other bytes at offset {base}"
+            assert data == stored[base], f"other bytes at offset {base}"
+        assert min(model.cleaned, log.log_end_offset) <= log.compacted_to <= model.cleaned_limit
         headers = [next(iterate_headers(data))[1] for data in found.values()]
         for first, second in pairwise(headers):
             assert second.base_offset == first.next_offset
@@ -244,6 +293,8 @@ class Life:
             flushed=model.flushed,
             started=log.log_start_offset if log.log_start_offset == model.started else model.started,
             start_limit=log.log_start_offset,
+            cleaned=log.compacted_to,
+            cleaned_limit=log.compacted_to,
         )
 
     def check_unopened(self) -> None:
@@ -260,7 +311,7 @@ class Life:
         read = b"".join(chunk for part in reader.cut(start, end, 3) for chunk in reader.read(part, 500))
         flushed = {base: data for base, data in split(read).items() if base < end}
         for base, data in flushed.items():
-            assert data == self.model.batches[base]
+            assert data in (self.model.batches[base], self.model.replacing.get(base))
         assert max(next(iterate_headers(data))[1].next_offset for data in flushed.values()) >= end
         assert min(flushed) <= start
 

@@ -46,9 +46,8 @@ def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
             3, timestamp_ms=START_MS + number, value=b"x" * 60, producer_id=number % 3, sequence=number // 3 * 3
         )
         log.append(data, leader_epoch=number // 5)
-    if is_flushed:
-        log.flush()
-        manager.checkpoint_recovery_points()
+    log.flush(None if is_flushed else 9)
+    manager.checkpoint_recovery_points()
     sources = log.describe()[1:4]
     data = cleaned(content_of(fs, sources))
     stage(fs, log, 9, data)
@@ -118,7 +117,7 @@ def enumerate_crashes(chances: range, *, is_flushed: bool) -> list[set[bool]]:
         for seed in chances:
             chance = random.Random(seed * 1000 + changes)
             fs, log, data = prepare(is_flushed=is_flushed)
-            end = 48 if is_flushed else 0
+            end = 48 if is_flushed else 9
             left, was_done = crash(fs, lambda log=log, data=data: replace(log, data), changes, chance)  # type: ignore[misc]
             if is_flushed:
                 check_unopened(left, end)
