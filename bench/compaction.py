@@ -42,6 +42,7 @@ CLEANED = re.compile(
     r"cleaned log (?P<log>\S+) .*?\n\s*(?P<mb>[\d.,]+) MB of log processed in (?P<seconds>[\d.,]+) seconds", re.S
 )
 VALUES = 1000
+STEP = 100_000
 
 
 class Load(NamedTuple):
@@ -52,9 +53,14 @@ class Load(NamedTuple):
     size: int
     codec: str
 
+    @property
+    def segment_bytes(self) -> str:
+        """So that all but a few of the records are in closed segments, however many there are."""
+        return str(min(64 * MIB, max(MIB, self.records * self.size // 4)))
+
 
 def fill(bootstrap: str, topic: str, load: Load) -> None:
-    """Produce the records: keys at random, all of them; values are random bytes, 1000 different ones."""
+    """Produce the records: every key once, in any order, then keys at random; values are random bytes."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -66,13 +72,15 @@ def fill(bootstrap: str, topic: str, load: Load) -> None:
     )
     random = np.random.default_rng(load.records)
     values = [random.bytes(load.size) for _ in range(VALUES)]
-    for number, key in enumerate(random.integers(0, load.keys, load.records).tolist()):
-        while True:
-            try:
-                producer.produce(topic, values[number % VALUES], f"{key:010}", partition=0)
-                break
-            except BufferError:
-                producer.poll(0.05)
+    keys = np.concatenate([random.permutation(load.keys), random.integers(0, load.keys, load.records)])[: load.records]
+    for start in range(0, load.records, STEP):
+        for number, key in enumerate(keys[start : start + STEP].tolist()):
+            while True:
+                try:
+                    producer.produce(topic, values[number % VALUES], f"{key:010}", partition=0)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
     if producer.flush(TIMEOUT_S):
         raise RuntimeError("not all records were delivered in time")
 
@@ -97,7 +105,7 @@ def show(name: str, load: Load, megabytes: float, seconds: float, more: str = ""
 
 def measure_kafka(bootstrap: str, log: Path, load: Load, *, quiet: bool = False) -> None:
     """Produce, let the cleaner begin, and wait until it has said how long it took."""
-    with topic(bootstrap, cleanup_policy="delete", retention_ms="-1", segment_bytes=str(64 * MIB)) as name:
+    with topic(bootstrap, cleanup_policy="delete", retention_ms="-1", segment_bytes=load.segment_bytes) as name:
         fill(bootstrap, name, load)
         since = log.stat().st_size
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
@@ -130,7 +138,7 @@ def measure(
     spark: Any, grpc: str, kafka: str, reports: str, load: Load, *, memory: int = 256, quiet: bool = False
 ) -> None:
     """Produce, run the job, and show what it reports."""
-    with topic(kafka, cleanup_policy="compact", segment_bytes=str(64 * MIB)) as name:
+    with topic(kafka, cleanup_policy="compact", segment_bytes=load.segment_bytes) as name:
         fill(kafka, name, load)
         context = JobContext(spark=spark, reports=reports, client={"bootstrap_servers": grpc})
         options = parse_options(JOB, {"topics": [name], "force": True, "memory_per_task": memory})

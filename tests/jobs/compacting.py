@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Row
 from reading import Topics
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Consumer
+from sparklog.client import Consumer, Maintenance, Producer
 from sparklog.jobs.compaction import JOB
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
+from sparklog.log.compaction import CompactionPlan, plan_compaction
+from sparklog.log.description import LogDescription
+from sparklog.spark.compaction_work import Settings, Work
 
 COMPACTED = {"cleanup_policy": "compact", "delete_retention_ms": 0, "internal_segment_bytes": 20_000}
+NOW_MS = int(time.time() * 1000)
+ROOM_FOR_ALL, ROOM_FOR_FEW = 1 << 20, 1 << 12
+KEYS = 300
 Keyed = dict[bytes | None, bytes | None]
 
 
@@ -68,3 +77,62 @@ def rows_of(records: pa.Table) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values of the records that have a key, in the order of their offsets."""
     pairs = zip(records["key"].to_pylist(), records["value"].to_pylist(), strict=True)
     return [pair for pair in pairs if pair[0] is not None]
+
+
+def fill_alike(
+    producer: Producer, topic: str, partitions: Sequence[int], rng: random.Random, count: int = 1500
+) -> None:
+    """The same records in each partition, in batches of any size: keys, tombstones, and records without a key."""
+    left = count
+    while left > 0:
+        size = rng.randint(1, 100)
+        rows = pa.table(
+            {
+                "key": pa.array([f"k{rng.randrange(KEYS)}" if rng.random() < 0.9 else None for _ in range(size)]),
+                "value": pa.array(
+                    [f"{rng.random()}" if rng.random() < 0.8 else None for _ in range(size)], pa.string()
+                ),
+                "timestamp": pa.array([rng.randrange(10**12) for _ in range(size)], pa.timestamp("ms", "UTC")),
+            }
+        )
+        for sent in [producer.send_table(topic, rows, partition=partition) for partition in partitions]:
+            sent.result(30)
+        left -= size
+
+
+def expected_offsets(records: pa.Table, strategy: str = "offset", cleaned_offset: int = 0) -> list[int]:
+    """What has to stay: of each key the newest, unless it is a tombstone that an earlier pass has seen."""
+    newest: dict[bytes, tuple[Any, dict[str, Any]]] = {}
+    for row in records.to_pylist():
+        age = (row["timestamp"] if strategy == "timestamp" else 0, row["offset"])
+        if row["key"] is not None and age >= newest.get(row["key"], (age,))[0]:
+            newest[row["key"]] = (age, row)
+    rows = [row for _, row in newest.values()]
+    return sorted(row["offset"] for row in rows if row["value"] is not None or row["offset"] >= cleaned_offset)
+
+
+def keyed_offsets(records: pa.Table) -> list[int]:
+    """The offsets of records that have a key."""
+    offsets: list[int] = records.filter(pc.is_valid(records["key"]))["offset"].to_pylist()
+    return offsets
+
+
+def works_of(bootstrap: str, topic: str) -> dict[int, Work]:
+    """Each partition as it is now, to be compacted whatever its dirty ratio."""
+    with Maintenance(bootstrap_servers=bootstrap) as maintenance:
+        logs = [log for place, log in maintenance.describe_logs().items() if place.topic == topic]
+    works = {}
+    for log in logs:
+        assert isinstance(log, LogDescription), log
+        plan = plan_compaction(log, now_ms=NOW_MS, force=True)
+        assert isinstance(plan, CompactionPlan), plan
+        works[log.partition.partition] = Work(log=log, plan=plan, reason=plan.reason)
+    return works
+
+
+def settings_of(bootstrap: str, memory_bytes: int = ROOM_FOR_ALL) -> Settings:
+    """What tasks go by."""
+    client = {"bootstrap_servers": bootstrap, "default_api_timeout_ms": 3_000}
+    return Settings(
+        client=client, holder="test", now_ms=NOW_MS, memory_bytes=memory_bytes, seed=bytes(range(16)), chunk_bytes=5_000
+    )
