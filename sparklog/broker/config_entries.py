@@ -19,6 +19,7 @@ from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TOPIC_KEYS
 from sparklog.cluster.model import Topic
 
 SECRET = "PASSWORD"
+FOR_TESTS = "internal."
 
 
 class ConfigSource(IntEnum):
@@ -66,7 +67,7 @@ def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
         values = []
         if key.name in topic.overrides:
             values.append((key.name, getattr(topic.config, key.field), ConfigSource.TOPIC_CONFIG))
-        elif key.broker_key is None:
+        elif key.name.startswith(FOR_TESTS):
             continue
         values += _defaults(key, key.broker_key or key.name, getattr(broker.topic_defaults, key.field))
         entries.append(_entry(key, key.name, values, is_read_only=False))

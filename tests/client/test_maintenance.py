@@ -153,8 +153,9 @@ def test_a_partition_that_is_not_there_has_an_error_and_harms_no_other(maintenan
     assert maintenance.describe_logs([]) == {}
 
 
-def test_ranges_of_every_file(maintenance: Maintenance, new_topic) -> None:
+def test_ranges_of_every_file(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
     log = describe(maintenance, new_topic(count=8, value=bytes(300_000)))
+    broker.node.broker.services.replicas.get(log.partition).log.flush()
     for segment in log.segments:
         data = path_of(log, segment).read_bytes()
         pieces = list(maintenance.read_segment(log, segment))
