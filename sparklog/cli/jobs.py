@@ -115,7 +115,7 @@ def _serve(config: ServerConfig) -> int:
     metrics = JobMetrics(server, listener) if listener else None
     server.start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: session.cancel() if stop.is_set() else stop.set())
+        signal.signal(number, lambda *_: server.cancel() if stop.is_set() else stop.set())
     where = f"; metrics on {metrics.address}" if metrics else ""
     click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
     while not stop.wait(60):

@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -133,8 +134,9 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
         return Run(context.run_id, OK, _fetched(job.plan(context, options)), 0)
     run = _Started(job=job, context=context, options=options, at_ms=context.now_ms)
     try:
-        plan = _fetched(job.plan(context, options))
-        rows = job.apply(context, options, plan).toArrow()
+        with _cancelled_by_id(context, job.name):
+            plan = _fetched(job.plan(context, options))
+            rows = job.apply(context, options, plan).toArrow()
     except BaseException as error:
         # Ctrl-C too: what it leaves half done is worth a row.
         message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
@@ -167,6 +169,21 @@ def append(rows: DataFrame, path: str) -> None:
                 raise
         else:
             break
+
+
+@contextmanager
+def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
+    """What Spark does meanwhile for this thread is a group that has the run's id: whoever knows it may cancel it all.
+
+    The report is not in it: a run that was cancelled is written down.
+    """
+    spark = context.spark.sparkContext
+    spark.setJobGroup(context.run_id, f"sparklog {job}")
+    try:
+        yield
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            spark.setLocalProperty(name, None)
 
 
 def _fetched(rows: DataFrame) -> DataFrame:

@@ -16,6 +16,7 @@ import functools
 import logging
 import threading
 import traceback
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -44,6 +45,8 @@ class Figures:
     outcomes: Counter[str] = field(default_factory=Counter)
     """Runs of this server, by outcome."""
     running_since: datetime | None = None
+    run_id: str = ""
+    """Of what runs, or of what ran last."""
     left_out: int = 0
 
 
@@ -88,11 +91,16 @@ class JobServer:
         ended = self._await_end(self.config.stop_timeout_ms / 1000)
         if not ended:
             logger.warning("cancelling what still runs after stop.timeout.ms = %d", self.config.stop_timeout_ms)
-            self._session.cancel()
+            self.cancel()
             ended = self._await_end(CANCEL_TIMEOUT_S)
         if ended:
             self._session.close()
         return ended
+
+    def cancel(self) -> None:
+        """Cancel what runs."""
+        for run_id in [figures.run_id for figures in self.figures.values() if figures.running_since]:
+            self._session.cancel(run_id)
 
     def _add(self, schedule: Schedule, *, at_once: bool) -> None:
         if at_once:
@@ -118,8 +126,9 @@ class JobServer:
         try:
             with self._turns[schedule.job.name]:
                 if not self._stopping.is_set():
+                    figures.run_id = uuid.uuid4().hex
                     figures.running_since = self._now()
-                    figures.last = self._outcome(schedule, figures.running_since)
+                    figures.last = self._outcome(schedule, figures.run_id, figures.running_since)
                     figures.outcomes[figures.last.outcome] += 1
         finally:
             figures.running_since = None
@@ -127,9 +136,9 @@ class JobServer:
                 self._running -= 1
                 self._ended.notify_all()
 
-    def _outcome(self, schedule: Schedule, started: datetime) -> PastRun:
+    def _outcome(self, schedule: Schedule, run_id: str, started: datetime) -> PastRun:
         """Run it -> what came of it, which is logged."""
-        run_id, status, findings, error = "", COULD_NOT_RUN, 0, None
+        status, findings, error = COULD_NOT_RUN, 0, None
         logger.info("%s begins", schedule.name)
         try:
             with self._session_lock:
@@ -137,9 +146,8 @@ class JobServer:
             context = JobContext(
                 spark=spark, reports=self.config.reports, client=self.config.client, clock=self._clock,
                 say=functools.partial(logger.info, "%s: %s", schedule.name),
-                schedule=schedule.name,
+                schedule=schedule.name, run_id=run_id,
             )  # fmt: skip
-            run_id = context.run_id
             _, status, _, findings, error = run_job(schedule.job, context, schedule.options)
         except Exception as failure:  # noqa: BLE001 - one job's failure is not the server's
             error = str(failure).partition("\n")[0] or type(failure).__name__

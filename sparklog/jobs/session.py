@@ -66,10 +66,10 @@ class WarmSession:
             self._session = self._open()
         return self._session
 
-    def cancel(self) -> None:
-        """Cancel what runs in it; the run gets an error."""
+    def cancel(self, run_id: str) -> None:
+        """Cancel what a run does in it, and what the run would begin next; the run gets an error."""
         if self._session is not None and is_alive(self._session):
-            self._session.sparkContext.cancelAllJobs()
+            self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(run_id)
 
     def close(self) -> None:
         if self._session is not None and is_alive(self._session):

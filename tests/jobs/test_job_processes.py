@@ -1,0 +1,118 @@
+"""Jobs as operators run them, in processes of their own: by spark-submit, by hand, and served on a schedule."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from sparklog.jobs.runs import last_runs
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    "PYTHONPATH": str(HERE),
+    "PYSPARK_PYTHON": sys.executable,
+}
+SPARKLOG = [sys.executable, "-m", "sparklog", "jobs"]
+PATIENCE_S = 150
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+
+def await_true(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def start(tmp_path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            arguments, cwd=tmp_path, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_path):
+    script = tmp_path / "cheap.py"
+    script.write_text('from sparklog.cli.jobs import submit\nsubmit("run", "cheap_jobs:CHEAP")\n')
+    process = start("spark-submit", str(script), "--outcome", "broken", "--json")
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, err
+    assert json.loads(out)["outcome"] == "broken"
+    last = last_runs(str(tmp_path / "sparklog-reports" / "runs"))["cheap", None]
+    assert (last.status, last.findings) == (1, 1)
+
+
+@pytest.mark.parametrize("script", sorted((HERE.parents[1] / "jobs").glob("*.py")), ids=lambda path: path.name)
+def test_each_script_for_spark_submit_is_a_command_with_help(script):
+    done = subprocess.run([sys.executable, script, "--help"], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: sparklog jobs" in done.stdout
+
+
+def test_an_interrupted_run_says_so_in_its_status_and_in_the_table_of_runs(start, tmp_path):
+    process = start(*SPARKLOG, "run", "cheap_jobs:CHEAP", "--until", "gate")
+    await_true((tmp_path / "gate.started").exists)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, err
+    assert last_runs(str(tmp_path / "sparklog-reports" / "runs"))["cheap", None].outcome == "interrupted"
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def runs_that_were_ok(address: str) -> int:
+    with urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    [line] = [line for line in text.splitlines() if 'runs_total{job="cheap",outcome="ok"' in line]
+    return int(float(line.split()[-1]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the JVM in /proc")
+def test_a_server_outlives_its_jvm_and_stops_when_it_is_told_to(start, tmp_path):
+    (tmp_path / "jobs.toml").write_text(
+        'metrics.listener = "127.0.0.1:0"\n[spark]\nmaster = "local[1]"\ndriver.memory = "600m"\n'
+        '[schedule.often]\njob = "cheap_jobs:CHEAP"\ncron = "* * * * * *"\n'
+    )
+    server = start(*SPARKLOG, "serve", "--config", "jobs.toml", "--log-level", "error")
+    said = server.stdout.readline()
+    assert said.startswith("sparklog jobs serves 1 schedule")
+    address = said.split()[-1]
+    await_true(lambda: runs_that_were_ok(address) > 0)
+    [jvm] = [pid for pid in children(server.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
+    os.kill(jvm, signal.SIGKILL)
+    before = runs_that_were_ok(address)
+    await_true(lambda: runs_that_were_ok(address) > before + 1)
+    server.send_signal(signal.SIGTERM)
+    _, err = server.communicate(timeout=PATIENCE_S)
+    assert server.returncode == 0, err
+    listed = subprocess.run(
+        [*SPARKLOG, "list", "--config", "jobs.toml", "--json"],
+        check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT,
+    )  # fmt: skip
+    [row] = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert (row["schedule"], row["job"], row["outcome"]) == ("often", "cheap", "ok")
+    assert row["next_run"] > row["last_run"]

@@ -1,0 +1,125 @@
+"""A server of jobs, in this process and with cheap jobs: turns, failures, what was missed, and how it stops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cheap_jobs import CHEAP
+from prometheus_client import CollectorRegistry, generate_latest
+
+from sparklog.jobs.cron import parse_cron
+from sparklog.jobs.job import run_job
+from sparklog.jobs.metrics import JobCollector
+from sparklog.jobs.options import parse_options
+from sparklog.jobs.runs import last_runs
+from sparklog.jobs.schedule import JobServer
+from sparklog.jobs.schedule_config import Schedule, ServerConfig
+from sparklog.jobs.session import WarmSession
+
+NEVER = "0 0 29 2 mon"
+EACH_SECOND = "* * * * * *"
+PATIENCE_S = 120
+
+pytestmark = pytest.mark.slow
+
+
+class KeptSession(WarmSession):
+    """The session of all tests, which no server may stop."""
+
+    def close(self) -> None:
+        """Not ours."""
+
+
+def schedule(name: str, cron: str, missed: str = "once", **options) -> Schedule:
+    return Schedule(
+        name=name, job=CHEAP, cron=cron, trigger=parse_cron(cron, "UTC"), missed=missed,
+        options=parse_options(CHEAP, options),
+    )  # fmt: skip
+
+
+def await_true(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def serve(spark, tmp_path):
+    started = []
+
+    def serve(*schedules: Schedule, **keys) -> JobServer:
+        config = ServerConfig(reports=str(tmp_path / "reports"), schedules=schedules, **keys)
+        server = JobServer(config, KeptSession(lambda: spark))
+        started.append(server)
+        server.start()
+        return server
+
+    yield serve
+    for server in started:
+        server.stop()
+
+
+def test_a_failing_schedule_does_not_stop_the_others_and_both_are_measured(serve):
+    server = serve(schedule("good", EACH_SECOND, outcome="broken"), schedule("bad", EACH_SECOND, fail=True))
+    figures = server.figures
+    await_true(lambda: figures["good"].outcomes["findings"] and figures["bad"].outcomes["could not run"] > 1)
+    registry = CollectorRegistry()
+    registry.register(JobCollector(server))
+    text = generate_latest(registry).decode()
+    assert 'sparklog_job_last_run_status{job="cheap",schedule="bad"} 2.0' in text
+    assert 'sparklog_job_last_run_findings{job="cheap",schedule="good"} 1.0' in text
+    assert 'sparklog_job_next_run_timestamp_seconds{job="cheap",schedule="good"}' in text
+    assert server.stop()
+    past = last_runs(f"{server.config.reports}/runs")
+    assert past["cheap", "good"].outcome == "findings"
+    assert past["cheap", "bad"].error == "nobody answers"
+
+
+def test_a_job_never_runs_beside_itself_and_a_stop_waits_for_it(serve, tmp_path):
+    gate = tmp_path / "gate"
+    one, other = schedule("one", EACH_SECOND, until=str(gate)), schedule("other", EACH_SECOND)
+    server = serve(one, other, parallel_runs=2)
+    await_true(Path(f"{gate}.started").exists)
+    await_true(lambda: server.figures["one"].left_out and server.figures["other"].left_out)
+    assert server.figures["other"].running_since is None
+    gate.touch()
+    assert server.stop()
+    assert server.figures["one"].last.outcome == "ok"
+
+
+def test_what_does_not_end_in_time_is_cancelled(serve, tmp_path):
+    gate = tmp_path / "gate"
+    server = serve(schedule("slow", EACH_SECOND, until=str(gate)), stop_timeout_ms=0)
+    await_true(Path(f"{gate}.started").exists)
+    assert server.stop()
+    assert server.figures["slow"].last.outcome == "could not run"
+    assert last_runs(f"{server.config.reports}/runs")["cheap", "slow"].status == 2
+
+
+@pytest.fixture
+def ran_yesterday(make_context, tmp_path):
+    """Runs of two schedules that a server began a year and a bit ago."""
+
+    class Past:
+        def time_ms(self):
+            return int((datetime.now(UTC) - timedelta(days=400)).timestamp() * 1000)
+
+    for name in ("made up", "left out"):
+        context = make_context(clock=Past(), schedule=name, reports=str(tmp_path / "reports"))
+        run_job(CHEAP, context, parse_options(CHEAP, {}))
+
+
+def test_what_was_missed_is_made_up_for_once_where_it_should_be(serve, ran_yesterday):
+    yearly = "0 0 1 1 *"
+    server = serve(schedule("made up", yearly), schedule("left out", yearly, missed="skip"), schedule("new", yearly))
+    await_true(lambda: server.figures["made up"].outcomes["ok"])
+    assert server.stop()
+    assert server.figures["made up"].outcomes == {"ok": 1}
+    assert not server.figures["left out"].outcomes
+    assert not server.figures["new"].outcomes
+    assert server.figures["left out"].last.outcome == "ok"  # of the server before
