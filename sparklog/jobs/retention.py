@@ -155,9 +155,9 @@ def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partitio
     )
     if not log.config.retention_archive:
         return Partition(log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset)
-    place = Place(log.config.retention_archive)
-    archived_to, error = None, ""
+    place, archived_to, error = None, None, ""
     try:
+        place = Place(log.config.retention_archive)
         archived_to = _archived_to(place, log, tables)
     except SparklogError as problem:
         error = str(problem)
@@ -217,7 +217,7 @@ def _plan_row(partition: Partition) -> tuple[Any, ...]:
     return (
         *log.partition, partition.is_due, reason_of(partition), len(log.segments), log.size_bytes, *given_up,
         partition.delete_bytes, log.log_start_offset, partition.delete_before,
-        partition.place.uri if partition.place else None,
+        log.config.retention_archive or None,
         partition.archived_to, partition.archive_to if partition.place else None,
         partition.archive_bytes if partition.place else None, partition.error or None,
     )  # fmt: skip

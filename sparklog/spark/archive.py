@@ -153,13 +153,13 @@ class _Run:
         names = {each.partition for each in whole}
         files = [file for part in parts for file in part.files]
         good = [file for file in files if file.partition in names]
-        discard(self._table.place, [file for file in files if file.partition not in names])
+        discard(self._table.place, [file.path for file in files if file.partition not in names])
         if not whole:
             return
         try:
             self._table.commit(good, {each.partition: self._progress(each) for each in whole})
         except Moved:  # after any other error, a commit may be there that names them
-            discard(self._table.place, good)
+            discard(self._table.place, [file.path for file in good])
             raise
         for file in good:
             copied = self.copied[file.partition]

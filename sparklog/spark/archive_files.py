@@ -11,8 +11,9 @@ know (AWS_REGION …) from the environment. Only the latter loads `deltalake` he
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
@@ -25,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from sparklog.base.errors import ConfigError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 
@@ -39,9 +41,13 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table is, and how to get there."""
+    """Where a table is: an absolute path or a URI, as it must mean the same in every process; else ConfigError."""
 
     uri: str
+
+    def __post_init__(self) -> None:
+        if not urlsplit(self.uri).scheme and not Path(self.uri).is_absolute():
+            raise ConfigError(f"archive {self.uri}: it must be an absolute path, or a URI")
 
     @property
     def folder(self) -> str | None:
@@ -49,7 +55,7 @@ class Place:
         parts = urlsplit(self.uri)
         if parts.scheme == "file":
             return unquote(parts.path)
-        return None if parts.scheme else str(Path(self.uri).absolute())
+        return None if parts.scheme else self.uri
 
     def files(self) -> pafs.FileSystem:
         """The table's files, by paths relative to it."""
@@ -152,10 +158,12 @@ class DatedFiles:
         return self._done
 
     def discard(self) -> None:
-        """Remove what was written; what cannot be removed is left to VACUUM."""
-        for number in list(self._days):
-            self._finish(number)
-        discard(self._place, self._done)
+        """Remove what was written."""
+        begun = [day for day in self._days.values() if day.writer is not None]
+        for day in begun:
+            with contextlib.suppress(OSError, pa.ArrowException):  # the disk may be full, which is why it goes
+                day.writer.close()
+        discard(self._place, [*(day.path for day in begun), *(file.path for file in self._done)])
 
     def _write(self, number: int) -> None:
         """Make a row group of what waits."""
@@ -191,14 +199,12 @@ class DatedFiles:
         )
 
 
-def discard(place: Place, files: list[ArchivedFile]) -> None:
-    """Remove files that no commit names."""
+def discard(place: Place, paths: Iterable[str]) -> None:
+    """Remove files that no commit names; what cannot be removed is left to VACUUM."""
     fs = place.files()
-    for file in files:
-        try:
-            fs.delete_file(file.path)
-        except OSError:
-            continue  # VACUUM removes it some day
+    for path in paths:
+        with contextlib.suppress(OSError):
+            fs.delete_file(path)
 
 
 def by_day(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import Filter
 
+from sparklog.base.errors import ConfigError
 from sparklog.spark.filters import fold
 from sparklog.spark.folders import open_reader
 from sparklog.spark.lookups import open_lookup
 from sparklog.spark.offsets import batch_ranges
 from sparklog.spark.option_parsing import Use, parse_read_options
+from sparklog.spark.options import ReadMode
 from sparklog.spark.scan import FilesTask, plan_tasks
 
 
@@ -42,6 +44,8 @@ def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
     Raises ConfigError for options that make no sense.
     """
     parsed = parse_read_options(options, Use.BATCH)
+    if parsed.read_mode is ReadMode.HISTORY:
+        raise ConfigError("explain is about logs, and says nothing of the archive that readMode = history reads")
     predicate, _ = fold(filters)
     lookup = open_lookup(parsed)
     try:

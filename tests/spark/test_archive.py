@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,3 +291,24 @@ def test_timestamps_all_over_the_calendar_take_bounded_files_and_memory(tmp_path
 )
 def test_a_day_is_a_date_as_far_as_dates_go(day: int, date: str | None) -> None:
     assert date_of(day) == date
+
+
+def test_the_broker_deletes_only_what_lies_below_the_log_start_of_an_archived_topic(topics: Topics, uri: str) -> None:
+    config = {"internal_segment_bytes": 1500, "retention_ms": 1}
+    kept, plain = topics.create(retention_archive=uri, **config), topics.create(**config)
+    for name in (kept, plain):
+        fill_days(topics, name, 60)
+    await_that(lambda: len(describe(topics, plain)[TopicPartition(plain, 0)].segments) == 1)
+    log = describe(topics, kept)[TopicPartition(kept, 0)]
+    assert log.log_start_offset == 0
+    assert len(log.segments) > 1
+    topics.delete_before(kept, 60)  # as the job does, once all of it is archived
+    await_that(lambda: describe(topics, kept)[TopicPartition(kept, 0)].segments[0].base_offset == 60)
+
+
+def await_that(holds: Callable[[], bool]) -> None:
+    """Wait until something holds; a round of retention comes every 50 ms."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
