@@ -225,6 +225,7 @@ class _Order:
         self._facts = facts
         self._epochs = np.array(work.epochs, np.int64).reshape(-1, 2)
         self._latest_epoch = -1
+        self._has_told_epoch = False
         self._next = work.base_offset
         """The offset that the next batch is to begin with."""
         self._after_damage = False
@@ -313,8 +314,8 @@ class _Order:
             expected = np.maximum.accumulate(np.concatenate([[self._latest_epoch], epoch]))[:-1]
             wrong = epoch < expected
             self._latest_epoch = max(self._latest_epoch, int(epoch.max()))
-        self._facts.add_all(
-            EPOCH_DISAGREEMENT,
-            np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][:1],
-            lambda row: (row[0], f"the batch has leader epoch {row[1]}, by the leader epochs it is {row[2]}"),
-        )
+        if wrong.any() and not self._has_told_epoch:  # one tells of all that follow
+            self._has_told_epoch = True
+            base, own, right = np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][0].tolist()
+            found = f"the batch has leader epoch {own}, by the leader epochs it is {right}"
+            self._facts.add(EPOCH_DISAGREEMENT, base, found)
