@@ -126,6 +126,8 @@ def hashes_of(keys: pa.Array, seed: bytes) -> NDArray[np.uint64]:
 
 def keys_of(keys: pa.Array) -> Keys:
     """A column of binary or text as the kernels take it."""
+    if keys.type not in (pa.binary(), pa.string()):
+        keys = keys.cast(pa.binary())
     validity, starts, data = keys.buffers()
     first = keys.offset
     numbers = np.frombuffer(starts, np.int32)[first : first + len(keys) + 1] if len(keys) else np.zeros(1, np.int32)

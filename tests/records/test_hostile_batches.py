@@ -490,7 +490,7 @@ def test_rewriting_of_mutated_batches_keeps_what_was_asked_or_refuses(
     guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewriting, "np", guarded)
-    fuzz_rewriting(7, 200, guarded, at_the_edge)
+    fuzz_rewriting(7, 120, guarded, at_the_edge)
 
 
 def test_a_batch_that_changes_while_it_is_rewritten_is_refused_or_stays_in_bounds(

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidRecord
@@ -49,6 +49,7 @@ def test_hashes_are_those_of_siphash(size: int, expected: str) -> None:
         assert hashes[0].tobytes().hex() == expected
 
 
+@settings(max_examples=50)
 @given(rows, rows, st.booleans())
 def test_the_newest_record_of_each_key_survives(
     first: list[tuple[bytes | None, int, int]], second: list[tuple[bytes | None, int, int]], versioned: bool
@@ -78,7 +79,7 @@ def numbered(count: int, first: int = 0) -> pa.Array:
 
 
 def test_a_map_grows_to_its_limit_and_loses_nothing_when_it_is_full() -> None:
-    limit = 4 * MIB
+    limit = MIB
     for versioned, room in ((False, limit // 32 - 100), (True, limit * 3 // 128 - 100)):
         a_map = KeyMap(limit, os.urandom(16), versioned=versioned)
         smallest = a_map.nbytes
@@ -107,6 +108,14 @@ def test_a_map_that_doubles_often_loses_nothing(monkeypatch: pytest.MonkeyPatch,
                 older = small.survives(keys[: start + 25], known - less, known - less if versioned else None)
                 assert (older == survives).all()
         assert small.newest_offsets().tolist() == offsets.tolist()
+
+
+def test_keys_may_come_in_any_column_of_bytes() -> None:
+    for kind in (pa.binary(), pa.string(), pa.large_binary(), pa.binary(1)):
+        column = pa.array(["a", None, "b", "a"], kind)
+        a_map = KeyMap(MIB, SEED)
+        assert a_map.put(column, np.arange(4))
+        assert a_map.survives(pa.array([b"a", b"b", b"a"]), np.array([0, 2, 3])).tolist() == [False, True, True]
 
 
 def test_a_limit_without_room_for_a_key_is_refused() -> None:

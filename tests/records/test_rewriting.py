@@ -6,13 +6,14 @@ import struct
 import zlib
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_values import GOLDEN, batch_of, records
+from record_values import GOLDEN, LOGS, batch_of, records
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.records.arrow import decode
@@ -111,7 +112,7 @@ def kept_plainly(case: Case, batch: bytes) -> tuple[BatchHeader, list[Record]] |
     return changed, values
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(cases())
 def test_what_comes_out_is_what_a_plain_reader_would_keep(case: Case) -> None:
     data = b"".join(case.batches)
@@ -167,6 +168,26 @@ def test_a_compacted_log_of_kafka_has_the_same_bytes_here() -> None:
         assert rewriter.rewrite(log.read_bytes(), key_map.newest_offsets()) == kafka.get(log.name, b"")
     assert rewriter.result.next_delete_horizon_ms == horizon
     assert rewriter.result.records_kept == len(key_map) == 60
+
+
+WITH_TRANSACTIONS = {"__consumer_offsets-0", "transactional-0"}
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}-{path.stem[-4:]}")
+def test_of_a_log_that_kafka_wrote_everything_can_be_kept_unless_it_has_transactions(path: Path) -> None:
+    data = path.read_bytes()
+    before = decode(data)
+    offsets = before["offset"].to_pylist()
+    if path.parent.name in WITH_TRANSACTIONS:
+        with pytest.raises(InvalidRecord, match="transaction"):
+            rewritten(data, offsets)
+        return
+    output, rewriter = rewritten(data, offsets, now_ms=0)
+    assert decode(output).equals(before)
+    assert rewriter.result.records_kept == before.num_rows
+    assert (output == data) == (not rewriter.result.is_changed)
+    if not before["value"].null_count:
+        assert output == data
 
 
 def test_tombstones_wait_for_the_horizon_that_the_first_pass_gives_them() -> None:
