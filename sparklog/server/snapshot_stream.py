@@ -1,4 +1,6 @@
-"""The stream of an InstallSnapshot call: what is asked in its first message, bytes in all."""
+"""The stream of an InstallSnapshot call: what is asked in its first message, bytes in all; each is answered when its
+bytes have been written, and at last the snapshot is.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,27 @@ async def serve_snapshot(broker: Broker, context: Any) -> None:
         chunks=_chunks(broker, context, first),
     )
     response = await broker.serve(install_snapshot.API, wanted)
-    await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=response.size_bytes).SerializeToString())
+    await _answer(context, response.size_bytes)
 
 
 async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
-    """The bytes of each message, answered once they have been taken."""
-    message, size = first, 0
+    """Raises InvalidRequest where the call ends before its last message: broken off looks just like done."""
+    message, received_bytes, is_last = first, 0, False
     while message is not None:
         if broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
-        size += len(message.data)
         if message.data:
+            received_bytes += len(message.data)
             yield message.data
-        await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=size).SerializeToString())
+        is_last = message.HasField("size_bytes") and message.size_bytes == received_bytes
+        await _answer(context, received_bytes)
         message = await _read(context)
+    if not is_last:
+        raise InvalidRequest(f"the snapshot broke off after {received_bytes} bytes")
+
+
+async def _answer(context: Any, size_bytes: int) -> None:
+    await context.write(maintenance_pb2.InstallSnapshotResponse(size_bytes=size_bytes).SerializeToString())
 
 
 async def _read(context: Any) -> Any:

@@ -205,18 +205,20 @@ class SetCleanedOffsetResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class InstallSnapshotRequest(_message.Message):
-    __slots__ = ("topic", "partition", "leader_epoch", "end_offset", "data")
+    __slots__ = ("topic", "partition", "leader_epoch", "end_offset", "data", "size_bytes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     leader_epoch: int
     end_offset: int
     data: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    size_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., data: _Optional[bytes] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class InstallSnapshotResponse(_message.Message):
     __slots__ = ("size_bytes",)
