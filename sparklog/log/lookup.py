@@ -36,7 +36,8 @@ def first_in(
     trust_index: False where it may hold anything, after a power cut.
     """
     after = max(segment.times.offset_for(timestamp_ms) if trust_index else 0, start_offset)
-    for place in segment.walk(segment.offsets.position_for(after), segment.size_bytes):
+    first = segment.find(after, segment.size_bytes)
+    for place in segment.walk(first.position, segment.size_bytes) if first else ():
         if place.max_timestamp_ms < timestamp_ms or place.last_offset < start_offset:
             continue
         for record in _records(segment.file, place):

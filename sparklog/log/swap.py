@@ -7,12 +7,14 @@ without records: so the new file says itself what it covers, and offsets go on b
        format v2, its CRC, its place (offsets increase, lie in the sources' range, and end where they end).
        X.index.cleaned and X.timeindex.cleaned are built on the way. All three are flushed, their names too
     B  the indexes become .swap, flushed; then the log does, flushed: from here on, the new segment is in force
-    C  X.log.swap takes the name X.log, and X.timeindex.swap X.timeindex, over the old ones; flushed
+    C  X.timeindex.swap takes the name X.timeindex, flushed, and X.log.swap X.log, over the old ones; flushed. What the
+       new time index says is true of the old batches that stay, but not the other way round: it says less of X
     D  s1 … sk become .deleted; flushed
     E  X.index.swap takes the name X.index; flushed. As long as it had its mark, s1 … sk could still be there
 
 At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole; between C and D it
-finds segments that overlap, and goes by offsets. The index is a hint (segment.py): a reader does with the old one.
+finds segments that overlap, and knows by the mark of X.index whose the offsets are (reader.py). The offset index is a
+hint (segment.py): a reader does with the old one.
 
 Opening the folder after a crash (`finish_swaps`) leaves the old segments or the new one, never some of both:
 
@@ -142,9 +144,9 @@ class Swap:
 
     def put_in_place(self) -> None:
         """Step C."""
-        for suffix in (LOG, TIME_INDEX):
+        for suffix in (TIME_INDEX, LOG):
             self._rename(suffix, SWAP, "")
-        self._fs.flush_dir(self._folder)
+            self._fs.flush_dir(self._folder)
         self.segment.unmark()
 
     def finish(self) -> None:

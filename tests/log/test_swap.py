@@ -378,7 +378,7 @@ class TestDiskFailures:
         rename = fs.rename
 
         def run_out_of_descriptors(source: str, target: str) -> None:
-            if target.endswith(".timeindex"):
+            if target.endswith(".log"):
                 raise OSError(errno.EMFILE, "too many open files")
             rename(source, target)
 
