@@ -1,0 +1,60 @@
+"""sparklog's jobs as an Airflow DAG: copy it into the DAGs folder of a machine that has sparklog installed.
+
+Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. A run that
+could not be done (exit status 2) is tried again; findings (1) fail the task at once, as trying again changes nothing.
+On a cluster, give `MASTER`: each task is a Spark driver, on the worker that Airflow runs it on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.models.dag import DAG
+
+BOOTSTRAP = "127.0.0.1:9094"
+REPORTS = "/var/lib/sparklog/reports"
+MASTER = "local[*]"
+FINDINGS = 1
+DEFAULTS: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(minutes=5),
+    "execution_timeout": timedelta(hours=2),
+}
+
+
+def command(job: str) -> list[str]:
+    """What a task runs."""
+    shared = ["--bootstrap", BOOTSTRAP, "--reports", REPORTS, "--master", MASTER]
+    return ["sparklog", "jobs", "run", job, *shared]
+
+
+def run(job: str) -> None:
+    """Run a job; what it prints is the task's log."""
+    from airflow.exceptions import AirflowFailException
+
+    status = subprocess.run(command(job), check=False).returncode
+    if status == FINDINGS:
+        raise AirflowFailException(f"{job} has findings: see {REPORTS}/{job}")
+    if status:
+        raise RuntimeError(f"{job} could not run: exit status {status}")
+
+
+def make_dag(name: str, cron: str, jobs: list[str]) -> DAG:
+    """A DAG that runs each of the jobs, one at a time, whatever becomes of the others, and never beside itself."""
+    from airflow import DAG
+    from airflow.operators.python import PythonOperator
+
+    start = datetime(2026, 1, 1)
+    one = {"max_active_runs": 1, "max_active_tasks": 1, "catchup": False}
+    with DAG(name, schedule=cron, start_date=start, default_args=DEFAULTS, **one) as dag:
+        for job in jobs:
+            PythonOperator(task_id=job, python_callable=run, op_args=[job])
+    return dag
+
+
+if __name__ != "__main__":  # Airflow imports this file; without Airflow it can still be run, to see that it is sound
+    upkeep = make_dag("sparklog_upkeep", "5 * * * *", ["retention", "compaction", "offset_replay"])
+    audit = make_dag("sparklog_audit", "30 3 * * *", ["isr_audit"])
