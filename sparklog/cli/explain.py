@@ -162,12 +162,21 @@ def _print(topic: str, rows: list[dict[str, Any]]) -> None:
         titles = ("PARTITION", "DUE", "DIRTY", "DIRTY BYTES", "CLEAN BYTES", "WAITING", "COMPACTED TO", "END",
                   "NEXT HORIZON", "LAST RUN")  # fmt: skip
         print_table(titles, [_cells(row) for row in known])
+    alike: dict[str, list[str]] = {}
     for row in rows:
-        click.echo(f"\npartition {row['partition']}: {_is_due(row)}: {row['reason']}")
-        if row.get("next_step"):
-            click.echo(f"  next: {row['next_step']}")
-        if row.get("last_run"):
-            click.echo(f"  last run: {_told(row['last_run'])}")
+        alike.setdefault(_told(row), []).append(str(row["partition"]))
+    for told, partitions in alike.items():
+        click.echo(f"\npartition{'s' if len(partitions) > 1 else ''} {', '.join(partitions)}: {told}")
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """What there is to say of a partition, and of others too where it is the same."""
+    lines = [f"{_is_due(row)}: {row['reason']}"]
+    if row.get("next_step"):
+        lines.append(f"  next: {row['next_step']}")
+    if row.get("last_run"):
+        lines.append(f"  last run: {_told_run(row['last_run'])}")
+    return "\n".join(lines)
 
 
 def _is_due(row: Mapping[str, Any]) -> str:
@@ -182,7 +191,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _told(run: Mapping[str, Any]) -> str:
+def _told_run(run: Mapping[str, Any]) -> str:
     if run["cleaned_offset"] is None:
         return f"{run['at']} {run['outcome']}: {run['reason']}"
     return (

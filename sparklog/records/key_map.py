@@ -26,6 +26,7 @@ from sparklog.records.key_map_kernels import Keys
 SEED_BYTES = 16
 _WORD = 8
 _FIRST_SLOTS = 1 << 14
+_MOST_SLOTS = (1 << 32) - 1  # what 32 bits of a hash can tell apart
 _NO_VERSIONS = np.empty(0, np.int64)
 _NO_VERSIONS.flags.writeable = False
 Longs = NDArray[np.int64]
@@ -148,7 +149,7 @@ def _read_only(array: Any, kind: Any = np.int64) -> Any:
 
 def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
     """How many slots the table has at first, and in the end, after doubling some times."""
-    first = limit_bytes // slot_bytes
+    first = min(limit_bytes // slot_bytes, _MOST_SLOTS)
     doublings = 0
     while first >= 2 * _FIRST_SLOTS:
         first //= 2

@@ -20,10 +20,10 @@ Sparklog = Callable[..., Ended]
 
 @pytest.fixture
 def written(sparklog: Sparklog, sparklog_broker: RunningBroker) -> str:
-    """A compacted topic of two partitions, the first with closed segments."""
+    """A compacted topic of three partitions, the first with closed segments."""
     configs = ("cleanup.policy=compact", "internal.segment.bytes=1000", "max.compaction.lag.ms=3600000")
     settings = [argument for config in configs for argument in ("--config", config)]
-    sparklog("topics", "create", "orders", "--partitions", "2", *settings)
+    sparklog("topics", "create", "orders", "--partitions", "3", *settings)
     with Producer(bootstrap_servers=sparklog_broker.bootstrap) as producer:
         for number in range(4):
             producer.send("orders", b"x" * 600, key=b"%d" % number, partition=0).result(30)
@@ -31,7 +31,7 @@ def written(sparklog: Sparklog, sparklog_broker: RunningBroker) -> str:
 
 
 def test_each_partition_says_why_it_is_due_or_not_and_what_to_do(sparklog: Sparklog, written: str) -> None:
-    due, empty = sparklog("explain", "compaction", written, "--json").rows
+    due, empty, _ = sparklog("explain", "compaction", written, "--json").rows
 
     assert (due["partition"], due["due"], due["cause"], due["dirty_ratio"]) == (0, True, "dirty ratio", 1.0)
     assert due["reason"].startswith("100.0% of 2,")
@@ -46,7 +46,8 @@ def test_each_partition_says_why_it_is_due_or_not_and_what_to_do(sparklog: Spark
     assert lines[0].startswith("topic orders: cleanup.policy=compact, compaction.strategy=offset")
     assert [line.split()[:3] for line in lines[1:4]] == [["PARTITION", "DUE", "DIRTY"], ["0", "yes", "100.0%"],
                                                          ["1", "no", "0.0%"]]  # fmt: skip
-    assert lines[5].startswith("partition 0: due: 100.0% of")
+    assert lines[6].startswith("partition 0: due: 100.0% of")
+    assert lines[9].startswith("partitions 1, 2: not due: there is no closed segment")
 
 
 def test_reports_tell_what_the_last_run_did(sparklog: Sparklog, written: str, tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_reports_tell_what_the_last_run_did(sparklog: Sparklog, written: str, tm
         times = pa.array([datetime(2026, 1, day, tzinfo=UTC)], pa.timestamp("us", "UTC"))
         write_deltalake(str(tmp_path / "compaction"), rows.append_column("at", times), mode="append")
 
-    told, other = sparklog("explain", "compaction", written, "--reports", str(tmp_path), "--json").rows
+    told, other, _ = sparklog("explain", "compaction", written, "--reports", str(tmp_path), "--json").rows
     assert told["last_run"]["outcome"] == "quarantined"
     assert told["last_run"]["at"] == "2026-01-02T00:00:00+00:00"
     assert told["next_delete_horizon"] == "1970-01-01T00:00:01+00:00"
