@@ -35,6 +35,7 @@ TOOLS = {
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
+    "audit": "Check every replica's bytes, indexes and epochs, and print the verdict.",
     "explain": "Say why a topic was compacted, or was not.",
     "dump": "Print what is inside segment and index files.",
     "bench": "Measure what a running broker takes and gives.",

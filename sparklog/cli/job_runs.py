@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -122,8 +122,10 @@ def job_command(job: Job) -> click.Command:
     return command
 
 
-def run_here(job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
-    """Run a job in a session of this process -> the exit status."""
+def run_here(
+    job: Job, options: Mapping[str, Any], shared: Surroundings, print_run: Callable[[Run], None] | None = None
+) -> int:
+    """Run a job in a session of this process -> the exit status. print_run: instead of `show`."""
     # Loaded here, as is what brings in Spark: `sparklog jobs --help` has no use for it.
     from sparklog.jobs.session import open_session
 
@@ -133,7 +135,7 @@ def run_here(job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
         spark = open_session(f"sparklog {job.name}", master=shared.master, conf=shared.conf)
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # which PySpark has set: it cancels what runs
         try:
-            return run_in(spark, job, options, shared)
+            return run_in(spark, job, options, shared, print_run)
         finally:
             spark.stop()
     except Exception as error:  # noqa: BLE001 - Python's own exit status, 1, would say that there are findings
@@ -141,14 +143,23 @@ def run_here(job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
         return COULD_NOT_RUN
 
 
-def run_in(spark: SparkSession, job: Job, options: Mapping[str, Any], shared: Surroundings) -> int:
+def run_in(
+    spark: SparkSession,
+    job: Job,
+    options: Mapping[str, Any],
+    shared: Surroundings,
+    print_run: Callable[[Run], None] | None = None,
+) -> int:
     """Run a job in a session, and show what came of it -> the exit status. Raises what plan and apply raise."""
     from sparklog.jobs.job import JobContext, run_job
 
     started = time.monotonic()
     context = JobContext(spark=spark, reports=shared.reports, client=shared.client, say=say)
     run = run_job(job, context, options, dry_run=shared.dry_run)
-    show(run, as_json=shared.as_json)
+    if print_run is None or shared.dry_run or shared.as_json:
+        show(run, as_json=shared.as_json)
+    else:
+        print_run(run)
     if run.error:
         click.echo(f"sparklog: {job.name}: {run.error}", err=True)
     elif not shared.dry_run:

@@ -10,10 +10,14 @@ Outcomes: ok, and the severity of a finding: critical (records are lost, damaged
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
+
 import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from sparklog.base.errors import ConfigError
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.spark.audit import Auditor, Source
 from sparklog.spark.audit_broker import BrokerSource
@@ -58,8 +62,17 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def _source(context: JobContext, options: Options) -> Source:
-    topics = options["topic"]
-    return FolderSource(options["path"], topics) if options["path"] else BrokerSource(context.client, topics)
+    wanted = chooser(options["topics"])
+    return FolderSource(options["path"], wanted) if options["path"] else BrokerSource(context.client, wanted)
+
+
+def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a topic is one that the options choose. Raises ConfigError for a pattern that is none."""
+    try:
+        patterns = [re.compile(text) for text in texts]
+    except re.error as error:
+        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
+    return lambda topic: not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
 
 
 JOB = Job(
@@ -74,7 +87,12 @@ JOB = Job(
             metavar="DIR",
             help="No broker: a log directory, sparklog's or Apache Kafka's; several are one cluster's.",
         ),
-        click.Option(["--topic"], multiple=True, metavar="PATTERN", help="Only topics like this.  [default: all]"),
+        click.Option(
+            ["--topics"],
+            multiple=True,
+            metavar="NAME",
+            help="Only these, as regular expressions; may be repeated.  [default: all, internal ones too]",
+        ),
     ),
     findings=frozenset({CRITICAL, WARNING}),
 )

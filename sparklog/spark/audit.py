@@ -12,7 +12,9 @@ each segment and each suspicious offset; of a task, a piece of a segment, its in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +35,8 @@ from sparklog.spark.audit_tables import DIFFERENCES, FINDINGS, PROBLEMS, Tables,
 from sparklog.spark.audit_tasks import read_batches, read_facts
 
 Say = Callable[[str], None]
+TOLD_EVERY_S = 1.0
+BAR = 40
 SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches bigint, size_bytes bigint"
 
 
@@ -100,7 +104,8 @@ class Auditor:
         size = sum(max(0, row[7]) for row in work)
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
         facts = read_facts(self.spark, work, self.client).cache()
-        return _Facts(segments=self._here(facts.drop("slices")), slices=facts)
+        with _telling(self.spark, self.say):
+            return _Facts(segments=self._here(facts.drop("slices")), slices=facts)
 
     def _here(self, rows: DataFrame) -> DataFrame:
         """Few rows, fetched to the driver: what follows from them needs no shuffle, or nothing if there are none."""
@@ -113,6 +118,30 @@ class _Facts:
 
     segments: DataFrame
     slices: DataFrame
+
+
+@contextmanager
+def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
+    """Tell meanwhile how many of the tasks are done."""
+    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
+
+    def watch() -> None:
+        told = ""
+        while not ended.wait(TOLD_EVERY_S):
+            stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+            done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+            text = f"[{'#' * (BAR * done // tasks):.<{BAR}}] {done} of {tasks} tasks" if tasks else ""
+            if text not in ("", told):
+                say(text)
+            told = text
+
+    watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _all_problems(before: Tables, after: Tables, facts: DataFrame) -> DataFrame:

@@ -7,8 +7,7 @@ their folders. A log's high watermark is read before its segments. Loads the gRP
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
@@ -19,11 +18,11 @@ from sparklog.spark.folders import belongs_to
 
 
 class BrokerSource:
-    """A cluster, asked with the client's options. `topics` are patterns of names; none: all of them."""
+    """A cluster, asked with the client's options, and in it the topics that are wanted."""
 
-    def __init__(self, client: Mapping[str, Any], topics: Sequence[str] = ()) -> None:
+    def __init__(self, client: Mapping[str, Any], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._client = client
-        self._topics = topics
+        self._is_wanted = is_wanted
 
     def view(self) -> View:
         """Raises SparklogError where a broker that is registered does not answer."""
@@ -44,9 +43,6 @@ class BrokerSource:
             replicas=[_replica(log, cluster.cluster_id) for log in logs],
             folders=folders,
         )
-
-    def _is_wanted(self, topic: str) -> bool:
-        return not self._topics or any(fnmatchcase(topic, pattern) for pattern in self._topics)
 
     def _folders(self, admin: Admin, cluster_id: str) -> list[tuple[Any, ...]]:
         """What brokers say is in their directories, and what else is in those that can be seen from here."""

@@ -18,8 +18,7 @@ that of the other replicas.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -48,11 +47,11 @@ COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
 
 
 class FolderSource:
-    """Log directories. `topics` are patterns of names; none: all of them."""
+    """Log directories, and in them the topics that are wanted."""
 
-    def __init__(self, paths: Sequence[str], topics: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Sequence[str], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._paths = [path.rstrip("/") or "/" for path in paths]
-        self._topics = topics
+        self._is_wanted = is_wanted
 
     def view(self) -> View:
         """Raises ConfigError where a path is no log directory, or two are not of one cluster."""
@@ -61,7 +60,7 @@ class FolderSource:
         for path, broker in self._owners():
             directory = _Directory(path, broker)
             for partition in directory.partitions():
-                if self._topics and not any(fnmatchcase(partition.topic, pattern) for pattern in self._topics):
+                if not self._is_wanted(partition.topic):
                     continue
                 try:
                     replicas.append(directory.replica(partition))

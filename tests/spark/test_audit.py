@@ -135,7 +135,7 @@ def test_directories_of_two_clusters_or_twice_of_one_broker_are_refused(tmp_path
 
 
 def test_topics_and_the_folder_of_one_partition_can_be_chosen(cluster):
-    chosen = FolderSource([str(cluster[0])], ["codec-*", "segments"]).view()
+    chosen = FolderSource([str(cluster[0])], lambda topic: topic == "segments" or "codec" in topic).view()
     assert {replica.partition.topic for replica in chosen.replicas} == {
         "segments", "codec-none", "codec-gzip", "codec-lz4", "codec-snappy", "codec-zstd",
     }  # fmt: skip
