@@ -105,13 +105,13 @@ class Part:
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """One row for each partition of the offsets topic."""
-    logs, tables = _described(context, options), Tables.open(context, options)
+    logs, tables, made = _described(context, options), Tables.open(context, options), _snapshots_made(context)
     rows: list[tuple[Any, ...]] = []
     for partition, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
             rows.append((*partition, FAILED, f"{log.name}: {log}", None, None, False, False))
         else:
-            part = _part(log, tables, options, _snapshots_made(context))
+            part = plan_part(log, tables, options, made)
             rows.append((*partition, part.outcome, part.reason, part.offset_from, part.offset_to, part.rebuild,
                          part.snapshot))  # fmt: skip
     context.say(f"{sum(row[2] == READ for row in rows)} of {len(rows)} partitions have something new")
@@ -122,7 +122,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     """Do what is due now: the log has gone on since it was planned, and so does this."""
     logs, tables = _described(context, options), Tables.open(context, options)
     made = _snapshots_made(context)
-    parts = [_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
+    parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
     due = [part for part in parts if part.outcome == READ]
     surveys = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, due))}
     due = [replace(part, offset_to=surveys[part.number].offset_to) for part in due]
@@ -148,7 +148,7 @@ def _described(context: JobContext, options: Options) -> Logs:
         return maintenance.describe_logs([TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
 
 
-def _part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
+def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
     """What there is to do for a partition, and why."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history = tables.history.offset(number, log.topic_id)

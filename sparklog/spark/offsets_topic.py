@@ -84,7 +84,8 @@ class Work:
 
 
 def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
-    found: list[Survey] = spark.sparkContext.parallelize(slices, max(1, len(slices))).map(survey).collect()
+    """What the headers say of each slice."""
+    found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(survey).collect() if slices else []
     return found
 
 

@@ -24,12 +24,14 @@ from reading import Topics
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.offset_replay import JOB
+from sparklog.jobs.offset_replay import JOB, Part, Tables, plan_part
 from sparklog.jobs.options import parse_options
 from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
+from sparklog.log.description import LogDescription
 from sparklog.log.offset_commits import read_offset_records
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
+from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
 
 JOBS_MD = Path(__file__).parents[2] / "docs" / "JOBS.md"
 NEW_PROTOCOL = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "enable.auto.commit": False}
@@ -136,6 +138,72 @@ def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
         (1, None, 4, 4),
     ]
     assert rows[0].committed_at == (at - 3 * minute).replace(tzinfo=None)
+
+
+def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(
+    make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
+    now = datetime.now(UTC)
+    commits: list[Any] = [("g", "orders", number % 2, number, now) for number in range(4)]
+    write_commits(folder, commits)
+    write = Table.write
+
+    def die(table: Table, *what: Any) -> Table:
+        if table.path.endswith(NEWEST):
+            raise KeyboardInterrupt
+        return write(table, *what)
+
+    monkeypatch.setattr(Table, "write", die)
+    with pytest.raises(KeyboardInterrupt):
+        replay(context, path=str(folder))
+    monkeypatch.undo()
+    shutil.rmtree(folder)
+    write_commits(folder, [*commits, ("g", "orders", 0, None, now), ("h", "orders", 0, 9, now)])
+
+    (row,) = replay(context, path=str(folder))
+
+    assert (row.outcome, row.records) == ("read", 2)
+    history = table(context, "consumer_offsets_history").orderBy("log_offset").collect()
+    assert [(each.log_offset, each.offset, each.deleted) for each in history] == [
+        (0, 0, False), (1, 1, False), (2, 2, False), (3, 3, False), (4, None, True), (5, 9, False),
+    ]  # fmt: skip
+    rows = table(context, "consumer_offsets").collect()
+    assert {(each.group_id, each.partition): each.offset for each in rows} == {("g", 1): 3, ("h", 0): 9}
+
+
+def part_of(log: LogDescription, *, reached: int | None, made: int = 0) -> Part:
+    """What is planned for a partition whose tables are at `reached`, with a snapshot up to `made`."""
+    progress = {} if reached is None else {0: Reached("id", reached)}
+    same = Table(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
+    tables = Tables(history=same, newest=same, offsets=same, members=same)
+    return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
+
+
+def log_of(high_watermark: int, *, start: int = 0, cleaned: int = 0, stable: int | None = None) -> LogDescription:
+    return LogDescription(
+        partition=TopicPartition("__consumer_offsets", 0), topic_id="id", log_start_offset=start,
+        high_watermark=high_watermark, last_stable_offset=high_watermark if stable is None else stable,
+        log_end_offset=high_watermark, cleaned_offset=cleaned,
+    )  # fmt: skip
+
+
+def test_only_what_is_new_is_read_unless_compaction_has_been_where_nobody_has_read() -> None:
+    assert part_of(log_of(50), reached=None).offset_from == 0
+    assert part_of(log_of(50), reached=50).outcome == "unchanged"
+    assert (part_of(log_of(70), reached=50).offset_from, part_of(log_of(70), reached=50).rebuild) == (50, False)
+    assert (part_of(log_of(70, cleaned=50), reached=50).offset_from) == 50
+    lost = part_of(log_of(70, cleaned=51), reached=50)  # a tombstone may be gone
+    assert (lost.offset_from, lost.history_from, lost.rebuild) == (0, 50, True)
+    assert part_of(log_of(70, stable=60), reached=50).offset_to == 60
+    assert part_of(log_of(40), reached=50).outcome == "behind"
+
+
+def test_a_snapshot_is_due_when_the_last_one_is_far_behind_or_compacted_past() -> None:
+    assert part_of(log_of(100), reached=90).snapshot
+    assert not part_of(log_of(150), reached=90, made=90).snapshot
+    assert part_of(log_of(190), reached=90, made=90).snapshot
+    assert part_of(log_of(150, cleaned=120), reached=130, made=110).snapshot
 
 
 @pytest.fixture
