@@ -167,15 +167,15 @@ def _is_older(table, place, versions, offsets, record):
 def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, hashes):
     """Note each key's newest record, from record number `begin` on, until `most` keys are in the table.
 
-    Answers (the record that comes next, keys in the table, the farthest that any slot lies behind its key's home), or
-    (BAD_KEYS, 0, 0).
+    Answers (the record that comes next or BAD_KEYS, keys in the table, the farthest that any slot lies behind its key's
+    home).
     """
     slots = table.shape[0] // width
     records = offsets.shape[0]
     for start in range(begin, records, BLOCK):
         end = min(start + BLOCK, records)
         if not _hash_block(keys, start, end, seed, hashes, table, slots, width):
-            return BAD_KEYS, 0, 0
+            return BAD_KEYS, count, reach
         for record in range(start, end):
             if _is_null(keys, record):
                 continue

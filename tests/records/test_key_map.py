@@ -138,6 +138,9 @@ def test_keys_outside_their_data_are_refused(starts: list[int]) -> None:
     numbers = np.array([0, 3], np.int32)
     bad = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(numbers), pa.py_buffer(b"key")])
     numbers[:] = starts  # Arrow has looked at them before
-    for use in (KeyMap(MIB, SEED).put, KeyMap(MIB, SEED).survives):
+    a_map = KeyMap(MIB, SEED)
+    assert a_map.put(pa.array([b"k"]), np.zeros(1, np.int64))
+    for use in (a_map.put, a_map.survives):
         with pytest.raises(InvalidRecord):
             use(bad, np.zeros(1, np.int64))
+    assert len(a_map) == 1
