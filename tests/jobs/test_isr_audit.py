@@ -1,0 +1,121 @@
+"""The audit of a running broker: nothing under load, what is planted in its folders, and the same through gRPC."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+from audited_folders import flip, places
+
+from sparklog.client import Maintenance
+from sparklog.jobs.isr_audit import JOB
+from sparklog.jobs.job import FINDINGS, OK, run_job
+from sparklog.jobs.options import parse_options
+from sparklog.spark import audit_broker
+from sparklog.testing import start_broker
+
+pytestmark = pytest.mark.slow
+
+
+def audit(context, **options):
+    run = run_job(JOB, context, parse_options(JOB, options))
+    rows = run.rows.collect()
+    return run.status, {(row.outcome, row.kind, row.topic, row.offset) for row in rows if row.outcome != "ok"}, rows
+
+
+class Writer:
+    """Appends to topics, in small segments, for as long as it is told."""
+
+    def __init__(self, topics, *names):
+        self._topics, self._names = topics, names
+        self._stop = threading.Event()
+        self.has_begun = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        assert self.has_begun.wait(30)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        rounds = 0
+        while not self._stop.wait(0.01):
+            for name in self._names:
+                self._topics.fill(name, 200, batches=4)
+            rounds += 1
+            if rounds == 5:
+                self.has_begun.set()
+
+
+def test_nothing_is_found_while_a_log_is_written_rolled_trimmed_and_made_and_deleted(topics, context):
+    small = {"internal_segment_bytes": 20_000, "index_interval_bytes": 500}
+    written = topics.create(**small)
+    trimmed = topics.create(**{**small, "retention_bytes": 60_000, "file_delete_delay_ms": 0})
+    with Writer(topics, written, trimmed):
+        going = topics.create()
+        told = []
+        status, found, rows = audit(
+            _saying(
+                context, lambda text: told.append(text) or (len(told) == 1 and topics.admin.delete_topics([going]))
+            ),
+            topics=[written, trimmed, going],
+        )
+    assert (status, found) == (OK, set())
+    assert {(row.topic, row.outcome) for row in rows} >= {(written, "ok"), (trimmed, "ok")}
+    assert told[0].startswith("reading ")
+
+
+def _saying(context, say):
+    return type(context)(spark=context.spark, reports=context.reports, client=context.client, say=say)
+
+
+def test_what_is_planted_in_the_folders_of_a_running_broker_is_found_and_kept_in_delta(topics, context, spark):
+    damaged, misled = topics.create(internal_segment_bytes=20_000, index_interval_bytes=500), topics.create()
+    topics.fill(damaged, 4000, batches=40)
+    topics.fill(misled, 100, batches=2)
+    folder = topics.broker.data_dir / f"{damaged}-0"
+    first, second, *_ = sorted(folder.glob("*.log"))
+    flip(first, places(first)[3][0] + 100)
+    flip(second.with_suffix(".index"), 7)
+    orphan = topics.broker.data_dir / f"{damaged}.forgotten-3"
+    shutil.copytree(topics.broker.data_dir / f"{misled}-0", orphan)
+
+    try:
+        status, found, rows = audit(context, topics=[f"{damaged}.*", misled])
+    finally:
+        shutil.rmtree(orphan)
+
+    assert status == FINDINGS
+    wrong_at = next(offset for _, kind, _, offset in found if kind == "wrong_index_entry")
+    assert found == {
+        ("critical", "corrupt_batch", damaged, 300),
+        ("warning", "wrong_index_entry", damaged, wrong_at),
+        ("warning", "orphan_folder", f"{damaged}.forgotten", None),
+    }
+    assert all(row.next_step for row in rows if row.outcome != "ok")
+    kept = spark.read.format("delta").load(context.table("isr_audit"))
+    assert {(row.outcome, row.kind) for row in kept.collect()} == {(row.outcome, row.kind) for row in rows}
+
+
+def test_a_broker_whose_disk_cannot_be_seen_is_audited_through_grpc(topics, context, monkeypatch):
+    name = topics.create(internal_segment_bytes=20_000, index_interval_bytes=500)
+    topics.fill(name, 2000, batches=20)
+    monkeypatch.setattr(audit_broker, "belongs_to", lambda *_: False)
+    with Writer(topics, name):
+        assert audit(context, topics=[name])[:2] == (OK, set())
+    last = sorted((topics.broker.data_dir / f"{name}-0").glob("*.log"))[0]
+    flip(last, places(last)[1][0] + 100)
+    assert audit(context, topics=[name])[:2] == (FINDINGS, {("critical", "corrupt_batch", name, 100)})
+
+
+def test_a_stopped_broker_is_audited_by_its_folder_and_a_dry_run_reads_nothing(context, tmp_path):
+    with start_broker(tmp_path / "data") as broker, Maintenance(bootstrap_servers=broker.bootstrap) as maintenance:
+        assert maintenance.describe_replicas() == []
+    options = parse_options(JOB, {"path": [str(tmp_path / "data")]})
+    assert run_job(JOB, context, options, dry_run=True).rows.count() == 0
+    assert run_job(JOB, context, options).status == OK
