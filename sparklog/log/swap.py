@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from sparklog.base.config_keys import MAX_INT, MAX_LONG
-from sparklog.base.errors import CorruptRecord, InvalidRecord, ResourceNotFound
+from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaStorageError, ResourceNotFound
 from sparklog.base.fs import Fs, ReadFile
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import ActiveSegment
@@ -92,9 +92,13 @@ class Swap:
         self._active: ActiveSegment | None = None
 
     def verify(self, wanted: Wanted, now_ms: int) -> None:
-        """Step A. Raises ResourceNotFound, CorruptRecord or InvalidRecord too."""
+        """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too."""
         if not self._fs.exists(self.segment.path(LOG)):
             raise ResourceNotFound(f"nothing is staged at {self.segment.path(LOG)}")
+        try:
+            self._fs.open(self.segment.path(LOG)).close()
+        except PermissionError as error:  # somebody else's file: the disk is fine
+            raise KafkaStorageError(f"what is staged may not be read and written: {error}") from error
         if self.segment.file.size != wanted.size_bytes or wanted.size_bytes > MAX_INT:
             raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, to be {wanted.size_bytes}")
         with without_room(f"the indexes of {self.segment}"):

@@ -244,6 +244,22 @@ class TestRefusals:
         with pytest.raises(InvalidRecord):
             replace(fs, log, log.describe()[:2], b"")
 
+    def test_a_file_that_the_broker_may_not_open(self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Written by a job that runs as another user."""
+        open_any = fs.open
+
+        def refuse(path: str, *, create: bool = False) -> object:
+            if path.endswith(".log.cleaned") and not create:
+                raise PermissionError(errno.EACCES, "not yours", path)
+            return open_any(path, create=create)
+
+        sources = log.describe()[:3]
+        stage(fs, log, 0, content_of(fs, sources))
+        monkeypatch.setattr(fs, "open", refuse)
+        with pytest.raises(KafkaStorageError, match="may not be read"):
+            log.replace(sources, size_bytes=0, crc32c=0, high_watermark=48)
+        monkeypatch.undo()
+
     def test_a_disk_without_room(self, fs: MemoryFs, log: Log) -> None:
         sources = log.describe()[:3]
         data = cleaned(content_of(fs, sources))
