@@ -90,7 +90,8 @@ class ReadSegment:
     def first_timestamp_ms(self) -> int:
         """The max timestamp of the first batch; -1 if there is none. Raises OSError."""
         if self._first_timestamp_ms is None and self.size_bytes:
-            first = next(self.walk(0, self.size_bytes), None)
+            file = self._file or self._open_read(LOG)  # not kept: of most segments nobody asks for more
+            first = next(walk(file, 0, self.size_bytes), None)
             self._first_timestamp_ms = first.max_timestamp_ms if first else -1
         return -1 if self._first_timestamp_ms is None else self._first_timestamp_ms
 
