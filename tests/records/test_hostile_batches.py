@@ -515,6 +515,24 @@ def test_a_batch_that_changes_while_it_is_rewritten_is_refused_or_stays_in_bound
         guarded.check()
 
 
+def test_bombs_that_are_rewritten_cost_no_more_than_one() -> None:
+    limit = 2 * MIB
+    kept = np.zeros(1, np.int64)
+    for size in (limit - 100, limit // 3):
+        records = [Record(offset=0, value=bytes(size)), Record(offset=1)]
+        bomb = bytes(write_records(records, codec=Codec.ZSTD))
+
+        def rewrite_all(bomb: bytes = bomb) -> None:
+            rewriter = Rewriter(now_ms=0, delete_retention_ms=0, limit_bytes=limit, group_bytes=limit)
+            rewriter.rewrite(bomb * 20, kept)
+            assert rewriter.result.records_kept == 20
+
+        assert peak_of(rewrite_all) < 5 * limit
+    too_large = bytes(write_records([Record(offset=0, value=bytes(limit + 1))], codec=Codec.ZSTD))
+    with pytest.raises(CorruptRecord, match="hold more than"):
+        Rewriter(now_ms=0, delete_retention_ms=0, limit_bytes=limit).rewrite(too_large, kept)
+
+
 def peak_of(call: Callable[[], Any]) -> int:
     """The most memory that numpy and Python held at a time during `call`, whether it answers or refuses."""
     tracemalloc.start()
