@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -570,3 +572,24 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
 
     monkeypatch.setattr(Log, "describe", slow)
     assert len((await upkeep.describe()).segments) == SEGMENTS
+
+
+async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
+    await upkeep.create()
+    await upkeep.world.broker.stop()
+    await upkeep.world.start()
+    before = opened(upkeep.world.folder)
+    log = await upkeep.describe()
+    assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
+    for segment in log.segments:
+        assert [piece async for piece in await upkeep.read(log, segment)]
+    assert not opened(upkeep.world.folder) - before
+
+
+def opened(folder: str) -> Counter[str]:
+    """How often this process holds the files under a folder open."""
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found[os.readlink(f"/proc/self/fd/{number}")] += 1
+    return Counter({path: count for path, count in found.items() if path.startswith(folder)})

@@ -84,10 +84,6 @@ def describe(maintenance: Maintenance, topic: str) -> LogDescription:
     return found
 
 
-def open_files() -> list[str]:
-    return [number for number in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{number}")]
-
-
 def path_of(log: LogDescription, segment: SegmentDescription, suffix: str = "log") -> Path:
     return Path(log.folder, f"{segment.base_offset:020}.{suffix}")
 
@@ -134,18 +130,6 @@ def test_a_description_is_what_is_on_the_disk(broker: RunningBroker, maintenance
         broker.node.broker.config.topic_defaults,
     )
     assert describe(maintenance, topic) == log
-
-
-def test_a_description_keeps_no_files_open(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
-    topic = new_topic(count=4)
-    before = broker.node.broker.services.replicas.get(TopicPartition(topic, 0)).log.segments
-    for segment in before[:-1]:
-        segment.release()
-    log = describe(maintenance, topic)
-    for segment in log.segments:
-        assert list(maintenance.read_segment(log, segment))
-    opened = {os.readlink(f"/proc/self/fd/{number}") for number in open_files()}
-    assert not opened & {str(path_of(log, segment)) for segment in log.closed_segments}
 
 
 def test_every_log_is_described_internal_ones_too(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
