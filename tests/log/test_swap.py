@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import random
 import threading
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from log_values import START_MS, batch, check_indexes, file_content, offsets_in, open_log, read_all, topic_config
 from swap_values import FOLDER, clean, cleaned, content_of, emptied, even, records_in, replace, stage, written
 
@@ -135,6 +138,38 @@ class TestReplacement:
         replace(fs, log, sources, cleaned(content_of(fs, sources)))
         writer.join()
         assert records_in(read_all(log)) == [*SURVIVING, *range(27, 108)]
+
+    def test_a_batch_larger_than_what_is_read_at_once_is_verified(self, fs: MemoryFs) -> None:
+        log = open_log(fs, config=topic_config(internal_segment_bytes=8 << 20, max_message_bytes=8 << 20))
+        for size in (10, 5 << 20, 10):
+            log.append(batch(value=b"x" * size), leader_epoch=0)
+        log.roll()
+        sources = log.describe()[:1]
+        assert replace(fs, log, sources, content_of(fs, sources)).next_offset == 3
+        data = bytearray(content_of(fs, sources))
+        data[3 << 20] ^= 1
+        with pytest.raises(CorruptRecord):
+            replace(fs, log, log.describe()[:1], bytes(data))
+
+    @settings(max_examples=12)
+    @given(data=st.data())
+    def test_whatever_stays_is_read_from_every_offset(self, data: st.DataObject) -> None:
+        fs = MemoryFs()
+        log = written(fs, 12)
+        left = set(range(0, 36, 3))
+        for _ in range(data.draw(st.integers(1, 3))):
+            count = len(log.segments) - 1
+            first = data.draw(st.integers(0, count - 1))
+            size = data.draw(st.integers(1, count - first))
+            low, high = log.segments[first].base_offset, log.segments[first + size].base_offset
+            kept = data.draw(st.sets(st.sampled_from(range(low, high, 3))))
+            clean(fs, log, first, size, kept.__contains__)
+            left = {base for base in left if not low <= base < high or base in kept}
+        for again in (log, open_log(fs, clean=False)):
+            for offset in range(36):
+                expected = [base + i for base in sorted(left) if base + 2 >= offset for i in range(3)]
+                assert records_in(read_all(again, offset, max_bytes=300)) == expected
+            check_indexes(again)
 
 
 class TestReadersInFlight:
@@ -474,6 +509,18 @@ class TestCleanedOffset:
         manager.delete(NAME)
         assert read_offsets(fs, self.CHECKPOINT) == {}
         assert manager.create(NAME, topic_config()).cleaned_offset == 0
+
+    def test_that_of_a_partition_that_cannot_be_opened_is_kept(self, fs: MemoryFs, log: Log) -> None:
+        log.set_cleaned_offset(27, log.describe()[:3])
+        crashed = fs.crash(random.Random(1))
+        damaged = crashed.open(f"{FOLDER}/{18:020d}.log")
+        damaged.truncate(0)
+        damaged.append(b"\xff" * 100)
+        again = self.start(crashed)
+        with pytest.raises(KafkaStorageError):
+            again.get(NAME)
+        again.close()
+        assert read_offsets(crashed, self.CHECKPOINT) == {NAME: 27}
 
     def test_a_hole_that_a_crash_tears_does_not_pass_for_the_cleaners(self, log: Log) -> None:
         log.set_cleaned_offset(48, ())
