@@ -6,9 +6,9 @@
     report   what became of each partition, with figures
 
 Each run reads what is new and no more. How far it has come is in the tables, so a run that dies is taken up by the next
-one, and every commit is in the history once. Where the log has been compacted above what the tables have, tombstones
-that nobody has seen may be gone: what the topic comes to is then made from all that is left of the log, which is not
-much; the history has what was still there.
+one, and every commit is in the history once. Where compaction has been above what the tables have (the cleaner's
+checkpoint says so, or an offset is missing), tombstones that nobody has seen may be gone: what the topic comes to is
+then made from all that is left of the log, which is not much; the history has what was still there.
 
 A snapshot is made of what the topic comes to, as of the offset that the tables are at: when the topic has moved on by
 `--snapshot-after` records since the last one, or has been compacted above it, which makes that one worthless. None is
@@ -124,8 +124,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
     made = _snapshots_made(context)
     parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
     due = [part for part in parts if part.outcome == READ]
-    surveys = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, due))}
-    due = [replace(part, offset_to=surveys[part.number].offset_to) for part in due]
+    due, surveys = _surveyed(context, options, due)
     works = _works(context, options, due, surveys, tables)
     newest = _write_tables(context, tables, works, due)
     sizes = _install_snapshots(context, newest, due)
@@ -148,6 +147,21 @@ def _described(context: JobContext, options: Options) -> Logs:
         return maintenance.describe_logs([TopicPartition(OFFSETS_TOPIC, each.partition) for each in topic.partitions])
 
 
+def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> tuple[list[Part], Mapping[int, Survey]]:
+    """The parts as the headers of their batches say: up to where all transactions have ended, and all of the log where
+    compaction has been at what is new.
+    """
+    first = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, parts))}
+    incomplete = {part.number for part in parts if not part.rebuild and not first[part.number].is_complete}
+    parts = [
+        replace(part, rebuild=True, offset_from=part.log.log_start_offset) if part.number in incomplete else part
+        for part in parts
+    ]
+    again = _slices(context, options, [part for part in parts if part.number in incomplete])
+    surveys = first | {each.partition: each for each in offsets_topic.surveys(context.spark, again)}
+    return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
+
+
 def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
     """What there is to do for a partition, and why."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
@@ -162,7 +176,7 @@ def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mappi
         outcome, reason = BEHIND, f"the log ends at {offset_to}, the tables are at {in_newest}"
     elif is_new and rebuild and in_newest is not None:
         reason += f"; compacted up to {log.cleaned_offset}, so all is read"
-    before = made.get(number, 0)
+    before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # else it was of another log
     is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
     snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
     return Part(

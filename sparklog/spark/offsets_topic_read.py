@@ -1,6 +1,7 @@
 """A partition of the offsets topic, read by one task: which records count, and their bytes.
 
-    survey     walks the headers of batches: where each transaction ended and how, and up to where all have ended
+    survey     walks the headers of batches: where each transaction ended and how, up to where all have ended, and
+               whether any record is missing
     records    the records that count, as columns, in the order of the log
 
 Offsets that were committed in a transaction count once it was committed; those of one that was aborted are passed over,
@@ -69,18 +70,20 @@ class Survey(NamedTuple):
     offset_to: int
     """Up to where all transactions have ended."""
     markers: dict[int, tuple[Marker, ...]]
-    has_transactions: bool
+    is_complete: bool
+    """Whether there is a record at each offset: compaction has taken nothing."""
 
 
 def survey(slice_: Slice) -> Survey:
     markers: dict[int, list[Marker]] = {}
     begun: dict[int, int] = {}
-    has_transactions = False
+    is_complete, expected = True, slice_.offset_from
     for data in batches(slice_):
         for position, header in _headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
-            has_transactions |= header.is_transactional
+            is_complete &= header.base_offset <= expected and header.record_count == header.last_offset_delta + 1
+            expected = header.next_offset
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
@@ -90,7 +93,8 @@ def survey(slice_: Slice) -> Survey:
                 begun.setdefault(header.producer_id, header.base_offset)
     offset_to = min([slice_.offset_to, *begun.values()])
     ended = {producer: tuple(each) for producer, each in markers.items()}
-    return Survey(slice_.partition.partition, offset_to, ended, has_transactions)
+    is_complete &= expected >= slice_.offset_to
+    return Survey(slice_.partition.partition, offset_to, ended, is_complete)
 
 
 def records(slice_: Slice) -> Iterator[pa.RecordBatch]:

@@ -161,6 +161,18 @@ def test_offsets_count_when_their_transaction_was_committed_and_a_slice_ends_bef
     assert [row[:3] for row in topic.commits(5)] == [(5, "g", 4), (6, "g", 5)]
 
 
+def test_a_survey_sees_that_compaction_has_been_there(topic: Topic) -> None:
+    for number in range(4):
+        topic.write(commit("g", 0, number), commit("g", 1, number))
+    assert survey(topic.slice(2, 7)).is_complete
+    gap = write_records([Record(offset=9, timestamp_ms=1, key=commit("g", 0, 9)[0], value=None)], last_offset=10)
+    topic.log.append_as_follower(gap)
+
+    assert survey(topic.slice(3, 8)).is_complete
+    assert not survey(topic.slice(3, 10)).is_complete
+    assert not survey(topic.slice(9, 10)).is_complete
+
+
 def test_of_each_key_in_a_chunk_the_last_is_kept(topic: Topic) -> None:
     for number in range(5):
         topic.write(commit("g", number % 2, number), (b"", b"of no kind"))
