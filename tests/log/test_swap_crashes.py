@@ -42,10 +42,10 @@ def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
     log = manager.create(NAME, CONFIG)
     manager.checkpoint_recovery_points()
     for number in range(16):
-        data = batch(
+        sent = batch(
             3, timestamp_ms=START_MS + number, value=b"x" * 60, producer_id=number % 3, sequence=number // 3 * 3
         )
-        log.append(data, leader_epoch=number // 5)
+        log.append(sent, leader_epoch=number // 5)
     log.flush(None if is_flushed else 9)
     manager.checkpoint_recovery_points()
     sources = log.describe()[1:4]
