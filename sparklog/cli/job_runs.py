@@ -133,7 +133,8 @@ def run_here(
     try:
         say("starting Spark")
         spark = open_session(f"sparklog {job.name}", master=shared.master, conf=shared.conf)
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # which PySpark has set: it cancels what runs
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupt)
         try:
             return run_in(spark, job, options, shared, print_run)
         finally:
@@ -167,6 +168,12 @@ def run_in(
         took = f"{time.monotonic() - started:.1f} s"
         click.echo(f"{job.name}: {found}, {took}; run {run.run_id} in {context.table(job.name)}", err=True)
     return run.status
+
+
+def _interrupt(*_: object) -> None:
+    """Interrupt the run. PySpark's own handler asks the JVM something, in the middle of another question."""
+    logging.disable(logging.ERROR)  # the bridge to the JVM logs a traceback, as it was interrupted
+    raise KeyboardInterrupt
 
 
 def say(text: str) -> None:

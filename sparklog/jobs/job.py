@@ -150,8 +150,8 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     if unwritten:
         status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
     unnoted = _try_to_write(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
-    error = unwritten or unnoted
-    return Run(context.run_id, COULD_NOT_RUN if error else status, report, findings, error)
+    failure = unwritten or unnoted
+    return Run(context.run_id, COULD_NOT_RUN if failure else status, report, findings, failure)
 
 
 def append(rows: DataFrame, path: str) -> None:
@@ -181,6 +181,9 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
     spark.setJobGroup(context.run_id, f"sparklog {job}")
     try:
         yield
+    except KeyboardInterrupt:
+        spark.cancelJobGroup(context.run_id)
+        raise
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description"):
             spark.setLocalProperty(name, None)

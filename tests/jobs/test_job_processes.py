@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
 }
 SPARKLOG = [sys.executable, "-m", "sparklog", "jobs"]
-PATIENCE_S = 150
+PATIENCE_S = 240
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
