@@ -175,7 +175,7 @@ def archive_to(log: LogDescription, given_up: GivenUp) -> int:
     """Up to where a log is archived: to the end of the last closed segment below the high watermark, or behind the
     active one, where retention gives that up too.
     """
-    if given_up.total == len(log.segments):
+    if log.segments and given_up.total == len(log.segments):
         return log.segments[-1].next_offset
     closed = [segment.next_offset for segment in log.closed_segments if segment.next_offset <= log.high_watermark]
     return max([log.log_start_offset, *closed])

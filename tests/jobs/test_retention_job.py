@@ -1,0 +1,203 @@
+"""The retention job on a real broker: what it archives, what it deletes, and what is left where it was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archiving import archived_rows, describe, fill_days
+from chispa import assert_df_equality
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from reading import Topics
+
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.jobs.job import JobContext, Run, run_job
+from sparklog.jobs.options import parse_options
+from sparklog.jobs.retention import JOB, archive_to, plan_partition
+from sparklog.log.description import LogDescription, SegmentDescription
+from sparklog.log.retention import GivenUp
+from sparklog.spark.archive_table import COLUMNS
+
+
+def run(context: JobContext, *topics: str, dry_run: bool = False, **options: Any) -> Run:
+    return run_job(JOB, context, parse_options(JOB, {"topics": list(topics), **options}), dry_run=dry_run)
+
+
+def outcomes(done: Run) -> dict[int, str]:
+    return {row.partition: row.outcome for row in done.rows.collect()}
+
+
+def log_starts(topics: Topics, topic: str) -> list[int]:
+    return [log.log_start_offset for _, log in sorted(describe(topics, topic).items())]
+
+
+def as_read(spark: SparkSession, topics: Topics, topic: str, **options: str) -> DataFrame:
+    given = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, "includeHeaders": "true", **options}
+    return spark.read.format("sparklog").options(**given).load()
+
+
+def test_a_topic_moves_to_its_archive_and_reads_the_same(
+    spark: SparkSession, topics: Topics, make_context: Any, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "archive")
+    topic = topics.create(2, retention_archive=uri, internal_segment_bytes=1500, retention_bytes=1500)
+    fill_days(topics, topic, 120)
+    fill_days(topics, topic, 60, partition=1)
+    before = as_read(spark, topics, topic).localCheckpoint()
+    logs = describe(topics, topic)
+    closed = [log.closed_segments[-1].next_offset for _, log in sorted(logs.items())]
+
+    planned = run(make_context(), topic, dry_run=True).rows.collect()
+    assert [(row.due, row.archive_to, row.archived_to) for row in planned] == [(True, end, None) for end in closed]
+    assert log_starts(topics, topic) == [0, 0]
+    assert not Path(uri).exists()
+
+    done = run(make_context(), topic)
+    assert (done.status, outcomes(done)) == (0, {0: "done", 1: "done"})
+    starts = log_starts(topics, topic)
+    assert starts == [row.delete_before for row in planned]
+    assert 0 < starts[0] <= closed[0]
+    assert [row.archived_records for row in done.rows.sort("partition").collect()] == closed
+
+    after = as_read(spark, topics, topic, readMode="history")
+    assert_df_equality(after, before, ignore_row_order=True)
+    archived = spark.read.format("delta").load(uri)
+    until = before.where(f"offset < if(partition = 0, {closed[0]}, {closed[1]})")
+    assert_df_equality(archived, until.selectExpr(*COLUMNS, "to_date(timestamp) AS date"), ignore_row_order=True)
+
+    assert not any(row.due for row in run(make_context(), topic, dry_run=True).rows.collect())
+
+    consumer = Consumer({"bootstrap.servers": topics.broker.kafka, "group.id": "none"})
+    assert consumer.get_watermark_offsets(KafkaPartition(topic, 0), timeout=10) == (starts[0], 120)
+    consumer.close()
+
+
+def test_without_an_archive_the_job_deletes_what_the_broker_would(topics: Topics, make_context: Any) -> None:
+    topic = topics.create(internal_segment_bytes=1500, retention_bytes=1500, cleanup_policy="compact,delete")
+    fill_days(topics, topic, 120)
+    done = run(make_context(), topic)
+    assert outcomes(done) == {0: "done"}
+    (start,) = log_starts(topics, topic)
+    assert 0 < start < 120
+    assert not any(row.due for row in run(make_context(), topic, dry_run=True).rows.collect())
+    topics.broker.run(apply_retention(topics))
+    assert log_starts(topics, topic) == [start]
+
+
+async def apply_retention(topics: Topics) -> None:
+    topics.broker.node.services.logs.apply_retention(0)
+
+
+def test_an_archive_that_cannot_be_written_fails_its_topics_only(
+    topics: Topics, make_context: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    config = {"internal_segment_bytes": 1500, "retention_bytes": 1500}
+    bad = topics.create(retention_archive=str(tmp_path / "file" / "archive"), **config)
+    good = topics.create(retention_archive=str(tmp_path / "archive"), **config)
+    for topic in (bad, good):
+        fill_days(topics, topic, 120)
+    done = run(make_context(), bad, good)
+    rows = {row.topic: row for row in done.rows.collect()}
+    assert (done.status, done.findings) == (1, 1)
+    assert (rows[bad].outcome, rows[good].outcome) == ("failed", "done")
+    assert str(tmp_path / "file") in rows[bad].reason
+    assert log_starts(topics, bad) == [0]  # what is not archived stays
+
+
+DIES = textwrap.dedent(
+    """
+    import os, signal, sys
+    from sparklog.jobs import retention
+    from sparklog.jobs.job import JobContext, run_job
+    from sparklog.jobs.options import parse_options
+    from sparklog.spark import archive_table
+    from sparklog.spark.session import local_session
+
+    bootstrap, topic, reports, where = sys.argv[1:]
+    def die(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if where == "before its commit":
+        archive_table.ArchiveTable.commit = die
+    else:
+        retention._delete = die
+    context = JobContext(spark=local_session("dies"), reports=reports, client={"bootstrap_servers": bootstrap})
+    run_job(retention.JOB, context, parse_options(retention.JOB, {"topics": [topic]}))
+    """
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["before its commit", "between archive and delete"])
+def test_a_job_that_is_killed_has_deleted_nothing_and_the_next_run_does_all_of_it_once(
+    topics: Topics, make_context: Any, tmp_path: Path, where: str
+) -> None:
+    uri = str(tmp_path / "archive")
+    topic = topics.create(retention_archive=uri, internal_segment_bytes=1500, retention_bytes=1500)
+    fill_days(topics, topic, 120)
+    arguments = [topics.bootstrap, topic, str(tmp_path / "reports"), where]
+    killed = subprocess.run([sys.executable, "-c", DIES, *arguments], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert log_starts(topics, topic) == [0]
+    versions = DeltaTable(uri).version()
+    assert versions == (0 if where == "before its commit" else 1)
+
+    done = run(make_context(), topic)
+    assert outcomes(done) == {0: "done"}
+    assert DeltaTable(uri).version() == 1
+    end = describe(topics, topic)[TopicPartition(topic, 0)].closed_segments[-1].next_offset
+    assert [row["offset"] for row in archived_rows(uri)] == list(range(end))
+    assert log_starts(topics, topic)[0] > 0
+
+
+def described(*ages_ms: int, high_watermark: int = 1000, **config: Any) -> LogDescription:
+    """A log with segments of ten offsets and a hundred bytes, whose newest records are so old at 1,000,000 ms."""
+    segments = tuple(
+        SegmentDescription(
+            base_offset=10 * i, next_offset=10 * i + 10, size_bytes=100, largest_timestamp_ms=1_000_000 - age,
+            first_timestamp_ms=0,
+        )
+        for i, age in enumerate(ages_ms)
+    )  # fmt: skip
+    return LogDescription(
+        partition=TopicPartition("t", 0),
+        segments=segments,
+        high_watermark=min(high_watermark, 10 * len(ages_ms)),
+        config=TopicConfig(**config),
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "before"),
+    [
+        (described(50, 40, 30, retention_ms=-1), 20, 0),
+        (described(50, 40, 30, retention_ms=-1, high_watermark=15), 10, 0),
+        (described(50, 40, 30, retention_ms=45), 20, 10),
+        (described(50, 40, 30, retention_ms=5), 30, 30),  # the active segment goes too
+        (described(50, 40, 30, retention_ms=5, high_watermark=25), 20, 20),
+        (described(50, 40, 30, retention_ms=5, cleanup_policy=("compact",)), 20, 0),
+        (described(retention_ms=5), 0, 0),
+    ],
+)
+def test_what_is_archived_and_deleted_is_committed_and_closed_or_given_up(
+    log: LogDescription, end: int, before: int, tmp_path: Path
+) -> None:
+    log = replace(log, config=replace(log.config, retention_archive=str(tmp_path / "none")))
+    planned = plan_partition(log, {}, now_ms=1_000_000)
+    assert (planned.archive_to, planned.delete_before) == (end, before)
+
+
+def test_the_plan_says_why() -> None:
+    log = described(50, 40, 30, retention_ms=45)
+    assert plan_partition(log, {}, now_ms=1_000_000).given_up == GivenUp(0, 0, 1)
+    assert archive_to(log, GivenUp(0, 0, 0)) == 20
