@@ -60,11 +60,6 @@ class Replacements:
         """How many leases there are."""
         return len(self._leases)
 
-    def is_committing(self, partition: TopicPartition) -> bool:
-        """Whether a segment of the partition is being put in place."""
-        lease = self._leases.held(self._replicas.get(partition).log)
-        return lease is not None and lease.is_committing
-
     async def begin(
         self,
         partition: TopicPartition,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -432,20 +433,28 @@ async def test_nothing_above_the_high_watermark_is_replaced(upkeep: Upkeep) -> N
     await upkeep.begin(log, 2)
 
 
-async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep) -> None:
+async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monkeypatch) -> None:
     log = await upkeep.create()
     data = without_the_second(log)
     lease = await upkeep.begin(log)
     await upkeep.upload(lease, data)
-    upkeep.world.fs.may_flush.clear()
+    loop, has_begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    put_in_place = Log.replace
+
+    def slow(log: Log, *args, **fields) -> SegmentDescription:
+        loop.call_soon_threadsafe(has_begun.set)
+        assert may_end.wait(10)
+        return put_in_place(log, *args, **fields)
+
+    monkeypatch.setattr(Log, "replace", slow)
     asked = asyncio.create_task(upkeep.commit(lease, data))
-    async with asyncio.timeout(10):
-        while not upkeep.world.broker.services.replacements.is_committing(NAME):  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0)
+    await has_begun.wait()
     asked.cancel()
     with pytest.raises(DuplicateResource):
         await upkeep.begin(log, holder="another")
-    upkeep.world.fs.may_flush.set()
+    upkeep.world.clock.advance(100_000)  # a lease that is committing does not expire
+    await upkeep.world.broker.services.replacements.expire()
+    may_end.set()
     new = await upkeep.commit(lease, data)
     assert (await upkeep.describe()).segments[0] == new
 

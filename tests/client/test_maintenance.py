@@ -26,10 +26,12 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.broker.replacements import Replacements
 from sparklog.client import Admin, Consumer, ConsumerRecord, Maintenance, Producer
 from sparklog.client.aio import AsyncMaintenance
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.epochs import EpochStart
+from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import maintenance_pb2, maintenance_pb2_grpc
@@ -262,6 +264,32 @@ def test_a_plan_that_is_out_of_date_leaves_nothing_behind(maintenance: Maintenan
     with pytest.raises(ResourceNotFound):
         maintenance.commit_replace(lease, log.leader_epoch, len(data), crc32c(data))
     assert not [name for name in os.listdir(log.folder) if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_commit_that_outlasts_its_request_is_asked_for_again(
+    broker: RunningBroker, maintenance: Maintenance, new_topic, monkeypatch
+) -> None:
+    log = describe(maintenance, new_topic(count=4))
+    data = path_of(log, log.segments[0]).read_bytes()
+    lease = maintenance.begin_replace(log, log.segments[:1], "run")
+    maintenance.upload(lease, [data])
+    asked = threading.Semaphore(0)
+    commit, put_in_place = Replacements.commit, Log.replace
+
+    def counted(replacements: Replacements, *args):
+        asked.release()
+        return commit(replacements, *args)
+
+    def slow(log: Log, *args, **fields) -> SegmentDescription:
+        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=10)
+        return put_in_place(log, *args, **fields)
+
+    monkeypatch.setattr(Replacements, "commit", counted)
+    monkeypatch.setattr(Log, "replace", slow)
+    with Maintenance(bootstrap_servers=broker.bootstrap, request_timeout_ms=300) as impatient:
+        new = impatient.commit_replace(lease, log.leader_epoch, len(data), crc32c(data))
+    assert new == describe(maintenance, log.partition.topic).segments[0]
 
 
 def test_an_upload_says_why_it_was_broken_off(maintenance: Maintenance, new_topic) -> None:
