@@ -34,6 +34,8 @@ class MaintenanceStub:
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
+
+    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def __init__(self, channel):
@@ -93,6 +95,8 @@ class MaintenanceServicer:
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
+
+    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def DescribeLog(self, request, context):
@@ -218,6 +222,8 @@ class Maintenance:
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
+
+    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     @staticmethod
