@@ -261,6 +261,40 @@ class TestLeftovers:
         swapped.rename(segment(9, ".log.swap"), segment(9))
         self.check_swapped(swapped)
 
+    def test_a_swap_in_force_is_carried_on_whatever_else_was_staged(self, swapped: MemoryFs) -> None:
+        for suffix in (".log", ".timeindex"):
+            swapped.rename(segment(9, f"{suffix}.swap"), segment(9, suffix))
+        rewrite(swapped, segment(0, ".log.cleaned"), b"")
+        self.check_swapped(swapped)
+        assert not swapped.exists(segment(0, ".log.cleaned"))
+
+    def test_a_swap_without_its_indexes_is_carried_on(self, swapped: MemoryFs) -> None:
+        """As Kafka may leave it."""
+        for suffix in (".index.swap", ".timeindex.swap"):
+            swapped.remove(segment(9, suffix))
+        self.check_swapped(swapped)
+
+    def test_indexes_that_a_swap_left_behind_are_not_believed(self, fs: MemoryFs) -> None:
+        """A name that was removed may be back after a power cut, and is of another file then."""
+        rewrite(fs, segment(9, ".index.swap"), b"\0\0\0\1\0\0\0\7")
+        rewrite(fs, segment(9, ".timeindex.swap"), b"\0" * 12)
+        log = open_log(fs)
+        assert offsets_in(read_all(log)) == list(range(36))
+        check_indexes(log)
+
+    def test_aborted_transactions_come_with_their_segment(self, swapped: MemoryFs) -> None:
+        rewrite(swapped, segment(9, ".txnindex.swap"), b"new")
+        rewrite(swapped, segment(18, ".txnindex"), b"old")
+        self.check_swapped(swapped)
+        assert file_content(swapped, segment(9, ".txnindex")) == b"new"
+        assert not swapped.exists(segment(18, ".txnindex"))
+
+    def test_of_a_segment_split_in_two_both_are_complete_or_none(self, swapped: MemoryFs) -> None:
+        """Kafka marks the last one first."""
+        for suffix in (".log", ".index", ".timeindex"):
+            rewrite(swapped, segment(6, f"{suffix}.cleaned"), b"")
+        assert offsets_in(read_all(open_log(swapped))) == list(range(36))
+
     def test_a_swap_that_was_not_complete_goes(self, swapped: MemoryFs) -> None:
         rewrite(swapped, segment(9, ".log.cleaned"), b"")
         log = open_log(swapped)

@@ -151,7 +151,7 @@ class TestReplacement:
         with pytest.raises(CorruptRecord):
             replace(fs, log, log.describe()[:1], bytes(data))
 
-    @settings(max_examples=12)
+    @settings(max_examples=8)
     @given(data=st.data())
     def test_whatever_stays_is_read_from_every_offset(self, data: st.DataObject) -> None:
         fs = MemoryFs()
