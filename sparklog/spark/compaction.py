@@ -69,7 +69,8 @@ def _in_tasks(
             if done.value > told:
                 told = done.value
                 say(f"{told} of {total} partitions, {done_bytes.value / MB:,.0f} MB")
-    return collecting.result()
+    outcomes: list[Outcome] = collecting.result()
+    return outcomes
 
 
 def _task(

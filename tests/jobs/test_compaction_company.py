@@ -97,13 +97,13 @@ def test_a_streaming_query_that_is_half_way_loses_nothing(spark, topics, context
     def keep(rows, _):
         seen.append(rows.select("offset", "key", "value").toArrow())
         begun.set()
-        assert compacted.wait(60)
+        assert compacted.wait(200)
 
     compacted = threading.Event()
     query = stream.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(keep)
     running = query.trigger(availableNow=True).start()
     try:
-        assert begun.wait(60)
+        assert begun.wait(200)
         (row,) = compact(context, topic)
         assert row.outcome == "compacted"
     finally:
