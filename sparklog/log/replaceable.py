@@ -29,7 +29,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.log.description import SegmentDescription
 from sparklog.log.disk import NOT_THE_DISK, DiskGuard
 from sparklog.log.durable import DurableLog
@@ -175,9 +175,16 @@ def _describe(segment: Segment, next_offset: int, size_bytes: int, identity: str
         next_offset=next_offset,
         size_bytes=size_bytes,
         largest_timestamp_ms=segment.largest.timestamp_ms,
-        first_timestamp_ms=segment.first_timestamp_ms,
+        first_timestamp_ms=_first_timestamp_of(segment),
         identity=identity,
     )
+
+
+def _first_timestamp_of(segment: Segment) -> int:
+    try:
+        return segment.first_timestamp_ms
+    except CorruptRecord:  # whoever reads the segment finds out; the others are described all the same
+        return -1
 
 
 def _last_offset_of(segments: Sequence[Segment]) -> int:

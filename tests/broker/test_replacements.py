@@ -145,6 +145,11 @@ def files_in(log: LogDescription) -> list[str]:
     return os.listdir(log.folder) if os.path.exists(log.folder) else []
 
 
+def overwrite(log: LogDescription, segment: SegmentDescription) -> None:
+    with open(f"{log.folder}/{segment.base_offset:020}.log", "r+b") as file:
+        file.write(bytes(100))
+
+
 def write_beside(lease: BeginReplaceResponse, data: bytes) -> None:
     with open(lease.path, "xb") as file:
         file.write(data)
@@ -581,6 +586,16 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
 
     monkeypatch.setattr(Log, "describe", slow)
     assert len((await upkeep.describe()).segments) == SEGMENTS
+
+
+async def test_bytes_that_are_no_batch_keep_no_log_from_being_described(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    await upkeep.world.broker.stop()
+    overwrite(log, log.segments[1])
+    await upkeep.world.start()
+    first, second, *_ = (await upkeep.describe()).segments
+    assert (first.first_timestamp_ms > 0, second.first_timestamp_ms) == (True, -1)
+    assert second.size_bytes == log.segments[1].size_bytes
 
 
 async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
