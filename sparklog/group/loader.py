@@ -5,8 +5,9 @@ takes as long as the keys and the tail are, however many commits there were. It 
 to, so long as the log above it is as it was written; the newest snapshot that is whole, of this log, and has such a
 tail counts. Where there is none, everything is read.
 
-Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) count from its commit marker on; those
-of a transaction that was aborted, or that has not ended, are passed over. A record that cannot be read is reported and
+Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) count from its commit marker on,
+unless what was committed for the same partition since is already there; those of a transaction that was aborted, or
+that has not ended, are passed over. A record that cannot be read is reported and
 passed over too: all others are worth more than it.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sparklog.base.errors import CorruptRecord
-from sparklog.group.records import CoordinatorRecord, decode
+from sparklog.group.records import CoordinatorRecord, Key, decode
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, is_complete, what_is_stale
 from sparklog.records.batch import BatchHeader, read_header
@@ -87,7 +88,7 @@ def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
 
 def _load_log(log: Log, offset: int, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> int:
     """Replay the log's records from `offset` on; their number."""
-    transactions: dict[int, list[CoordinatorRecord]] = {}
+    transactions = _Transactions(replay)
     records = 0
     for data in _pieces(log, offset, end_offset, is_wanted):
         position = 0
@@ -96,7 +97,7 @@ def _load_log(log: Log, offset: int, end_offset: int, replay: Replay, is_wanted:
             for record in iterate_records(data, position):
                 if record.offset >= offset:
                     records += 1
-                    _take(record, header, transactions, replay)
+                    transactions.take(record, header)
             position += header.size
     return records
 
@@ -110,25 +111,37 @@ def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool
         offset = piece.next_offset
 
 
-def _take(
-    record: Record,
-    header: BatchHeader,
-    transactions: dict[int, list[CoordinatorRecord]],
-    replay: Replay,
-) -> None:
-    if header.is_control:
-        held = transactions.pop(header.producer_id, [])
-        if _marker(record) == _COMMIT:
-            for each in held:
-                replay(each)
-        return
-    found = _decode(record)
-    if found is None:
-        return
-    if header.is_transactional:
-        transactions.setdefault(header.producer_id, []).append(found)
-    else:
-        replay(found)
+class _Transactions:
+    """Replays records, those of a transaction once it has ended."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._held: dict[int, list[tuple[int, CoordinatorRecord]]] = {}
+        self._newer: dict[Key, int] = {}
+        """What was replayed while something was held, and from which offset."""
+
+    def take(self, record: Record, header: BatchHeader) -> None:
+        if header.is_control:
+            self._end(header.producer_id, is_commit=_marker(record) == _COMMIT)
+            return
+        found = _decode(record)
+        if found is None:
+            return
+        if header.is_transactional:
+            self._held.setdefault(header.producer_id, []).append((record.offset, found))
+            return
+        if self._held:
+            self._newer[found.key] = record.offset
+        self._replay(found)
+
+    def _end(self, producer_id: int, *, is_commit: bool) -> None:
+        for offset, found in self._held.pop(producer_id, []) if is_commit else ():
+            if self._newer.get(found.key, -1) < offset:
+                self._newer[found.key] = offset
+                self._replay(found)
+        self._held.pop(producer_id, None)
+        if not self._held:
+            self._newer.clear()
 
 
 def _decode(record: Record) -> CoordinatorRecord | None:

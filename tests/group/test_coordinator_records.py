@@ -176,6 +176,26 @@ def test_offsets_of_a_transaction_that_was_aborted_are_passed_over(tmp_path: Pat
     assert not shard.offsets.of("g")
 
 
+def test_an_offset_committed_in_a_transaction_does_not_take_the_place_of_a_newer_one(tmp_path: Path) -> None:
+    log = Log.open(LocalFs(), str(tmp_path / "__consumer_offsets-0"), TopicConfig(), SimClock(), clean=False)
+
+    def batch(offset: int, partition: int, committed: int, **how: Any) -> bytearray:
+        key = OffsetKey(group_id="g", topic="t", partition=partition)
+        pair = encode(CoordinatorRecord(key, OffsetValue(offset=committed, commit_timestamp_ms=1)))
+        return write_records([Record(offset=offset, key=pair[0], value=pair[1])], **how)
+
+    log.append_as_follower(batch(0, 0, 5, producer_id=1, transactional=True))
+    log.append_as_follower(batch(1, 1, 6, producer_id=1, transactional=True))
+    log.append_as_follower(batch(2, 0, 7))
+    marker = Record(offset=3, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
+    log.append_as_follower(write_records([marker], producer_id=1, transactional=True, control=True))
+    shard = Shard(BrokerConfig(), SimTopics(), UUID)
+
+    load(log, log.log_end_offset, shard.replay, lambda: True)
+
+    assert {name.partition: value.offset for name, value in shard.offsets.of("g").items()} == {0: 7, 1: 6}
+
+
 def test_a_record_that_is_damaged_is_passed_over_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "__consumer_offsets-0"
     log = Log.open(LocalFs(), str(folder), TopicConfig(), SimClock(), clean=False)
