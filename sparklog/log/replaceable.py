@@ -112,13 +112,14 @@ class ReplaceableLog(DurableLog):
             swap = Swap(self._fs, self.folder, sources[0].base_offset, self.config, self._cache)
             try:
                 swap.verify(self._wanted(sources, size_bytes, crc32c, high_watermark), self._clock.time_ms())
+                new = _describe(swap.segment, end, size_bytes, swap.segment.identity)
                 self.flush(end)
                 with self._files, self._disk:
                     self._swap(swap, self.check_sources(sources), end)
             finally:
                 if not swap.is_in_force and not self._disk.offline:
                     swap.discard()
-            return _describe(swap.segment, end, size_bytes, swap.segment.identity)
+            return new
 
     def _wanted(
         self, sources: Sequence[SegmentDescription], size_bytes: int, crc32c: int, high_watermark: int
