@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,3 +298,34 @@ def test_a_new_topic_of_an_old_name_has_no_past(topics: Topics, tmp_path: Path) 
     ArchiveTable.create(Place(uri)).commit([], {partition: Progress("earlier", Archived(0, 100))})
     with pytest.raises(ConfigError, match="of an earlier topic of that name"):
         past(topics, topic).partitions()
+
+
+@pytest.mark.slow
+def test_history_is_whole_in_every_read_while_records_come_and_move(topics: Topics, tmp_path: Path) -> None:
+    uri = str(tmp_path / "archive")
+    topic = topics.create(internal_segment_bytes=1500, retention_archive=uri)
+    fill_days(topics, topic, 60)
+    there = 60
+    stopping = threading.Event()
+
+    def move() -> None:
+        nonlocal there
+        while not stopping.is_set():
+            fill_days(topics, topic, 30, first=there)
+            there += 30
+            (copied,) = archive_closed(topics, topic, uri).values()
+            assert copied.archived is not None
+            topics.delete_before(topic, copied.archived.offset_to)
+
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(move)
+        try:
+            for _ in range(15):
+                before = there
+                offsets = [row["offset"] for row in rows_of(past(topics, topic))]
+                assert offsets == list(range(len(offsets)))
+                assert len(offsets) >= before
+        finally:
+            stopping.set()
+        moving.result(120)
+    assert there > 60
