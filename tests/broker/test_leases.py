@@ -189,5 +189,5 @@ class LeaseMachine(RuleBasedStateMachine):
         return str(data.draw(st.integers(1, max(self.count, 1))))
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25)
+LeaseMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25)
 TestLeaseMachine = LeaseMachine.TestCase

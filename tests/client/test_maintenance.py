@@ -192,10 +192,7 @@ def test_what_cannot_be_read_is_refused(maintenance: Maintenance, new_topic) -> 
             list(asked())
 
 
-@pytest.mark.parametrize("is_uploaded", [True, False])
-def test_segments_are_replaced_under_a_consumer(
-    broker: RunningBroker, maintenance: Maintenance, new_topic, is_uploaded: bool
-) -> None:
+def test_segments_are_replaced_under_a_consumer(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
     topic = new_topic(count=60)
     name = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", max_poll_records=1) as consumer:
@@ -203,7 +200,7 @@ def test_segments_are_replaced_under_a_consumer(
         offsets = [record.offset for record in consumer.poll(5000)]
         log = describe(maintenance, topic)
         kept = set()
-        for group in (log.segments[:10], log.segments[10:20]):
+        for group, is_uploaded in ((log.segments[:10], True), (log.segments[10:20], False)):
             data = thinned(b"".join(piece for each in group for piece in maintenance.read_segment(log, each)))
             kept |= {header.base_offset for _, header in iterate_headers(data)}
             lease = maintenance.begin_replace(log, group, "run")
