@@ -146,7 +146,6 @@ def read_entries(content: bytes, layout: Any) -> Ints:
     Kafka makes the index of a segment that is written in full size.
     """
     dtype = np.dtype(layout)
-    entries = np.frombuffer(content[: len(content) // dtype.itemsize * dtype.itemsize], dtype)
-    rows = np.stack([entries[name].astype(np.int64) for name in dtype.names or ()], axis=1)
-    written = np.flatnonzero(rows.any(axis=1))
-    return rows[: written[-1] + 1 if len(written) else 0]
+    written = -(-len(content.rstrip(b"\0")) // dtype.itemsize)
+    entries = np.frombuffer(content, dtype, min(written, len(content) // dtype.itemsize))
+    return np.stack([entries[name].astype(np.int64) for name in dtype.names or ()], axis=1)

@@ -75,7 +75,7 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
     rewrite(log_of(one / "idempotent-0"), 1, epoch=0)  # the leader alone has it so
     (two / "codec-snappy-0" / "partition.metadata").write_text("version: 0\ntopic_id: CeWNTpoLSru0hj3_5YiFeQ")
     (three / "codec-lz4-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 100\n")
-    log_of(one / "codec-zstd-0", 0, ".timeindex").unlink()
+    log_of(three / "segments-0", 720, ".timeindex").unlink()
     log_of(two / "transactional-0", 20).write_bytes(log_of(two / "transactional-0", 20).read_bytes()[:-20])
     shutil.copytree(two / "codec-gzip-0", two / "forgotten-7")
     shutil.rmtree(three / "__consumer_offsets-0")
@@ -89,7 +89,7 @@ def test_every_planted_fault_is_found_where_it_is_and_nothing_else(spark, cluste
         ("critical", "diverged", 1, "idempotent-0", 40),
         ("warning", "orphan_folder", 2, "codec-snappy-0", None),
         ("warning", "epoch_disagreement", 3, "codec-lz4-0", 80),
-        ("critical", "unreadable_file", 1, "codec-zstd-0", 0),
+        ("critical", "unreadable_file", 3, "segments-0", 720),
         ("info", "torn_tail", 2, "transactional-0", 96),
         ("critical", "hw_above_end", 2, "transactional-0", 96),
         ("warning", "orphan_folder", 2, "forgotten-7", None),
