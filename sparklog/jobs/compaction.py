@@ -57,6 +57,8 @@ PLAN_SCHEMA = (
 )
 HOLDER = "compaction"
 """Of the leases: a run takes over those of one that died, so that nothing has to wait until they expire."""
+PATIENT = {"request_timeout_ms": 120_000, "default_api_timeout_ms": 300_000}
+"""Of the tasks' clients: before a broker answers that a large segment is in place, it checks and flushes all of it."""
 ATTEMPTS = 2
 """At a partition whose log changes under the plan."""
 MIB = 1 << 20
@@ -121,7 +123,7 @@ def _compact(
         else:
             works.append(Work(log=log, plan=due, reason=reasons[partition]))
     settings = Settings(
-        client=dict(context.client),
+        client={**PATIENT, **context.client},
         holder=HOLDER,
         now_ms=context.now_ms,
         memory_bytes=options["memory_per_task"] * MIB,

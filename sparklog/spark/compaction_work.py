@@ -10,9 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from sparklog.base.errors import (
+    BrokerNotAvailable,
+    ClientError,
     DuplicateResource,
     FencedLeaderEpoch,
     InvalidUpdateVersion,
+    KafkaStorageError,
     NetworkException,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -37,7 +40,7 @@ _STALE = (
     DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
 )  # fmt: skip
 """The log is not as it was when the plan was made, or somebody else has its lease: a new plan may do."""
-_FAILED = (NetworkException, RequestTimedOut, OSError)
+_FAILED = (BrokerNotAvailable, ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from compacting import COMPACTED, close_segments, compact, consume, newest, rows_of, send
+from compacting import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
 from delta.tables import DeltaTable
 
 from sparklog.base.errors import ConfigError
@@ -128,6 +128,26 @@ def test_a_damaged_partition_is_quarantined_and_the_others_are_compacted(topics,
     assert damaged.stat().st_size == size
     assert len(rows_of(consume(topics.bootstrap, topic, 2))) == 1
     topics.admin.delete_topics([topic])
+
+
+@pytest.mark.slow
+def test_more_keys_than_the_memory_of_a_task_holds_go_by_shuffle(topics, context):
+    topic = topics.create(cleanup_policy="compact", segment_bytes=1 << 20)
+    half = 50_000  # a MiB has room for 22 thousand keys
+    for _ in range(2):
+        for start in range(0, half, 10_000):
+            keys = [f"key-{number}" for number in range(start, start + 10_000)]
+            rows = pa.table({"key": keys, "value": keys})
+            topics.producer.send_table(topic, rows, partition=0).result(30)
+    close_segments(topics, topic)
+    small = topics.create(**COMPACTED)
+    send(topics, small, [("a", "1"), ("a", "2")])
+    close_segments(topics, small)
+    rows = {row.topic: row for row in compact(context, topic, small, memory_per_task=1)}
+    assert (rows[topic].outcome, rows[topic].how, rows[topic].keys) == ("compacted", "shuffle", half)
+    assert (rows[small].outcome, rows[small].how) == ("compacted", "task")
+    kept = consume(topics.bootstrap, topic)
+    assert keyed_offsets(kept) == list(range(half, 2 * half))
 
 
 def test_a_plan_says_of_each_partition_whether_it_is_due_and_why(topics, context):
