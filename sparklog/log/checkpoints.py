@@ -124,30 +124,37 @@ class LeaderEpochCheckpoint:
 class PartitionMetadata:
     """The id of the topic that a partition's folder is of (KIP-516). It never changes."""
 
-    def __init__(self, fs: Fs | ReadFs, folder: str) -> None:
+    def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
-        self._path = f"{folder}/{PARTITION_METADATA}"
+        self._folder = folder
 
     def read(self) -> uuid.UUID | None:
         """None where there is no file. Raises CorruptCheckpoint or OSError."""
-        try:
-            content = read_file(self._fs, self._path)
-        except FileNotFoundError:
-            return None
-        try:
-            fields = dict(line.split(": ", 1) for line in content.decode("ascii").splitlines())
-            if fields["version"] != "0":
-                raise CorruptCheckpoint(f"{self._path}: version {fields['version']}, only 0 is known")
-            topic_id = decode_id(fields["topic_id"])
-        except (ValueError, KeyError) as error:
-            raise CorruptCheckpoint(f"{self._path}: {error}") from None
-        if topic_id.int == 0:
-            raise CorruptCheckpoint(f"{self._path}: no topic has the id 0")
-        return topic_id
+        return read_topic_id(self._fs, self._folder)
 
     def write(self, topic_id: uuid.UUID) -> None:
         """Raises OSError."""
-        replace_file(self._fs, self._path, f"version: 0\ntopic_id: {encode_id(topic_id)}".encode())
+        content = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
+        replace_file(self._fs, f"{self._folder}/{PARTITION_METADATA}", content)
+
+
+def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
+    """What `PartitionMetadata.read` reads, of any file system."""
+    path = f"{folder}/{PARTITION_METADATA}"
+    try:
+        content = read_file(fs, path)
+    except FileNotFoundError:
+        return None
+    try:
+        fields = dict(line.split(": ", 1) for line in content.decode("ascii").splitlines())
+        if fields["version"] != "0":
+            raise CorruptCheckpoint(f"{path}: version {fields['version']}, only 0 is known")
+        topic_id = decode_id(fields["topic_id"])
+    except (ValueError, KeyError) as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from None
+    if topic_id.int == 0:
+        raise CorruptCheckpoint(f"{path}: no topic has the id 0")
+    return topic_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

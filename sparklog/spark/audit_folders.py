@@ -34,8 +34,8 @@ from sparklog.log.checkpoints import (
     CorruptCheckpoint,
     LeaderEpochCheckpoint,
     MetaProperties,
-    PartitionMetadata,
     read_offsets,
+    read_topic_id,
 )
 from sparklog.log.files import CLEANED, LOG, SWAP, parse_name
 from sparklog.log.reader import LogReader
@@ -179,7 +179,7 @@ class _Directory:
 
     def _topic_id(self, partition: TopicPartition, folder: str) -> str:
         try:
-            topic_id = PartitionMetadata(self._fs, folder).read()
+            topic_id = read_topic_id(self._fs, folder)
         except (CorruptCheckpoint, OSError) as error:
             self.problems.append((self._broker, *partition, UNREADABLE_FILE, None, str(error)))
             return ""

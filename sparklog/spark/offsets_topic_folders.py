@@ -6,7 +6,7 @@ import posixpath
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition, encode_id
-from sparklog.log.checkpoints import COMPACTED, CorruptCheckpoint, PartitionMetadata, read_offsets
+from sparklog.log.checkpoints import COMPACTED, CorruptCheckpoint, read_offsets, read_topic_id
 from sparklog.log.description import LogDescription
 from sparklog.spark.folders import FolderLookup, open_folder
 from sparklog.spark.options import Topics
@@ -22,7 +22,7 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
     for partition, bounds in lookup.bounds(Topics((topic,))).items():
         fs, folder = open_folder(lookup.folder(partition))
         try:
-            topic_id = PartitionMetadata(fs, folder).read()
+            topic_id = read_topic_id(fs, folder)
             cleaned = read_offsets(fs, f"{posixpath.dirname(folder)}/{COMPACTED}").get(partition, 0)
         except CorruptCheckpoint:
             topic_id, cleaned = None, bounds.high_watermark  # as though anything could be gone

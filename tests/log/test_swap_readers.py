@@ -218,7 +218,7 @@ def test_readers_in_threads_find_each_surviving_record_once(tmp_path: Path, make
 
     chance = random.Random(1)
     with Readers(read_folder, read_log, describe) as readers:
-        for _ in range(12 if make_fs is MemoryFs else 300):
+        for _ in range(12 if make_fs is MemoryFs else 100):
             log.append(batch(3, timestamp_ms=START_MS, value=b"x" * 60), leader_epoch=0)
             count = len(log.segments) - 1
             first = chance.randrange(count)
