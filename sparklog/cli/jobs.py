@@ -15,7 +15,7 @@ import click
 from sparklog.base.addresses import Address
 from sparklog.cli import run
 from sparklog.cli.common import json_option, print_json, print_table
-from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, run_command, whole_path
+from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, reason, run_command, whole_path
 
 if TYPE_CHECKING:
     from sparklog.jobs.metrics import JobMetrics
@@ -88,7 +88,8 @@ def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> No
 def serve(config_file: str | None, log_level: str) -> int:
     """Run jobs by their schedule until SIGTERM or Ctrl-C, in one Spark session that stays warm.
 
-    A stop gives what runs `stop.timeout.ms`, then cancels it; a second signal cancels it at once.
+    A stop gives what runs `stop.timeout.ms`, then cancels it; a second signal cancels it at once. Exit status: 0 after
+    a stop, 2 if it could not start, or a job would not end.
     """
     if not config_file:
         raise click.UsageError("--config FILE is missing; conf/jobs.toml is one to begin with")
@@ -113,7 +114,11 @@ def _serve(config: ServerConfig) -> int:
     server = JobServer(config, session)
     listener = Address.parse(config.metrics_listener, "metrics.listener") if config.metrics_listener else None
     metrics = JobMetrics(server, listener) if listener else None
-    server.start()
+    try:
+        server.start()
+    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting
+        click.echo(f"sparklog: the jobs could not start: {reason(error)}", err=True)
+        return COULD_NOT_RUN
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.cancel() if stop.is_set() else stop.set())
     where = f"; metrics on {metrics.address}" if metrics else ""
