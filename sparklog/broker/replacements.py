@@ -70,10 +70,10 @@ class Replacements:
         lease_ms: int,
     ) -> Lease[Log]:
         """Raises as `Leases.begin`, `Partition.check_leader_epoch` and `Log.check_sources` do, and InvalidRequest."""
-        if not sources or not 0 < lease_ms <= MAX_LEASE_MS or len(holder) > MAX_HOLDER:
+        if not sources or not 0 < lease_ms <= MAX_LEASE_MS or not 0 < len(holder) <= MAX_HOLDER:
             raise InvalidRequest(
                 f"{len(sources)} sources, a lease of {lease_ms} ms, a holder of {len(holder)} characters: at least 1, "
-                f"1 to {MAX_LEASE_MS} and at most {MAX_HOLDER} are allowed"
+                f"1 to {MAX_LEASE_MS} and 1 to {MAX_HOLDER} are allowed"
             )
         replica = self._replicas.get(partition)
         replica.partition.check_leader_epoch(leader_epoch)

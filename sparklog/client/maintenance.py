@@ -25,6 +25,7 @@ from sparklog.base.errors import (
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
+    LeaderNotAvailable,
     NetworkException,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
@@ -78,15 +79,7 @@ class AsyncMaintenance:
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
         if wanted == []:
             return {}
-        found: dict[TopicPartition, LogDescription | KafkaError] = {
-            name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted or ()
-        }
-        for name, told in await self._describe(wanted or ()):
-            before = found.get(name)
-            is_better = told.is_leader if isinstance(told, LogDescription) else not isinstance(before, LogDescription)
-            if is_better and not (before and isinstance(told, UnknownTopicOrPartition)):
-                found[name] = told
-        return found
+        return leaders(wanted or (), await self._describe(wanted or ()))
 
     async def describe_replicas(self) -> list[LogDescription]:
         """Every log of every broker that can be read."""
@@ -282,6 +275,32 @@ class AsyncMaintenance:
             backoff=self._cluster.backoff,
             clock=self._cluster.clock,
         )
+
+
+def leaders(
+    wanted: Iterable[TopicPartition], told: Iterable[tuple[TopicPartition, LogDescription | KafkaError]]
+) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Of what several brokers told, the leader's log of each partition, or the best reason why there is none."""
+    found: dict[TopicPartition, LogDescription | KafkaError] = {
+        name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted
+    }
+    for name, log in told:
+        is_follower = isinstance(log, LogDescription) and not log.is_leader
+        better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if is_follower else log
+        if name not in found or _weight(better) > _weight(found[name]):
+            found[name] = better
+    return found
+
+
+def _weight(told: LogDescription | KafkaError) -> int:
+    match told:
+        case UnknownTopicOrPartition():
+            return 0
+        case LeaderNotAvailable():
+            return 1
+        case KafkaError():
+            return 2
+    return 3
 
 
 class Upload:

@@ -401,7 +401,14 @@ async def test_what_may_not_take_their_place_is_refused(upkeep: Upkeep) -> None:
 
 async def test_requests_that_make_no_sense(upkeep: Upkeep) -> None:
     log = await upkeep.create()
-    for fields in ({"lease_ms": 0}, {"lease_ms": -1}, {"lease_ms": 1 << 62}, {"sources": ()}, {"holder": "x" * 1001}):
+    for fields in (
+        {"lease_ms": 0},
+        {"lease_ms": -1},
+        {"lease_ms": 1 << 62},
+        {"sources": ()},
+        {"holder": "x" * 1001},
+        {"holder": ""},
+    ):
         with pytest.raises(InvalidRequest):
             await upkeep.begin(log, **fields)
     one, two, three, *_ = log.segments

@@ -19,6 +19,8 @@ from sparklog.base.errors import (
     InvalidRequest,
     InvalidUpdateVersion,
     KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
     OffsetOutOfRange,
     RecordListTooLarge,
     ResourceNotFound,
@@ -29,6 +31,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.replacements import Replacements
 from sparklog.client import Admin, Consumer, ConsumerRecord, Maintenance, Producer
 from sparklog.client.aio import AsyncMaintenance
+from sparklog.client.maintenance import leaders
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.epochs import EpochStart
 from sparklog.log.log import Log
@@ -153,6 +156,28 @@ def test_a_partition_that_is_not_there_has_an_error_and_harms_no_other(maintenan
     assert all(isinstance(found[each], UnknownTopicOrPartition) for each in nowhere)
     assert len(found) == 4
     assert maintenance.describe_logs([]) == {}
+
+
+def test_of_several_brokers_the_leader_speaks_for_a_partition() -> None:
+    names = [TopicPartition("t", number) for number in range(5)]
+    led, followed, offline, nowhere, unasked = names
+    told = [
+        *((name, UnknownTopicOrPartition("not on 1")) for name in names[:4]),
+        (led, LogDescription(partition=led, broker_id=2, is_leader=False)),
+        (led, LogDescription(partition=led, broker_id=3)),
+        (led, KafkaStorageError("on 4")),
+        (followed, LogDescription(partition=followed, is_leader=False)),
+        (followed, UnknownTopicOrPartition("not on 4")),
+        (offline, LogDescription(partition=offline, is_leader=False)),
+        (offline, KafkaStorageError("on 4")),
+        (unasked, LogDescription(partition=unasked, broker_id=2)),
+    ]
+    found = leaders(names[:4], told)
+    assert found[led] == LogDescription(partition=led, broker_id=3)
+    assert [type(found[name]) for name in (followed, offline, nowhere)] == [
+        LeaderNotAvailable, KafkaStorageError, UnknownTopicOrPartition,
+    ]  # fmt: skip
+    assert found[unasked] == LogDescription(partition=unasked, broker_id=2)
 
 
 def test_ranges_of_every_file(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
@@ -336,7 +361,8 @@ def test_calls_that_no_client_of_ours_makes(broker: RunningBroker) -> None:
             assert refused.value.code() == status
         for request in (
             maintenance_pb2.BeginReplaceRequest(topic="nowhere", holder="x"),
-            maintenance_pb2.BeginReplaceRequest(topic="\0", partition=-1, lease_ms=-1),
+            maintenance_pb2.BeginReplaceRequest(topic="\0", partition=-1, lease_ms=-1, holder="x"),
+            maintenance_pb2.BeginReplaceRequest(topic="t", sources=[maintenance_pb2.SegmentOfLog()]),
         ):
             with pytest.raises(grpc.RpcError) as refused:
                 stub.BeginReplace(request, timeout=10)

@@ -5,7 +5,7 @@
   the high watermark.
 - DUPLICATE_RESOURCE while another holder has the partition's lease. The same holder takes its own over: the old lease,
   and what was staged under it, are gone.
-- INVALID_REQUEST without sources, or where a lease would live for more than an hour.
+- INVALID_REQUEST without sources or a holder, or where a lease would live for more than an hour.
 """
 
 from __future__ import annotations
