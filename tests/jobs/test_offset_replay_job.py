@@ -34,7 +34,22 @@ from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
 
 JOBS_MD = Path(__file__).parents[2] / "docs" / "JOBS.md"
-NEW_PROTOCOL = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+PATIENT_MS = 3_600_000
+"""Members that nobody polls while a job runs stay members."""
+NEW_PROTOCOL = {
+    "group.protocol": "consumer",
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "max.poll.interval.ms": PATIENT_MS,
+    "log_level": 0,
+}
+OURS = {
+    "group_id": "ours",
+    "client_id": "us",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "max_poll_interval_ms": PATIENT_MS,
+}
 NONE, LZ4 = "codec-none", "codec-lz4"
 
 
@@ -264,9 +279,7 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
             {"bootstrap.servers": broker.kafka, "group.id": "theirs", "client.id": "rd", **NEW_PROTOCOL}
         )
         theirs.subscribe(["orders"])
-        with Consumer(
-            bootstrap_servers=broker.grpc, group_id="ours", auto_offset_reset="earliest", client_id="us"
-        ) as ours:
+        with Consumer(bootstrap_servers=broker.grpc, **OURS) as ours:
             ours.subscribe(["orders"])
             read(ours, 20)
             ours.commit()
@@ -305,8 +318,6 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
 
             assert committed(admin, *groups) == before
             assert broker.log.count("read a snapshot of") == 2
-            (read_again,) = {row.outcome for row in replay(context)}
-            assert read_again == "unchanged"
         theirs.close()
 
 
