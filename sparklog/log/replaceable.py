@@ -111,7 +111,8 @@ class ReplaceableLog(DurableLog):
         with self._replacing, self._disk:
             swap = Swap(self._fs, self.folder, sources[0].base_offset, self.config, self._cache)
             try:
-                swap.verify(self._wanted(sources, size_bytes, crc32c, high_watermark), self._clock.time_ms())
+                wanted = self._again(lambda: self._wanted(sources, size_bytes, crc32c, high_watermark))
+                swap.verify(wanted, self._clock.time_ms())
                 new = _describe(swap.segment, end, size_bytes, swap.segment.identity)
                 self.flush(end)
                 with self._files, self._disk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable
@@ -240,7 +241,8 @@ def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
     chance = random.Random(seed)
 
     def retain() -> None:
-        log.advance_log_start(min(log.log_start_offset + 5, max(0, log.log_end_offset - 30)))
+        with contextlib.suppress(OffsetOutOfRange):  # cut meanwhile
+            log.advance_log_start(min(log.log_start_offset + 5, max(0, log.log_end_offset - 30)))
         log.delete_old_segments(START_MS)
         log.delete_expired(10**9)
 
