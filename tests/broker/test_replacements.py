@@ -26,6 +26,7 @@ from sparklog.base.errors import (
     KafkaStorageError,
     OffsetOutOfRange,
     RecordListTooLarge,
+    RequestTimedOut,
     ResourceNotFound,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
@@ -37,6 +38,7 @@ from sparklog.broker.apis import (
     commit_replace,
     delete_topics,
     describe_log,
+    install_snapshot,
     list_topics,
     read_segment,
     set_cleaned_offset,
@@ -624,3 +626,25 @@ def opened(folder: str) -> Counter[str]:
         with contextlib.suppress(FileNotFoundError):  # the listing's own
             found[os.readlink(f"/proc/self/fd/{number}")] += 1
     return Counter({path: count for path, count in found.items() if path.startswith(folder)})
+
+
+async def test_a_snapshot_that_stalls_or_is_too_large_leaves_nothing(world, batch, monkeypatch) -> None:
+    monkeypatch.setattr(install_snapshot, "SILENCE_S", 0.02)
+    await world.start()
+    await world.create("__consumer_offsets")
+    name = TopicPartition("__consumer_offsets", 0)
+    world.broker.services.replicas.append(name, batch([b"x"]), acks=1)
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b"a little"
+        await asyncio.Event().wait()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 19)
+
+    for chunks, error in ((stalling(), RequestTimedOut), (endless(), RecordListTooLarge)):
+        request = install_snapshot.InstallSnapshotRequest(partition=name, leader_epoch=0, end_offset=1, chunks=chunks)
+        with pytest.raises(error):
+            await world.broker.serve(install_snapshot.API, request)
+        assert not [file for file in os.listdir(f"{world.folder}/{name}") if ".checkpoint" in file]
