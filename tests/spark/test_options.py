@@ -115,7 +115,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_and_all_that_are_allowed(
         ({**BROKER, "subscribe": "a", "startingOffsets": "oldest"}, Use.BATCH, "-2: earliest"),
         ({**BROKER, "subscribe": "a", "minPartitions": "0"}, Use.BATCH, "a whole number from 1"),
         ({**BROKER, "subscribe": "a", "failOnDataLoss": "yes"}, Use.BATCH, "true or false"),
-        ({**BROKER, "subscribe": "a", "readMode": "magic"}, Use.BATCH, "segments, fetch or auto"),
+        ({**BROKER, "subscribe": "a", "readMode": "magic"}, Use.BATCH, "segments, fetch, auto or history"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(options, use, reason):
