@@ -339,6 +339,27 @@ class TestStalePlans:
         log.delete_old_segments(START_MS)
         self.refused(fs, log, sources)
 
+    def test_removed_by_retention_while_their_end_is_looked_for(
+        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sources = log.describe()[:2]
+        exists = fs.exists
+
+        def retain_first(path: str) -> bool:
+            if path.endswith(".txnindex") and log.log_start_offset == 0:
+                log.advance_log_start(27)
+                log.delete_old_segments(START_MS)
+                log.delete_expired(10**9)
+            return exists(path)
+
+        for segment in log.segments:
+            segment.release()
+        monkeypatch.setattr(fs, "exists", retain_first)
+        with pytest.raises(InvalidUpdateVersion):
+            replace(fs, log, sources, content_of(fs, sources))
+        assert log.log_start_offset == 27
+        assert not marked(fs)
+
     def test_started_anew(self, fs: MemoryFs, log: Log) -> None:
         sources = log.describe()[:3]
         log.close()
