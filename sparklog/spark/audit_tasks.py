@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
     """FACTS of the segments that rows of WORK name."""
-    return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([_facts(row, client)]))
+    return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([scan_row(row, client)]))
 
 
 def read_batches(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
@@ -69,7 +69,8 @@ def _in_tasks(
     return rows.repartition(count).mapInArrow(run, schema)
 
 
-def _facts(row: Row, client: Mapping[str, Any]) -> tuple[Any, ...]:
+def scan_row(row: Row, client: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A row of FACTS for a row of WORK."""
     with ExitStack() as opened:
         facts = scan_segment(_open(row, client, opened), _work(row))
     return (

@@ -14,6 +14,8 @@ from sparklog.spark.audit import Auditor
 from sparklog.spark.audit_folders import FolderSource
 from sparklog.spark.audit_tables import View
 
+pytestmark = pytest.mark.slow
+
 ENDS = {
     "segments-0": 1500, "compacted-before-0": 2000, "codec-none-0": 200, "codec-gzip-0": 200, "codec-lz4-0": 200,
     "codec-snappy-0": 200, "codec-zstd-0": 200, "idempotent-0": 200, "transactional-0": 101, "__consumer_offsets-0": 22,

@@ -1,0 +1,88 @@
+"""What a running broker tells an audit, and what a task reads of it, from the folder and through the broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from audited_folders import flip, places
+
+from sparklog.client import Admin, Maintenance
+from sparklog.spark import audit_broker
+from sparklog.spark.audit_broker import BrokerSource
+from sparklog.spark.audit_tables import FACTS, WORK, View, work_rows
+from sparklog.spark.audit_tasks import scan_row
+
+
+def names_of(schema: str) -> list[str]:
+    """The columns of a schema: what follows a type is in angle brackets."""
+    while "<" in schema:
+        schema = re.sub(r"<[^<>]*>", "", schema)
+    return [column.split()[0] for column in schema.split(", ")]
+
+
+WORK_NAMES, FACT_NAMES = names_of(WORK), names_of(FACTS)
+
+
+def read(view: View, client: dict) -> list[dict]:
+    rows = [dict(zip(WORK_NAMES, row, strict=True)) for row in work_rows(view)]
+    for row in rows:
+        row["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in row["epochs"]]
+    return [dict(zip(FACT_NAMES, scan_row(row, client), strict=True)) for row in rows]
+
+
+@pytest.fixture
+def written(topics):
+    """A topic of many segments, and what lets a source see it alone."""
+    name = topics.create(internal_segment_bytes=6_000, index_interval_bytes=500)
+    topics.fill(name, 2000, batches=40)
+    return name
+
+
+@pytest.mark.parametrize("is_visible", [True, False])
+def test_a_broker_tells_of_its_log_and_the_bytes_agree(topics, written, is_visible, monkeypatch):
+    if not is_visible:
+        monkeypatch.setattr(audit_broker, "belongs_to", lambda *_: False)
+    client = {"bootstrap_servers": topics.bootstrap}
+    view = BrokerSource(client, lambda topic: topic == written).view()
+    topics.fill(written, 500, batches=10)  # after it was told, before it is read
+
+    (replica,) = view.replicas
+    assert (replica.is_leader, replica.high_watermark, replica.log_end_offset) == (True, 2000, 2000)
+    assert bool(replica.folder) is is_visible
+    assert view.store == [(written, 0, replica.broker, replica.leader_epoch, [replica.broker], [replica.broker])]
+    assert [folder[:3] for folder in view.folders] == [(replica.broker, written, 0)]
+    facts = read(view, client)
+    assert len(facts) > 2
+    assert [fact["problems"] for fact in facts] == [[]] * len(facts)
+    assert facts[-1]["end_offset"] >= 2000
+
+    first = min((topics.broker.data_dir / f"{written}-0").glob("*.log"))
+    flip(first, places(first)[1][0] + 90)
+    assert [(each["kind"], each["offset"]) for each in read(view, client)[0]["problems"]] == [("corrupt_batch", 50)]
+
+
+def test_a_segment_that_has_been_deleted_since_is_gone_and_not_damaged(topics, written, monkeypatch):
+    client = {"bootstrap_servers": topics.bootstrap}
+    source = BrokerSource(client, lambda topic: topic == written)
+    seen = source.view()
+    monkeypatch.setattr(audit_broker, "belongs_to", lambda *_: False)
+    unseen = source.view()
+    with Admin(**client) as admin:
+        admin.delete_topics([written])
+    for view in (seen, unseen):
+        facts = read(view, client)
+        assert all(fact["is_gone"] for fact in facts)
+        assert not any(problem["kind"] == "corrupt_batch" for fact in facts for problem in fact["problems"])
+    with Maintenance(**client) as maintenance:
+        assert written not in {log.partition.topic for log in maintenance.describe_replicas()}
+
+
+def test_digests_are_made_only_where_there_is_something_to_compare_with(topics, written):
+    client = {"bootstrap_servers": topics.bootstrap}
+    view = BrokerSource(client, lambda topic: topic == written).view()
+    assert not any(fact["slices"] for fact in read(view, client))
+    other = dataclasses.replace(view.replicas[0], broker=9)
+    twice = read(dataclasses.replace(view, replicas=[*view.replicas, other]), client)
+    assert sum(each["batches"] for fact in twice for each in fact["slices"]) == 2 * 40
