@@ -107,10 +107,10 @@ class Replacements:
                     raise RecordListTooLarge(f"more than {limit} bytes for segments of {_size(lease)}")
                 await self._append(lease, file, piece)
         except TimeoutError:
-            await self.abort(lease_id)
+            await self._give_up(lease)
             raise ResourceNotFound(f"lease {lease_id!r} has expired: nothing came for {lease.lease_ms} ms") from None
         except RecordListTooLarge:
-            await self.abort(lease_id)
+            await self._give_up(lease)
             raise
         await self._turns.run_in_thread(log, file.close)
         return size
@@ -125,6 +125,12 @@ class Replacements:
             await asyncio.to_thread(file.append, piece)
 
         await self._turns.run(lease.log, append)
+
+    async def _give_up(self, upload: Lease[Log]) -> None:
+        """End a lease because of an upload, unless another one has begun since."""
+        lease = self._leases.find(upload.id)
+        if lease and lease.upload == upload.upload:
+            await self.abort(lease.id)
 
     async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
         """-> the segment that is in place now.

@@ -364,6 +364,26 @@ async def test_a_client_that_stalls_loses_its_lease(upkeep: Upkeep) -> None:
     await upkeep.begin(log, holder="another")
 
 
+async def test_an_upload_that_stalls_does_not_end_the_lease_of_one_that_began_later(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    data = without_the_second(log)
+    lease = await upkeep.begin(log, lease_ms=50)
+    has_begun = asyncio.Event()
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b"a little"
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
+    first = asyncio.create_task(upkeep.world.broker.serve(upload_segment.API, request))
+    await has_begun.wait()
+    await upkeep.upload(lease, data)
+    with pytest.raises(ResourceNotFound):
+        await first
+    await upkeep.commit(lease, data)
+
+
 async def test_no_more_is_taken_than_could_be_of_use(upkeep: Upkeep) -> None:
     log = await upkeep.create()
     lease = await upkeep.begin(log)
