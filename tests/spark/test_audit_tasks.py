@@ -7,8 +7,10 @@ import re
 
 import pytest
 from audited_folders import flip, places
+from crc32c import crc32c
 
 from sparklog.client import Admin, Maintenance
+from sparklog.records.batch import iterate_headers
 from sparklog.spark import audit_broker
 from sparklog.spark.audit_broker import BrokerSource
 from sparklog.spark.audit_tables import FACTS, WORK, View, work_rows
@@ -86,3 +88,34 @@ def test_digests_are_made_only_where_there_is_something_to_compare_with(topics, 
     other = dataclasses.replace(view.replicas[0], broker=9)
     twice = read(dataclasses.replace(view, replicas=[*view.replicas, other]), client)
     assert sum(each["batches"] for fact in twice for each in fact["slices"]) == 2 * 40
+
+
+def test_segments_that_a_cleaner_has_replaced_since_are_others_and_its_gaps_are_no_fault(topics):
+    name = topics.create(cleanup_policy="compact", internal_segment_bytes=6_000, index_interval_bytes=500)
+    topics.fill(name, 2000, batches=40, key=[f"k{number}" for number in range(2000)])
+    client = {"bootstrap_servers": topics.bootstrap}
+    source = BrokerSource(client, lambda topic: topic == name)
+    before = source.view()
+    with Maintenance(**client) as maintenance:
+        (log,) = (log for log in maintenance.describe_replicas() if log.partition.topic == name)
+        sources = log.closed_segments[:2]
+        batches = [batch for segment in sources for batch in split(b"".join(maintenance.read_segment(log, segment)))]
+        kept = b"".join(batches[:1] + batches[3:])
+        lease = maintenance.begin_replace(log, sources, "a cleaner")
+        maintenance.upload(lease, [kept])
+        maintenance.commit_replace(lease, log.leader_epoch, len(kept), crc32c(kept))
+
+    after = source.view()
+    assert identities(before) - identities(after)
+    assert len(identities(after)) == len(identities(before)) - 1
+    assert not any(fact["problems"] or fact["is_gone"] for fact in read(after, client))
+    changed = {(fact["base_offset"], fact["identity"]) for fact in read(before, client) if fact["problems"]}
+    assert not changed & identities(after)
+
+
+def split(data: bytes) -> list[bytes]:
+    return [data[position : position + header.size] for position, header in iterate_headers(data)]
+
+
+def identities(view: View) -> set[tuple[int, str]]:
+    return {(segment.base_offset, segment.identity) for replica in view.replicas for segment in replica.segments}
