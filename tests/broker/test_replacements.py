@@ -32,6 +32,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.broker import node
 from sparklog.broker.apis import (
     abort_replace,
     begin_replace,
@@ -297,6 +298,18 @@ async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: 
     with pytest.raises(ResourceNotFound):
         await upkeep.upload(lease, data)
     await upkeep.begin(log, holder="another")
+
+
+async def test_leases_are_swept_without_anybody_asking(world, batch, monkeypatch) -> None:
+    monkeypatch.setattr(node, "LEASE_INTERVAL_MS", 1)
+    await world.start()
+    upkeep = Upkeep(world, batch)
+    await upkeep.upload(await upkeep.begin(await upkeep.create(), lease_ms=1000), b"half of it")
+    world.clock.advance(1000)
+    async with asyncio.timeout(10):
+        while upkeep.staged:  # noqa: ASYNC110 - nothing tells when a file is gone
+            await asyncio.sleep(0.002)
+    assert not len(world.broker.services.replacements)
 
 
 async def test_an_expired_lease_is_nobodys_even_before_it_is_swept(upkeep: Upkeep) -> None:

@@ -160,6 +160,7 @@ def test_metrics_are_served_where_they_are_wanted(connect, batch) -> None:
         client = connect(broker)
         client.produce("t", batch([b"a", b"b"]))
         client.fetch("t", 0)
+        broker.node.broker.metrics.replaced("t", 3, 100, 40)
         with urllib.request.urlopen(f"http://{broker.node.metrics_address}/metrics", timeout=10) as answer:
             told = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
     size = len(batch([b"a", b"b"]))
@@ -167,4 +168,7 @@ def test_metrics_are_served_where_they_are_wanted(connect, batch) -> None:
     assert told['sparklog_request_seconds_bucket{api="Produce",le="+Inf"}'] == "1.0"
     assert told['sparklog_bytes_in_total{topic="t"}'] == told['sparklog_bytes_out_total{topic="t"}'] == f"{size}.0"
     assert told['sparklog_records_in_total{topic="t"}'] == "2.0"
+    assert told['sparklog_replaced_segments_total{topic="t"}'] == "3.0"
+    assert told['sparklog_replaced_bytes_before_total{topic="t"}'] == "100.0"
+    assert told['sparklog_replaced_bytes_after_total{topic="t"}'] == "40.0"
     assert told['sparklog_log_end_offset{partition="0",topic="t"}'] == "2.0"
