@@ -187,12 +187,14 @@ class LogReader:
             files = [file for file in map(parse_name, self._fs.list(self._folder)) if file]
         except FileNotFoundError:
             raise OffsetOutOfRange(f"{self._folder} is gone") from None
-        logs = {
-            mark: {each.base_offset for each in files if (each.suffix, each.mark) == (LOG, mark)}
-            for mark in ("", *MARKS)
-        }
+        logs: dict[str, set[int]] = {mark: set() for mark in ("", *MARKS)}
+        grown = set()
+        for file in files:
+            if file.suffix == LOG:
+                logs[file.mark].add(file.base_offset)
+            elif file.suffix == OFFSET_INDEX and file.mark == SWAP:
+                grown.add(file.base_offset)
         bases = sorted(logs[""] | (logs[SWAP] & logs[DELETED]))
-        grown = {each.base_offset for each in files if (each.suffix, each.mark) == (OFFSET_INDEX, SWAP)}
         for grown_base in (grown & logs[""]) - logs[SWAP] - logs[CLEANED]:
             with contextlib.suppress(FileNotFoundError):
                 end = _walk_to_end(self._open(grown_base))
