@@ -44,6 +44,8 @@ class OffsetRecords(NamedTuple):
 
     commits: pa.Table
     """Of the schema COMMITS, in their order."""
+    rows: NDArray[np.int64]
+    """Which rows they are."""
     others: NDArray[np.int64]
     """Which rows are something else: groups and their members."""
     damaged: tuple[int, ...]
@@ -61,11 +63,17 @@ def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
     except pa.ArrowInvalid:  # somewhere is a text that is not UTF-8
         found.kinds[rows] = kernels.GENERAL
         commits = COMMITS.empty_table()
-    if np.any(found.kinds == kernels.GENERAL):
-        commits = pa.concat_tables([commits, _read_generally(records, found.kinds)]).sort_by("log_offset")
+        rows = rows[:0]
+    general = np.flatnonzero(found.kinds == kernels.GENERAL)
+    if len(general):
+        commits = pa.concat_tables([commits, _read_generally(records, general, found.kinds)])
+        rows = np.concatenate([rows, general[found.kinds[general] == kernels.GENERAL]])
+        order = np.argsort(rows)
+        commits, rows = commits.take(pa.array(order)), rows[order]
     offsets = records.column("offset").to_numpy()
     return OffsetRecords(
         commits,
+        rows,
         np.flatnonzero(found.kinds == kernels.OTHER),
         tuple(offsets[found.kinds == kernels.DAMAGED].tolist()),
     )
@@ -105,10 +113,10 @@ def _commits(
     return pa.Table.from_arrays(columns, schema=COMMITS)
 
 
-def _read_generally(records: pa.RecordBatch, kinds: NDArray[np.int8]) -> pa.Table:
+def _read_generally(records: pa.RecordBatch, which: NDArray[np.int64], kinds: NDArray[np.int8]) -> pa.Table:
     """The rows of GENERAL kind, one by one; those that cannot be read become DAMAGED."""
     rows = []
-    for at in np.flatnonzero(kinds == kernels.GENERAL).tolist():
+    for at in which.tolist():
         try:
             rows.append(_read_row(*(records.column(name)[at] for name in ("offset", "timestamp", "key", "value"))))
         except (ValueError, struct.error):

@@ -121,7 +121,7 @@ def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
     number = work.slice.partition.partition
     for batch in records(work.slice):
         found = read_offset_records(batch)
-        transactional = batch.column("transactional").filter(_rows_at(batch, found.commits["log_offset"]))
+        transactional = batch.column("transactional").take(pa.array(found.rows))
         table = found.commits.append_column("transactional", transactional)
         for part in owners.join(table, batch, found.others):
             kept = part.filter(pc.greater_equal(part["log_offset"], work.history_from))
@@ -190,9 +190,10 @@ class _Owners:
 def _offsets_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         as_records = _as_records(batch)
-        found = read_offset_records(as_records).commits
-        rows = _rows_at(as_records, found["log_offset"])
-        table = found.append_column("log_partition", as_records.column("log_partition").filter(rows))
+        found = read_offset_records(as_records)
+        table = found.commits.append_column(
+            "log_partition", as_records.column("log_partition").take(pa.array(found.rows))
+        )
         yield from table.select(OFFSETS.names).cast(OFFSETS).to_batches()
 
 
@@ -228,15 +229,15 @@ def _topic_names(commits: pa.Table) -> dict[str, str]:
 
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of NEWEST under the names that records have."""
-    names = {"log_offset": "offset", "log_time": "timestamp"}
-    columns = ["log_partition", "log_offset", "log_time", "key", "value"]
-    return batch.select(columns).rename_columns([names.get(name, name) for name in columns])
-
-
-def _rows_at(batch: pa.RecordBatch, offsets: pa.ChunkedArray) -> pa.Array:
-    """Which rows of `batch` have these offsets."""
-    return pc.is_in(batch.column("offset"), value_set=offsets.combine_chunks())
+    """Rows of NEWEST as records: with their names, and times in ms."""
+    columns = {
+        "log_partition": batch.column("log_partition"),
+        "offset": batch.column("log_offset"),
+        "timestamp": batch.column("log_time").cast(pa.timestamp("ms", "UTC"), safe=False),
+        "key": batch.column("key"),
+        "value": batch.column("value"),
+    }
+    return pa.record_batch(columns)
 
 
 def is_commit() -> F.Column:

@@ -93,6 +93,7 @@ def test_columns_say_what_the_general_reader_says(records: list[tuple[bytes | No
         at = commits.schema.get_field_index(name)
         commits = commits.set_column(at, name, commits.column(name).cast(pa.int64()))
     assert commits.to_pylist() == [each for each in wanted if isinstance(each, dict)]
+    assert [at for at, each in enumerate(wanted) if isinstance(each, dict)] == found.rows.tolist()
     assert [at for at, each in enumerate(wanted) if each == "other"] == found.others.tolist()
     assert tuple(100 + at for at, each in enumerate(wanted) if each == "damaged") == found.damaged
 

@@ -17,7 +17,7 @@ from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_val
 from sparklog.log.log import Log
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
-from sparklog.spark.offsets_topic import Work, read_changes, read_commits
+from sparklog.spark.offsets_topic import Work, _offsets_of, read_changes, read_commits
 from sparklog.spark.offsets_topic_groups import Groups, Place
 from sparklog.spark.offsets_topic_read import Slice, survey, whole_batches
 from sparklog.spark.offsets_topic_snapshots import batches_of
@@ -28,7 +28,7 @@ TOPIC_ID = UUID(int=7)
 Pair = tuple[bytes, bytes | None]
 
 
-def commit(group: str, partition: int, offset: int | None, *, topic_id: UUID | None = TOPIC_ID) -> Pair:
+def commit(group: str, partition: int, offset: int | None, *, topic_id: UUID = TOPIC_ID) -> Pair:
     """None: a tombstone."""
     key = write_key(1, {"group": group, "topic": "orders", "partition": partition}, OFFSETS_TOPIC)
     fields = {"offset": offset, "leaderEpoch": -1, "metadata": "", "commitTimestamp": 1, "topicId": topic_id}
@@ -183,6 +183,26 @@ def test_of_each_key_in_a_chunk_the_last_is_kept(topic: Topic) -> None:
     rows = {(row["key"], row["log_offset"], row["value"]) for row in found.to_pylist()}
     assert rows == {(commit("g", 1, 3)[0], 6, commit("g", 1, 3)[1]), (commit("g", 0, 0)[0], 10, None),
                     (b"", 9, b"of no kind")}  # fmt: skip
+
+
+def test_offsets_of_several_partitions_in_one_chunk_stay_apart() -> None:
+    odd = commit("g", 1, 8)[1]
+    assert odd is not None
+    values = [commit("g", 0, 7)[1], odd[:-1] + b"\x01\x05\x01?", commit("g", 2, 9)[1]]  # the second has an unknown tag
+    rows = pa.record_batch(
+        {
+            "log_partition": pa.array([4, 2, 2], pa.int32()),
+            "log_offset": pa.array([30, 30, 10]),
+            "log_time": pa.array([1] * 3, pa.timestamp("us", "UTC")),
+            "key": [commit("g", number, 0)[0] for number in range(3)],
+            "value": values,
+        }
+    )
+
+    (found,) = _offsets_of([rows])
+
+    told = [(row["log_partition"], row["partition"], row["offset"]) for row in found.to_pylist()]
+    assert told == [(4, 0, 7), (2, 1, 8), (2, 2, 9)]
 
 
 def test_members_are_told_with_all_that_is_known_of_them() -> None:
