@@ -71,7 +71,8 @@ NEXT_STEPS = {
     WRONG_INDEX_ENTRY: "stop broker {broker}, delete .index and .timeindex of the segment and the file "
     ".kafka_cleanshutdown, start it: it builds them anew",
     EPOCH_DISAGREEMENT: "look for an election at this moment; if it stays, restart broker {broker}",
-    ORPHAN_FOLDER: "if nobody needs its records, stop broker {broker} and move the folder {topic}-{partition} away",
+    ORPHAN_FOLDER: "if nobody needs its records, stop broker {broker} and move the folder {topic}-{partition} away; a "
+    "sparklog broker makes a topic of a folder that nobody knows when it starts",
     SILENT_BROKER: "start broker {broker}, or move its replicas to other brokers",
     TORN_TAIL: "nothing: broker {broker} cuts it off when it starts",
 }
