@@ -237,7 +237,7 @@ def main() -> None:
             for load in loads:
                 measure_memory(*ours, load, options.memory_per_task)
             return
-        small = loads[0]._replace(records=max(1, options.records // 10))
+        small = loads[0]._replace(records=options.records // 10 + 1, keys=options.keys // 10 + 1)
         measure(*ours, small, quiet=True)
         if options.kafka:
             measure_kafka(options.kafka, options.kafka_log, small, quiet=True)

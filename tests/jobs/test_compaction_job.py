@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_newest_value_of_each_key_stays_and_keeps_its_offset(topics, context):
-    topic = topics.create(**COMPACTED)
+    topic = topics.create(**COMPACTED | {"cleanup_policy": "compact,delete"})
     send(topics, topic, [("a", "1"), ("b", "1"), (None, "no key"), ("a", "2")])
     send(topics, topic, [("c", "1"), ("b", "2"), ("a", "3")])
     close_segments(topics, topic)
@@ -152,15 +152,18 @@ def test_more_keys_than_the_memory_of_a_task_holds_go_by_shuffle(topics, context
 
 def test_a_plan_says_of_each_partition_whether_it_is_due_and_why(topics, context):
     topic = topics.create(partitions=2, **COMPACTED)
-    send(topics, topic, [("a", "1"), ("a", "2")])
-    close_segments(topics, topic)
-    options = parse_options(JOB, {"topics": [topic[:-1] + "[0-9]*"]})
-    rows = {
-        row.partition: row for row in run_job(JOB, context, options, dry_run=True).rows.collect() if row.topic == topic
-    }
-    assert (rows[0].due, rows[0].groups, rows[0].end_offset) == (True, 1, 3)
-    assert "dirty" in rows[0].reason
-    assert not rows[1].due
+    young = topics.create(**COMPACTED, min_compaction_lag_ms=3_600_000)
+    for name in (topic, young):
+        send(topics, name, [("a", "1"), ("a", "2")])
+        close_segments(topics, name)
+    options = parse_options(JOB, {"topics": [topic[:-1] + f"[{topic[-1]}]", young]})
+    rows = run_job(JOB, context, options, dry_run=True).rows.collect()
+    due, empty, waiting = sorted(rows, key=lambda row: (row.topic != topic, row.partition))
+    assert (due.due, due.groups, due.end_offset) == (True, 1, 3)
+    assert "dirty" in due.reason
+    assert not empty.due
+    assert not waiting.due
+    assert "min.compaction.lag.ms" in waiting.reason
     assert not DeltaTable.isDeltaTable(context.spark, context.table("compaction"))
 
 
