@@ -265,6 +265,7 @@ def committed(admin: Admin, *groups: str) -> dict[tuple[str, str, int], int]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # two JVMs, one after the other
 def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
     make_context: Any, broker: BrokerProcess, tmp_path: Path
 ) -> None:
