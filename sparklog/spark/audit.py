@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,16 @@ class Auditor:
     say: Say = lambda _: None
 
     def run(self) -> Audited:
-        """Raises SparklogError where the cluster cannot be asked, or a folder is none."""
+        """Raises SparklogError where the cluster cannot be asked, or a folder is none.
+
+        In a session of its own: the tables are small and their sizes known, so plans that adapt while they run would
+        only be made, and explained, again after each of many short stages.
+        """
+        session = self.spark.newSession()
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        return replace(self, spark=session)._run()
+
+    def _run(self) -> Audited:
         before = self.source.view()
         facts = self._read(before, "reading")
         after = self.source.view()
