@@ -7,7 +7,7 @@ import threading
 from itertools import pairwise
 
 import pyarrow as pa
-from compacting import COMPACTED, close_segments, compact, consume, fill_alike, newest, settings_of, works_of
+from compacting import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
 from reading import Topics
 
 from sparklog.base.ids import TopicPartition
@@ -84,31 +84,22 @@ def test_a_consumer_that_is_half_way_reads_on_and_builds_the_same_table(topics):
     assert {key: value for key, value in table.items() if key is not None and value is not None} == whole
 
 
-def test_a_streaming_query_that_is_half_way_loses_nothing(spark, topics, context, tmp_path):
+def test_a_streaming_query_that_is_half_way_loses_nothing(spark, topics, tmp_path):
     topic = topics.create(**COMPACTED)
     fill_alike(topics.producer, topic, (0,), random.Random(6))
     close_segments(topics, topic)
     whole = newest(consume(topics.bootstrap, topic))
-    stream = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", topics.bootstrap)
-    stream = stream.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
-    seen: list[pa.Table] = []
-    begun = threading.Event()
+    seen, outcomes = [], []
 
-    def keep(rows, _):
+    def keep(rows, number):
         seen.append(rows.select("offset", "key", "value").toArrow())
-        begun.set()
-        assert compacted.wait(200)
+        if number == 0:
+            outcomes.extend(compact_in_task(works_of(topics.bootstrap, topic).values(), settings_of(topics.bootstrap)))
 
-    compacted = threading.Event()
+    stream = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", topics.bootstrap)
+    stream = stream.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 500)
     query = stream.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(keep)
-    running = query.trigger(availableNow=True).start()
-    try:
-        assert begun.wait(200)
-        (row,) = compact(context, topic)
-        assert row.outcome == "compacted"
-    finally:
-        compacted.set()
-    assert running.awaitTermination(120)
-    rows = pa.concat_tables(seen).sort_by("offset")
-    assert newest(rows) == whole
-    assert len(seen) > 3
+    assert query.trigger(availableNow=True).start().awaitTermination(250)
+    assert [outcome.outcome for _, outcome in outcomes] == ["compacted"]
+    assert len(seen) > 2
+    assert newest(pa.concat_tables(seen).sort_by("offset")) == whole
