@@ -1,8 +1,9 @@
 """A year of flights through sparklog and Spark:  make demo, or python examples/flights.py [FOLDER]
 
 Starts a broker, loads the departures from New York in 2013 over gRPC, reads them in Spark, streams them into a Delta
-table, and compares what comes out with the CSV file that went in. Everything it writes is in FOLDER (./demo-output),
-which it empties first. Nothing runs on after it, nor after Ctrl-C. Exit status 1: something was not equal.
+table, compacts the topic, and compares what comes out with the CSV file that went in. Everything it writes is in FOLDER
+(./demo-output), which it empties first. Nothing runs on after it, nor after Ctrl-C. Exit status 1: something was not
+equal.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from pipeline import Topic, departures_by_carrier, newest_values
 from steps import Step, must_equal, say
 
 from sparklog.client import Admin, Producer
+from sparklog.jobs.compaction import JOB as COMPACTION
+from sparklog.jobs.job import JobContext, run_job
+from sparklog.jobs.options import parse_options
 from sparklog.spark.session import local_session
 
 TOPIC = "departures"
@@ -53,6 +57,7 @@ def main(folder: Path) -> None:
             query_in_batch(topic, early)
             stream_twice(topic, output, bootstrap, early, september)
             compare_newest(topic, output / "delta", departures)
+            compact(topic, output, bootstrap, departures)
         finally:
             spark.stop()
     name_what_was_written(output)
@@ -125,6 +130,21 @@ def compare_newest(topic: Topic, table: Path, departures: pa.Table) -> None:
         step.found(must_equal("the newest values", newest, newest_in(departures)))
 
 
+def compact(topic: Topic, output: Path, bootstrap: str, departures: pa.Table) -> None:
+    with Step("Compact the topic: keep the newest record of every plane") as step:
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.alter_configs(TOPIC, set={"cleanup.policy": "compact"})
+        client = {"bootstrap_servers": bootstrap}
+        context = JobContext(spark=topic.spark, reports=str(output / "reports"), client=client)
+        run = run_job(COMPACTION, context, parse_options(COMPACTION, {"topics": [TOPIC]}))
+        for row in run.rows.orderBy("partition").collect():
+            step.found(
+                f"partition {row.partition}: {row.outcome}, {row.records_before:,} records in {row.segments_before} "
+                f"segments became {row.records_after:,} in {row.segments_after}"
+            )
+        step.found(must_equal("the newest values", newest_values(topic.batch()), newest_in(departures)))
+
+
 def carriers_in(records: pa.Table) -> dict[str, int]:
     return Counter(headers[0]["value"].decode() for headers in records["headers"].to_pylist())
 
@@ -138,6 +158,7 @@ def name_what_was_written(output: Path) -> None:
     say(
         f"Written to {output}:",
         f"  log/         the broker's log directory; try: sparklog dump {output}/log/{TOPIC}-0/{0:020d}.log",
+        "  reports/     Delta tables that say what compaction did, and when: reports/compaction, reports/runs",
         "  delta/       the Delta table, and checkpoint/ of the stream that fills it",
         "  broker.log, spark.log",
     )

@@ -17,9 +17,10 @@ def test_the_demo_ends_well_and_names_what_it_wrote(tmp_path):
     command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path / "output")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the newest values: as the CSV file says" in done.stdout
+    assert done.stdout.count("the newest values: as the CSV file says") == 2  # before and after compaction
+    assert "partition 3: compacted" in done.stdout
     assert {path.name for path in (tmp_path / "output").iterdir()} == {
-        "log", "broker.log", "spark.log", "delta", "checkpoint",
+        "log", "broker.log", "spark.log", "delta", "checkpoint", "reports",
     }  # fmt: skip
 
 
