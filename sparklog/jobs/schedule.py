@@ -32,8 +32,8 @@ from sparklog.jobs.runs import PastRun, last_runs
 from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
 
-CANCEL_TIMEOUT_S = 15
-"""How long what was cancelled has to end."""
+CANCEL_TIMEOUT_S = 60
+"""How long what was cancelled has to end, and to be written down."""
 logger = logging.getLogger(__name__)
 
 
