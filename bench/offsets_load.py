@@ -109,10 +109,13 @@ def make_snapshot(log: Log, end_offset: int) -> int:
     return log.install_snapshot(writer)
 
 
+def _new_shard() -> Shard:
+    return Shard(BrokerConfig(), NoTopics(), uuid4)  # type: ignore[arg-type]
+
+
 def _measure(name: str, log: Log) -> None:
-    shard = Shard(BrokerConfig(), NoTopics(), uuid4)  # type: ignore[arg-type]
     started, cpu = time.perf_counter(), time.process_time()
-    done = load(log, log.log_end_offset, shard.replay, lambda: True)
+    shard, done = load(log, log.log_end_offset, _new_shard, lambda: True)
     took, cpu = time.perf_counter() - started, time.process_time() - cpu
     print(f"{name:<12}{took:8.2f} s  {cpu:8.2f} s of CPU   {len(shard.groups):,} groups, from {done}")
 

@@ -134,11 +134,10 @@ class GroupCoordinator:
             return
         place = _Place(leader_epoch)
         self._places[partition] = place
-        shard = Shard(self._config, self._topics, self._new_id)
         if replica.log.log_start_offset == replica.partition.high_watermark:
-            self._serve(place, shard, replica)
+            self._serve(place, self._new_shard(), replica)
             return
-        task = asyncio.get_running_loop().create_task(self._load(partition, place, shard, replica))
+        task = asyncio.get_running_loop().create_task(self._load(partition, place, replica))
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
@@ -159,14 +158,17 @@ class GroupCoordinator:
         for partition in tuple(self._places):
             self.unload(partition)
 
-    async def _load(self, partition: int, place: _Place, shard: Shard, replica: Replica) -> None:
+    def _new_shard(self) -> Shard:
+        return Shard(self._config, self._topics, self._new_id)
+
+    async def _load(self, partition: int, place: _Place, replica: Replica) -> None:
         def is_wanted() -> bool:
             return self._places.get(partition) is place
 
         started_ms = self._clock.monotonic_ms()
         try:
-            done = await asyncio.to_thread(
-                load, replica.log, replica.partition.high_watermark, shard.replay, is_wanted
+            shard, done = await asyncio.to_thread(
+                load, replica.log, replica.partition.high_watermark, self._new_shard, is_wanted
             )
         except Exception as error:  # whatever it is: nobody may wait for ever for the end of this
             if is_wanted():

@@ -3,7 +3,8 @@
 Where there is a snapshot (log/offset_snapshot.py), it is replayed first, and then only what came after it: loading
 takes as long as the keys and the tail are, however many commits there were. It is what a replay of the whole log comes
 to, so long as the log above it is as it was written; the newest snapshot that is whole, of this log, and has such a
-tail counts. Where there is none, everything is read.
+tail counts. Where there is none, everything is read. Where compaction removes something of the tail while it is read,
+what was replayed is thrown away, and everything is read too.
 
 Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) count from its commit marker on,
 unless what was committed for the same partition since is already there; those of a transaction that was aborted, or
@@ -16,10 +17,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.group.records import CoordinatorRecord, Key, decode
+from sparklog.log.continuity import Continuity
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, is_complete, what_is_stale
 from sparklog.records.batch import BatchHeader, read_header
@@ -29,6 +31,19 @@ CHUNK_BYTES = 1 << 20
 _ABORT, _COMMIT = 0, 1
 Replay = Callable[[CoordinatorRecord], None]
 logger = logging.getLogger(__name__)
+
+
+class _CompactedMeanwhile(Exception):
+    """The tail of a snapshot lacks records that it had when the snapshot was chosen."""
+
+
+class Memory(Protocol):
+    """What a partition is read into."""
+
+    def replay(self, record: CoordinatorRecord) -> None: ...
+
+
+AnyMemory = TypeVar("AnyMemory", bound=Memory)
 
 
 class Loaded(NamedTuple):
@@ -45,21 +60,36 @@ class Loaded(NamedTuple):
         return f"a snapshot of {self.snapshot_records} records up to {self.snapshot.end_offset}, {self.records} records"
 
 
-def load(log: Log, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> Loaded:
-    """Blocks: replay all records below `end_offset`. Ends early when `is_wanted` says no.
+def load(
+    log: Log, end_offset: int, make: Callable[[], AnyMemory], is_wanted: Callable[[], bool]
+) -> tuple[AnyMemory, Loaded]:
+    """Blocks: what `make` makes, after all records below `end_offset`. Ends early when `is_wanted` says no.
 
     Raises KafkaStorageError, or CorruptRecord for a batch that is damaged.
     """
-    found = _usable_snapshot(log, end_offset)
-    if found is None:
-        return Loaded(_load_log(log, log.log_start_offset, end_offset, replay, is_wanted))
+    if (found := _usable_snapshot(log, end_offset)) is not None:
+        memory = make()
+        try:
+            return memory, _load_from(found, log, end_offset, memory.replay, is_wanted)
+        except _CompactedMeanwhile:
+            logger.warning("the snapshot up to %d is not used: the log was compacted meanwhile", found.id.end_offset)
+    memory = make()
+    return memory, Loaded(_load_log(log, log.log_start_offset, end_offset, memory.replay, is_wanted))
+
+
+def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> Loaded:
+    """Replay a snapshot and what came after it. Raises _CompactedMeanwhile where that is not all there any more."""
     from_snapshot = 0
     with contextlib.closing(found.file):
         for data in found.read():
             if not is_wanted():
                 break
             from_snapshot += _replay_snapshot(data, log.log_start_offset, replay)
-    return Loaded(_load_log(log, found.id.end_offset, end_offset, replay, is_wanted), from_snapshot, found.id)
+    seen = Continuity(found.id.end_offset)
+    records = _load_log(log, found.id.end_offset, end_offset, replay, is_wanted, seen)
+    if is_wanted() and not seen.reaches(end_offset):
+        raise _CompactedMeanwhile
+    return Loaded(records, from_snapshot, found.id)
 
 
 def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
@@ -86,14 +116,23 @@ def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
     return records
 
 
-def _load_log(log: Log, offset: int, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> int:
-    """Replay the log's records from `offset` on; their number."""
+def _load_log(
+    log: Log,
+    offset: int,
+    end_offset: int,
+    replay: Replay,
+    is_wanted: Callable[[], bool],
+    seen: Continuity | None = None,
+) -> int:
+    """Replay the log's records from `offset` on; their number. `seen` is told of their batches."""
     transactions = _Transactions(replay)
     records = 0
     for data in _pieces(log, offset, end_offset, is_wanted):
         position = 0
         while position < len(data):
             header = read_header(data, position)
+            if seen is not None:
+                seen.take(header)
             for record in iterate_records(data, position):
                 if record.offset >= offset:
                     records += 1

@@ -35,6 +35,7 @@ from crc32c import crc32c
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import Buffer, Fs, ReadFile
+from sparklog.log.continuity import Continuity
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
 from sparklog.log.readable import ReadableLog
@@ -215,16 +216,14 @@ def is_complete(log: ReadableLog, offset: int, end_offset: int, chunk_bytes: int
 
     Goes by the headers of batches. Raises KafkaStorageError, or CorruptRecord.
     """
-    while offset < end_offset:
-        piece = log.read(offset, chunk_bytes, max_offset=end_offset)
+    seen = Continuity(offset)
+    while seen.is_unbroken and seen.next_offset < end_offset:
+        piece = log.read(seen.next_offset, chunk_bytes, max_offset=end_offset)
         if not piece.size:
             return False
         for _, header in iterate_headers(piece.read()):
-            first = header.base_offset if header.base_offset > offset else offset
-            if first != offset or header.record_count != header.last_offset_delta + 1:
-                return False
-            offset = header.next_offset
-    return True
+            seen.take(header)
+    return seen.is_unbroken
 
 
 def _crc_of(file: ReadFile, size: int) -> int:

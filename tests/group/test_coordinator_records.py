@@ -111,6 +111,10 @@ def test_batches_have_the_header_that_kafka_s_coordinator_writes(golden: Path) -
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == (-1, -1, 0)
 
 
+def new_shard() -> Shard:
+    return Shard(BrokerConfig(), SimTopics(), UUID)
+
+
 @pytest.fixture
 def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], Shard]:
     def read() -> Shard:
@@ -118,8 +122,8 @@ def read_kafka_s(golden: Path, tmp_path: Path) -> Callable[[], Shard]:
         folder.mkdir()
         (folder / Path(LOG).name).write_bytes((golden / LOG).read_bytes())
         log = Log.open(LocalFs(), str(folder), TopicConfig(), SimClock(), clean=False)
-        shard = Shard(BrokerConfig(), SimTopics(), UUID)
-        assert load(log, log.log_end_offset, shard.replay, lambda: True).records == 22
+        shard, loaded = load(log, log.log_end_offset, new_shard, lambda: True)
+        assert loaded.records == 22
         return shard
 
     return read
@@ -169,9 +173,8 @@ def test_offsets_of_a_transaction_that_was_aborted_are_passed_over(tmp_path: Pat
     marker = Record(offset=1, key=b"\0\0\0\0", value=b"\0\0\0\0\0\0")
     log.append_as_follower(batch)
     log.append_as_follower(write_records([marker], producer_id=1, producer_epoch=0, transactional=True, control=True))
-    shard = Shard(BrokerConfig(), SimTopics(), UUID)
 
-    load(log, log.log_end_offset, shard.replay, lambda: True)
+    shard, _ = load(log, log.log_end_offset, new_shard, lambda: True)
 
     assert not shard.offsets.of("g")
 
@@ -189,9 +192,8 @@ def test_an_offset_committed_in_a_transaction_does_not_take_the_place_of_a_newer
     log.append_as_follower(batch(2, 0, 7))
     marker = Record(offset=3, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
     log.append_as_follower(write_records([marker], producer_id=1, transactional=True, control=True))
-    shard = Shard(BrokerConfig(), SimTopics(), UUID)
 
-    load(log, log.log_end_offset, shard.replay, lambda: True)
+    shard, _ = load(log, log.log_end_offset, new_shard, lambda: True)
 
     assert {name.partition: value.offset for name, value in shard.offsets.of("g").items()} == {0: 7, 1: 6}
 
@@ -205,9 +207,8 @@ def test_a_record_that_is_damaged_is_passed_over_and_the_rest_is_read(tmp_path: 
     pairs = [(b"\0\1\0", b"x"), (b"\0\x63", b"of a kind of later"), (good[0], good[1])]
     batch = write_records([Record(offset=at, key=key, value=value) for at, (key, value) in enumerate(pairs)])
     log.append(batch, leader_epoch=0)
-    shard = Shard(BrokerConfig(), SimTopics(), UUID)
 
-    load(log, log.log_end_offset, shard.replay, lambda: True)
+    shard, _ = load(log, log.log_end_offset, new_shard, lambda: True)
 
     assert shard.offsets.of("g")[TopicPartition("t", 0)].offset == 9
 

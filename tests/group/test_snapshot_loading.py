@@ -163,8 +163,7 @@ def snapshot(log: Log, records: list[Record], end_offset: int) -> None:
 
 
 def loaded(log: Log, end_offset: int) -> tuple[Shard, Loaded]:
-    shard = Shard(BrokerConfig(), TOPICS, lambda: UUID(int=1))
-    return shard, load(log, end_offset, shard.replay, lambda: True)
+    return load(log, end_offset, lambda: Shard(BrokerConfig(), TOPICS, lambda: UUID(int=1)), lambda: True)
 
 
 def known(shard: Shard) -> dict[str, object]:
@@ -257,21 +256,39 @@ def test_a_tombstone_that_compaction_has_removed_above_the_snapshot_stays_obeyed
 ) -> None:
     """What was deleted may not live again: with a compacted tail, the snapshot is not used."""
     caplog.set_level(logging.INFO)
+
+    shard, read = loaded(log_without_a_tombstone(), 4)
+
+    assert [*shard.groups] == ["b"]
+    assert read.snapshot is None
+    assert "is not used: the log has been compacted above its end" in caplog.text
+
+
+def test_a_tombstone_that_compaction_removes_after_the_snapshot_was_chosen_stays_obeyed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sparklog.group.loader.is_complete", lambda *_: True)  # it was, when that was looked at
+
+    shard, read = loaded(log_without_a_tombstone(), 4)
+
+    assert [*shard.groups] == ["b"]
+    assert read == Loaded(2)
+    assert "is not used: the log was compacted meanwhile" in caplog.text
+
+
+def log_without_a_tombstone() -> Log:
+    """A snapshot with a commit of a, and a log that has neither that nor what deleted it."""
     fs = MemoryFs()
     fs.make_dir("/data")
     log = Log.open(fs, FOLDER, TopicConfig(), SimClock(), clean=True)
     offset = OffsetValue(offset=1, commit_timestamp_ms=1)
     key, value = encode(CoordinatorRecord(_offset_key("a", 0), offset))
     other, _ = encode(CoordinatorRecord(_offset_key("b", 0), offset))
-    log.append(write_records([Record(offset=0, key=key, value=value)]), leader_epoch=0)
-    snapshot(log, [Record(offset=0, key=key, value=value)], 1)
-    # offset 1 was the tombstone of a, and offset 2 another commit; the cleaner has been there
-    log.append_as_follower(write_records([Record(offset=2, key=other, value=value)], leader_epoch=0))
-
-    _, read = loaded(log, 3)
-
-    assert read.snapshot is None
-    assert "is not used: the log has been compacted above its end" in caplog.text
+    # the commit of a, at offset 0, and its tombstone at offset 2 are gone: the cleaner has been there
+    log.append_as_follower(write_records([Record(offset=1, key=other, value=value)], leader_epoch=0))
+    snapshot(log, [Record(offset=0, key=key, value=value), Record(offset=1, key=other, value=value)], 2)
+    log.append_as_follower(write_records([Record(offset=3, key=other, value=value)], leader_epoch=0))
+    return log
 
 
 def test_what_was_deleted_from_the_log_is_not_taken_from_the_snapshot(
