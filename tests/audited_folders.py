@@ -11,7 +11,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, RECOVERY_POINTS, MetaProperties, OffsetCheckpoint
 from sparklog.records.batch import iterate_headers, seal
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+GOLDEN = Path(__file__).parent / "data" / "golden"
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 
 
