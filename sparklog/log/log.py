@@ -112,8 +112,8 @@ class Log(ReplaceableLog):
         fs.make_dir(folder)
         loading = Loading(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
-            log_start_offset=log_start_offset, compacted_to=compacted_to, cache=cache or SegmentCache(),
-            snapshots=SnapshotFiles(fs, folder),
+            log_start_offset=log_start_offset, compacted_to=compacted_to,
+            cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)
         return cls(loading, clock, on_error, remember, jitter)

@@ -279,6 +279,6 @@ class Segment(ReadSegment):
         raise FileNotFoundError(errno.ENOENT, "replaced", self.path(suffix))
 
     def _used(self) -> None:
-        if not self.is_pinned:
+        if not self.is_pinned and self._kept is None:  # what was replaced goes with its last reader
             held = (self._offsets, self._times)
             self._cache.use(self, sum(index.size_bytes for index in held if index))

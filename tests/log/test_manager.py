@@ -16,6 +16,8 @@ from sparklog.base.errors import ConfigError, KafkaStorageError, OffsetOutOfRang
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log import manager as manager_module
+from sparklog.log.cache import SegmentCache
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
@@ -67,6 +69,18 @@ class TestLoading:
         assert [done for done, _, _ in sorted(progress)] == [1, 2, 3, 4]
         assert {total for _, total, _ in progress} == {4}
         assert all(log.log_end_offset == log.recovery_point == 15 for log in again)
+
+    def test_what_their_segments_hold_open_is_bounded_for_all_logs_together(
+        self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(manager_module, "SegmentCache", lambda: SegmentCache(max_segments=3))
+        manager = start(fs, clock)
+        fill(manager, *ORDERS, batches=8)
+        for log in manager:
+            read_all(log)
+        closed = [segment for log in manager for segment in log.segments[:-1]]
+        assert len(closed) > 3
+        assert sum(segment._file is not None for segment in closed) == 3
 
     def test_new_partitions_go_where_there_are_the_fewest(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a", "/b", "/c")

@@ -25,6 +25,7 @@ from sparklog.base.errors import (
     ResourceNotFound,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.log.cache import SegmentCache
 from sparklog.log.checkpoints import read_offsets
 from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
@@ -187,6 +188,16 @@ class TestReadersInFlight:
         assert offsets_in(held.file.read_at(0, held.size_bytes)) == list(range(9))
         assert held.find(7, held.size_bytes)
         assert held.largest == latest
+
+    def test_what_was_replaced_goes_with_its_last_reader(self, fs: MemoryFs) -> None:
+        cache = SegmentCache()
+        log = written(fs, cache=cache)
+        held = log.segments[0]
+        clean(fs, log, 0, 3)
+        kept = len(cache)
+        assert kept
+        assert held.find(7, held.size_bytes)
+        assert len(cache) == kept
 
     def test_a_fetch_goes_on_behind_what_it_has_read(self, fs: MemoryFs, log: Log) -> None:
         piece = log.read(9, 250)
