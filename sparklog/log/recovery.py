@@ -17,7 +17,8 @@ Each step can be repeated: a crash in the middle of opening leaves a folder that
 
 A gap between offsets is what compaction leaves, and is kept. But where the caller knows up to where the log has been
 compacted (`compacted_to`), a gap above that and above the recovery point is a hole that the crash tore: the log ends
-there.
+there. Below the recovery point segments may have been replaced since: a gap is kept there also where the leader epochs
+cannot be read, so that every batch is checked again.
 
 Everything is read in pieces: memory does not grow with the size of a segment or with what a broken header claims.
 """
@@ -70,6 +71,8 @@ class Loading:
     log_start_offset: int
     compacted_to: int | None = None
     """Gaps below this are compaction's; None: the folder is new to its directory, so any may be."""
+    flushed_to: int = 0
+    """Everything below was on the disk: gaps in it are compaction's too. `recovery_point`: all below it is trusted."""
     cache: SegmentCache
     segments: list[Segment] = field(default_factory=list)
     dropped: list[Segment] = field(default_factory=list)
@@ -87,6 +90,7 @@ class Loading:
 
 def load(state: Loading) -> None:
     """Open the folder, which exists. Raises OSError, or CorruptRecord where flushed batches cannot be read."""
+    state.flushed_to = state.recovery_point
     finish_swaps(state.fs, state.folder)
     try:
         state.topic_id = PartitionMetadata(state.fs, state.folder).read()
@@ -166,6 +170,7 @@ def _find_end(state: Loading) -> None:
     if position != last.size_bytes:
         logger.warning("%s does not end with a whole batch: the stop was not clean", last)
         state.clean, state.recovery_point = False, last.base_offset
+        state.flushed_to = last.base_offset
 
 
 def _find_producers(state: Loading, offset: int) -> None:
@@ -197,7 +202,7 @@ def _recover(state: Loading) -> None:
             del state.segments[kept:]
             state.has_changed = True
             break
-    state.recovery_point = min(state.recovery_point, state.end_offset)
+    state.recovery_point = min(state.flushed_to, state.end_offset)
 
 
 def _recover_segment(state: Loading, segment: Segment) -> bool:
@@ -251,7 +256,7 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
 
 def _is_hole(state: Loading, end: int, base_offset: int) -> bool:
     """Whether the offsets from `end` to `base_offset` are missing because of the crash."""
-    return state.compacted_to is not None and base_offset > end >= max(state.recovery_point, state.compacted_to)
+    return state.compacted_to is not None and base_offset > end >= max(state.flushed_to, state.compacted_to)
 
 
 def _trim(state: Loading) -> None:

@@ -143,6 +143,15 @@ class TestUncleanStop:
         rewrite(fs, path("leader-epoch-checkpoint"), content)
         assert open_log(fs).epochs.entries == ((0, 0), (1, 12), (2, 24))
 
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_epochs_that_cannot_be_read_make_no_hole_of_what_was_compacted(self, fs: MemoryFs, *, clean: bool) -> None:
+        fs.remove(segment(9))
+        rewrite(fs, path("leader-epoch-checkpoint"), b"rubbish")
+        log = open_log(fs, clean=clean, recovery_point=30, compacted_to=0)
+        assert log.log_end_offset == 36
+        assert log.recovery_point == 30  # as remembered from now on, with the file still unreadable
+        assert log.epochs.entries == ((0, 0), (1, 18), (2, 24))
+
     def test_epochs_of_lost_records_are_forgotten(self, fs: MemoryFs) -> None:
         rewrite(fs, segment(18), b"no batch" * 10)
         assert recover(fs).epochs.entries == ((0, 0), (1, 12))
