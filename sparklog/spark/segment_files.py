@@ -1,8 +1,9 @@
 """The bytes of a described segment in chunks of whole batches: from its folder where it can be seen from here, else
 through the broker.
 
-A file is read up to the size that was described. It may be another one by now: where that shows, InvalidUpdateVersion
-is raised; where it does not, BeginReplace and CommitReplace find out, who go by the segment's identity.
+For closed segments: their files stay as they are, or are others. One of another size than was described is refused with
+InvalidUpdateVersion; where a size does not tell, BeginReplace and CommitReplace find out, who go by the segment's
+identity.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def read_segment(
     client_options: Mapping[str, Any],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[bytes]:
-    """The segment, in chunks of whole batches of about `chunk_bytes`, or of one batch that is larger.
+    """The closed segment, in chunks of whole batches of about `chunk_bytes`, or of one batch that is larger.
 
     Raises InvalidUpdateVersion, CorruptRecord for bytes that are no batch, and what the client raises.
     """
@@ -77,11 +78,10 @@ def _of_file(path: str, size: int, piece_bytes: int) -> Iterator[bytes]:
     except FileNotFoundError:
         raise InvalidUpdateVersion(f"{path} is gone") from None
     try:
+        if file.size != size:
+            raise InvalidUpdateVersion(f"{path} has {file.size} bytes, not {size}")
         for position in range(0, size, piece_bytes):
-            piece = file.read_at(position, min(piece_bytes, size - position))
-            yield piece
-            if position + len(piece) < min(position + piece_bytes, size):
-                raise InvalidUpdateVersion(f"{path} has {position + len(piece)} bytes, not {size}")
+            yield file.read_at(position, min(piece_bytes, size - position))
     finally:
         file.close()
 

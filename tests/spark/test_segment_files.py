@@ -77,6 +77,10 @@ def test_a_file_that_is_another_one_by_now_is_told(tmp_path: Path, log: LogDescr
     path.write_bytes(Path(log.folder, path.name).read_bytes()[:-1])
     with pytest.raises(InvalidUpdateVersion):
         list(read_segment(described, first, {}))
+    merged = (Path(log.folder, f"{segment.base_offset:020}.log").read_bytes() for segment in log.segments[2:0:-1])
+    path.write_bytes(b"".join(merged))  # larger, and no batch ends where the described ones did
+    with pytest.raises(InvalidUpdateVersion):
+        list(read_segment(described, first, {}))
     path.write_bytes(bytes(first.size_bytes))
     with pytest.raises(CorruptRecord):
         list(read_segment(described, first, {}))
