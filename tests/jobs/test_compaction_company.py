@@ -7,6 +7,7 @@ import threading
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from compacting import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
 from reading import Topics
 
@@ -14,6 +15,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer
 from sparklog.spark.compaction_task import compact_in_task
 from sparklog.testing import start_broker
+
+pytestmark = pytest.mark.slow
 
 OFFSETS = "__consumer_offsets"
 GROUPS = [f"group-{number}" for number in range(5)]

@@ -9,6 +9,7 @@ import pytest
 from chispa import assert_df_equality
 from compacting import (
     COMPACTED,
+    NOW_MS,
     ROOM_FOR_FEW,
     close_segments,
     consume,
@@ -25,19 +26,21 @@ from sparklog.spark.compaction import compact
 from sparklog.spark.compaction_shuffle import compact_by_shuffle
 from sparklog.spark.compaction_task import compact_in_task
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
 def test_a_task_and_a_shuffle_keep_the_same_records(spark, topics, read, strategy):
     rng = random.Random(strategy)
     topic = topics.create(partitions=2, **COMPACTED, compaction_strategy=strategy)
     cleaned_offset = 0
-    for _ in range(2):  # the second time there are segments that have been compacted before
+    for round_number in range(2):  # the second time there are segments that have been compacted before
         fill_alike(topics.producer, topic, (0, 1), rng)
         close_segments(topics, topic, (0, 1))
         expected = expected_offsets(consume(topics.bootstrap, topic), strategy, cleaned_offset)
         works = works_of(topics.bootstrap, topic)
-        (in_task,) = compact(spark, [works[0]], settings_of(topics.bootstrap))
-        (by_shuffle,) = compact(spark, [works[1]], settings_of(topics.bootstrap, ROOM_FOR_FEW))
+        (in_task,) = compact(spark, [works[0]], settings_of(topics.bootstrap, now_ms=NOW_MS + round_number))
+        (by_shuffle,) = compact(spark, [works[1]], settings_of(topics.bootstrap, ROOM_FOR_FEW, NOW_MS + round_number))
         assert (in_task.outcome, in_task.how, by_shuffle.outcome, by_shuffle.how) == (
             "compacted", "task", "compacted", "shuffle",
         )  # fmt: skip

@@ -22,6 +22,8 @@ from sparklog.spark.archive_files import DatedFiles, Place, date_of
 from sparklog.spark.archive_table import Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.offsets import OffsetRange
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
@@ -66,7 +68,6 @@ def test_the_archive_has_what_a_read_gives_by_the_day_of_its_timestamp(topics: T
     assert DeltaTable(uri).version() == 1  # all partitions in one commit
 
 
-@pytest.mark.slow
 def test_a_second_run_copies_only_what_came_since(topics: Topics, topic: str, uri: str) -> None:
     archive_closed(topics, topic, uri)
     assert [each.records for each in archive_closed(topics, topic, uri).values()] == [0, 0]
@@ -77,7 +78,6 @@ def test_a_second_run_copies_only_what_came_since(topics: Topics, topic: str, ur
     assert without_date(archived_rows(uri)) == plain_rows(topics, topic, ends)
 
 
-@pytest.mark.slow
 def test_topics_may_share_an_archive(topics: Topics, topic: str, uri: str) -> None:
     other = topics.create(internal_segment_bytes=2500)
     fill_days(topics, other, 60)
@@ -114,7 +114,6 @@ def test_two_runs_at_once_archive_each_offset_once(topics: Topics, topic: str, u
     assert parquet_files(uri) == named_files(uri)  # whoever lost has taken its files away
 
 
-@pytest.mark.slow
 def test_a_run_that_dies_before_its_commit_has_done_nothing(topics: Topics, topic: str, uri: str) -> None:
     class Died(BaseException):
         pass
@@ -132,7 +131,6 @@ def test_a_run_that_dies_before_its_commit_has_done_nothing(topics: Topics, topi
     assert not named_files(uri) & left_behind
 
 
-@pytest.mark.slow
 def test_a_large_backlog_goes_in_slices_each_with_its_commit(topics: Topics, topic: str, uri: str) -> None:
     commits = []
     archive_closed(topics, topic, uri, slice_bytes=2000, say=commits.append)
@@ -165,7 +163,6 @@ def test_a_slice_takes_whole_segments_until_it_is_full_and_one_at_least() -> Non
     assert next_slice([], 100) == []
 
 
-@pytest.mark.slow
 def test_a_damaged_partition_is_left_and_the_others_go_on(topics: Topics, topic: str, uri: str) -> None:
     log = describe(topics, topic)[TopicPartition(topic, 0)]
     damaged = Path(topics.folder(topic), f"{log.segments[1].base_offset:020}.log")
@@ -180,7 +177,6 @@ def test_a_damaged_partition_is_left_and_the_others_go_on(topics: Topics, topic:
     assert parquet_files(uri) == named_files(uri)
 
 
-@pytest.mark.slow
 def test_records_that_went_before_they_could_be_archived_are_told(topics: Topics, topic: str, uri: str) -> None:
     archive_closed(topics, topic, uri)
     end = ends_of(topics, topic)[0]

@@ -16,6 +16,8 @@ from sparklog.spark.audit_broker import BrokerSource
 from sparklog.spark.audit_tables import FACTS, WORK, View, work_rows
 from sparklog.spark.audit_tasks import scan_row
 
+pytestmark = pytest.mark.slow
+
 
 def names_of(schema: str) -> list[str]:
     """The columns of a schema: what follows a type is in angle brackets."""

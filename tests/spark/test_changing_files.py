@@ -187,6 +187,7 @@ def test_reads_are_right_while_the_broker_appends_rolls_and_deletes(topics, mode
         producing.join()
 
 
+@pytest.mark.slow
 def test_a_task_that_reads_segments_loads_no_grpc(log):
     code = """
 import pickle, sys

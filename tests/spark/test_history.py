@@ -32,6 +32,8 @@ from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.read import read_task
 from sparklog.spark.scan import FetchTask, FilesTask, plan_tasks
 
+pytestmark = pytest.mark.slow
+
 Rows = list[dict[str, Any]]
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
@@ -139,7 +141,6 @@ def test_filters_leave_files_closed(topics: Topics, trimmed: Trimmed) -> None:
     assert [row for row in ordered(rows_of(reader, tasks)) if row["timestamp"] >= since] == wanted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("read_from", [FilesTask, FetchTask])
 def test_what_moves_to_the_archive_while_a_read_runs_is_read_there(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_from: type
@@ -166,7 +167,6 @@ def rows_of_partition(task: LogTask) -> int:
     return inner.partition.partition if isinstance(inner, FilesTask) else inner.whole.partition.partition
 
 
-@pytest.mark.slow
 def test_what_is_in_neither_is_lost(topics: Topics, tmp_path: Path) -> None:
     topic, rows, ends = make_archived(topics, str(tmp_path / "archive"))
     topics.delete_before(topic, ends[0] + 5)
@@ -176,7 +176,6 @@ def test_what_is_in_neither_is_lost(topics: Topics, tmp_path: Path) -> None:
     assert ordered(rows_of(past(topics, topic, failOnDataLoss="false"))) == left
 
 
-@pytest.mark.slow
 def test_an_archive_file_that_is_gone_is_a_loss(topics: Topics, tmp_path: Path) -> None:
     uri = tmp_path / "archive"
     topic, rows, _ = make_archived(topics, str(uri))
@@ -186,7 +185,6 @@ def test_an_archive_file_that_is_gone_is_a_loss(topics: Topics, tmp_path: Path) 
     assert len(rows_of(past(topics, topic, failOnDataLoss="false"))) < len(rows)
 
 
-@pytest.mark.slow
 def test_an_archive_that_was_rewritten_reads_the_same(topics: Topics, tmp_path: Path) -> None:
     uri = tmp_path / "archive"
     topic, rows, _ = make_archived(topics, str(uri))
@@ -200,7 +198,6 @@ def test_an_archive_that_was_rewritten_reads_the_same(topics: Topics, tmp_path: 
     assert ordered(rows_of(reader, tasks)) == rows
 
 
-@pytest.mark.slow
 def test_without_an_archive_yet_the_log_is_the_history(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create(retention_archive=str(tmp_path / "none"))
     fill_days(topics, topic, 20)
@@ -257,7 +254,6 @@ def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) 
     assert rows_of(make_reader(history, headers=True)) == rows
 
 
-@pytest.mark.slow
 def test_a_worker_that_reads_no_history_loads_neither_deltalake_nor_parquet() -> None:
     code = (
         "import sys, sparklog.spark.source; "
@@ -300,7 +296,6 @@ def test_a_new_topic_of_an_old_name_has_no_past(topics: Topics, tmp_path: Path) 
         past(topics, topic).partitions()
 
 
-@pytest.mark.slow
 def test_history_is_whole_in_every_read_while_records_come_and_move(topics: Topics, tmp_path: Path) -> None:
     uri = str(tmp_path / "archive")
     topic = topics.create(internal_segment_bytes=1500, retention_archive=uri)
