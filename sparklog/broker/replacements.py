@@ -9,7 +9,8 @@ What is done to the files of one log is done one thing at a time, in threads. A 
 that the lease is for (the topic was deleted, and perhaps made again) takes nothing. What a crash leaves staged is
 removed when the log is opened.
 
-Memory: a piece for each upload. A client that sends nothing for the time of its lease loses it.
+Memory: a piece for each upload. A client that sends nothing for the time of its lease loses it. Verifying takes long:
+`COMMITS_AT_ONCE` of them leave threads for those who wait for a disk elsewhere, the others wait for their turn.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sparklog.runtime.turns import Turns
 MAX_LEASE_MS = 3_600_000
 MAX_HOLDER = 1_000  # characters
 MARGIN_BYTES = 1 << 20
+COMMITS_AT_ONCE = 2
 logger = logging.getLogger(__name__)
 
 
@@ -55,6 +57,7 @@ class Replacements:
         self._new_id = new_id
         self._leases: Leases[Log] = Leases()
         self._turns = Turns()
+        self._committing = asyncio.Semaphore(COMMITS_AT_ONCE)
 
     def __len__(self) -> int:
         """How many leases there are."""
@@ -148,22 +151,26 @@ class Replacements:
             return answer
         lease = self._leases.begin_commit(lease_id, self._now_ms)
         try:
-            partition = self._replica_of(lease).partition
-            partition.check_leader_epoch(leader_epoch)
-            segment = await asyncio.to_thread(
-                lease.log.replace,
-                lease.sources,
-                size_bytes=staged.size_bytes,
-                crc32c=staged.crc32c,
-                high_watermark=partition.high_watermark,
-            )
+            async with self._committing:
+                segment = await self._replace(lease, leader_epoch, staged)
         except BaseException:
             self._leases.end(lease_id)
             await self._discard(lease)
             raise
         self._leases.finish(lease_id, segment, self._now_ms)
-        self._metrics.replaced(partition.name.topic, len(lease.sources), _size(lease), segment.size_bytes)
+        self._metrics.replaced(lease.log.partition.topic, len(lease.sources), _size(lease), segment.size_bytes)
         return segment
+
+    async def _replace(self, lease: Lease[Log], leader_epoch: int, staged: Staged) -> SegmentDescription:
+        partition = self._replica_of(lease).partition
+        partition.check_leader_epoch(leader_epoch)
+        return await asyncio.to_thread(
+            lease.log.replace,
+            lease.sources,
+            size_bytes=staged.size_bytes,
+            crc32c=staged.crc32c,
+            high_watermark=partition.high_watermark,
+        )
 
     async def abort(self, lease_id: str) -> None:
         """End a lease; nothing where there is none."""

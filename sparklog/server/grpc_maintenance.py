@@ -156,16 +156,20 @@ async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
 
 
 def _described(response: DescribeLogResponse) -> bytes:
-    """The message, which may be large: its partitions' configurations alone are a kilobyte each."""
-    message = maintenance_pb2.DescribeLogResponse(
-        broker_id=response.broker_id,
-        cluster_id=response.cluster_id,
-        partitions=[
-            maintenance_pb2.PartitionLog(topic=name.topic, partition=name.partition, error=error_message(log))
-            if isinstance(log, KafkaError)
-            else log_message(log)
-            for name, log in response.logs.items()
-        ],
+    """The message, which may be large: its partitions' configurations alone are a kilobyte each.
+
+    Made partition by partition, as messages take many times the room: behind one another, they are one.
+    """
+    head = maintenance_pb2.DescribeLogResponse(broker_id=response.broker_id, cluster_id=response.cluster_id)
+    parts = (
+        maintenance_pb2.PartitionLog(topic=name.topic, partition=name.partition, error=error_message(log))
+        if isinstance(log, KafkaError)
+        else log_message(log)
+        for name, log in response.logs.items()
     )
-    data: bytes = message.SerializeToString()
-    return data
+    return b"".join(
+        [
+            head.SerializeToString(),
+            *(maintenance_pb2.DescribeLogResponse(partitions=[part]).SerializeToString() for part in parts),
+        ]
+    )

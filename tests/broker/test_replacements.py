@@ -46,6 +46,7 @@ from sparklog.broker.apis import (
     upload_segment,
 )
 from sparklog.broker.apis.begin_replace import BeginReplaceResponse
+from sparklog.broker.replacements import COMMITS_AT_ONCE
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.log import Log
 from sparklog.log.staged import StagedFile
@@ -506,6 +507,30 @@ async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monk
     assert (await upkeep.describe()).segments[0] == new
 
 
+async def test_commits_leave_threads_for_others(upkeep: Upkeep, monkeypatch) -> None:
+    leases = []
+    for number in range(COMMITS_AT_ONCE + 1):
+        log = await upkeep.create(f"t{number}")
+        lease = await upkeep.begin(log)
+        write_beside(lease, without_the_second(log))
+        leases.append((lease, without_the_second(log)))
+    begun, may_end = [], threading.Event()
+    put_in_place = Log.replace
+
+    def slow(log: Log, *args, **fields) -> SegmentDescription:
+        begun.append(log)
+        assert may_end.wait(10)
+        return put_in_place(log, *args, **fields)
+
+    monkeypatch.setattr(Log, "replace", slow)
+    commits = [asyncio.create_task(upkeep.commit(lease, data)) for lease, data in leases]
+    for _ in range(100):
+        await asyncio.to_thread(lambda: None)  # whatever was given to a thread before has begun
+    assert len(begun) == COMMITS_AT_ONCE
+    may_end.set()
+    assert [new.base_offset for new in await asyncio.gather(*commits)] == [0] * len(leases)
+
+
 async def test_a_full_disk_refuses_the_upload_and_harms_nothing_else(upkeep: Upkeep, monkeypatch) -> None:
     log = await upkeep.create()
     lease = await upkeep.begin(log)
@@ -649,6 +674,10 @@ async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
     assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
     for segment in log.segments:
         assert [piece async for piece in await upkeep.read(log, segment)]
+    for _ in range(100):  # a thread lets go of what it has read a moment after whoever asked has it
+        if opened(upkeep.world.folder) == before:
+            break
+        await asyncio.sleep(0.01)
     assert not opened(upkeep.world.folder) - before
 
 
