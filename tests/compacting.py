@@ -14,7 +14,7 @@ from reading import Topics
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer, Maintenance, Producer
-from sparklog.jobs.compaction import JOB
+from sparklog.jobs.compaction import HOLDER, JOB
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.log.compaction import CompactionPlan, plan_compaction
@@ -130,9 +130,14 @@ def works_of(bootstrap: str, topic: str) -> dict[int, Work]:
     return works
 
 
-def settings_of(bootstrap: str, memory_bytes: int = ROOM_FOR_ALL) -> Settings:
+def settings_of(bootstrap: str, memory_bytes: int = ROOM_FOR_ALL, now_ms: int = NOW_MS) -> Settings:
     """What tasks go by."""
     client = {"bootstrap_servers": bootstrap, "default_api_timeout_ms": 3_000}
     return Settings(
-        client=client, holder="test", now_ms=NOW_MS, memory_bytes=memory_bytes, seed=bytes(range(16)), chunk_bytes=5_000
+        client=client,
+        holder=HOLDER,
+        now_ms=now_ms,
+        memory_bytes=memory_bytes,
+        seed=bytes(range(16)),
+        chunk_bytes=5_000,
     )

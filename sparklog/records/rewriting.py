@@ -55,6 +55,8 @@ from sparklog.records.decoding import GROUP_BYTES, Bytes, Table, as_bytes, check
 from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
 
+NEVER = -(2**63)
+"""No delete horizon is as early."""
 _TABLE_ROWS = 16 * 1024
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
@@ -94,13 +96,14 @@ class Rewriter:
         delete_retention_ms: int,
         keep_empty: Collection[int] = (),
         last_offset: int | None = None,
+        expired_ms: int | None = None,
         limit_bytes: int = LIMIT_BYTES,
         group_bytes: int = GROUP_BYTES,
     ) -> None:
         """`keep_empty`: base offsets of batches that stay, if only as headers; `last_offset`: as the batch does that
-        ends there.
+        ends there; `expired_ms`: delete horizons up to then have passed, NEVER for none; without it, up to `now_ms`.
         """
-        self._now_ms = now_ms
+        self._expired_ms = now_ms if expired_ms is None else expired_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, MAX_LONG)
         self._keep_empty = np.array(sorted(keep_empty), np.int64)
         self._last_offset = last_offset
@@ -180,7 +183,7 @@ class Rewriter:
         wanted = np.searchsorted(kept, base + table[:, batches.LAST_OFFSET_DELTA], "right") - begin
         found[:, kernels.FROM] = begin
         found[:, kernels.END] = table[:, batches.RECORDS_END]
-        ahead = _has_horizon(table) & (table[:, batches.BASE_TIMESTAMP] > self._now_ms)
+        ahead = _has_horizon(table) & (table[:, batches.BASE_TIMESTAMP] > self._expired_ms)
         table[ahead & (wanted == count), batches.ACTION] = batches.COUNT
         table[(wanted == 0) | (count == 0), batches.ACTION] = batches.SKIP
         return found
@@ -189,13 +192,13 @@ class Rewriter:
         self, data: Bytes, contents: list[Buffer], table: Table, kept: Longs, found: Table
     ) -> Iterator[Buffer]:
         decompressed = as_bytes(contents[0] if len(contents) == 1 else b"".join(contents))
-        fault, row = kernels.survey(data, decompressed, table, kept, self._now_ms, found)
+        fault, row = kernels.survey(data, decompressed, table, kept, self._expired_ms, found)
         if fault < 0:
             raise CorruptRecord(f"batch at offset {table[row, batches.BASE_OFFSET]}: {batches.FAULTS[-fault]}")
         as_it_is, changed = self._decide(table, found)
         rows = np.flatnonzero(changed)
         output = np.empty(_room(table[rows], found[rows]), np.uint8)
-        if not kernels.write_batches(data, decompressed, table, rows, kept, self._now_ms, found, output):
+        if not kernels.write_batches(data, decompressed, table, rows, kept, self._expired_ms, found, output):
             raise CorruptRecord("the data changed while it was read")
         starts, ends = table[:, batches.START].tolist(), found[:, kernels.END].tolist()
         for row in np.flatnonzero(as_it_is | changed).tolist():

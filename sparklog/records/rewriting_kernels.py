@@ -75,11 +75,11 @@ def _timestamp(batch, delta):
 
 
 @helper
-def _survey_batch(source, batch, kept, now_ms, found):
+def _survey_batch(source, batch, kept, expired_ms, found):
     """Walk the records of one batch and write down what stays of it; answers 0 or -(fault)."""
     position = batch[RECORDS_START]
     batch_end = batch[RECORDS_END]
-    expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= now_ms
+    expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= expired_ms
     at = found[FROM]
     previous_delta = -1
     for _ in range(batch[RECORD_COUNT]):
@@ -106,7 +106,7 @@ def _survey_batch(source, batch, kept, now_ms, found):
 
 
 @kernel
-def survey(data, decompressed, table, kept, now_ms, found):
+def survey(data, decompressed, table, kept, expired_ms, found):
     """Fill KEPT to TOMBSTONES of the batches that are to be read; answers (0, 0), or (-(fault), row)."""
     for row in range(table.shape[0]):
         found[row, KEPT] = 0
@@ -116,7 +116,7 @@ def survey(data, decompressed, table, kept, now_ms, found):
         action = table[row, ACTION]
         if action in (READ, READ_DECOMPRESSED):
             source = decompressed if action == READ_DECOMPRESSED else data
-            fault = _survey_batch(source, table[row], kept, now_ms, found[row])
+            fault = _survey_batch(source, table[row], kept, expired_ms, found[row])
             if fault < 0:
                 return fault, row
     return 0, 0
@@ -164,10 +164,10 @@ def _copy_run(source, start, end, output, position):
 
 
 @helper
-def _write_records(source, batch, kept, now_ms, found, output, position):
+def _write_records(source, batch, kept, expired_ms, found, output, position):
     """The records that stay; answers the position after them, or -(fault)."""
     at = found[FROM]
-    expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= now_ms
+    expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= expired_ms
     start = batch[RECORDS_START]
     run = start  # records from here to `start` stay as they are, and have not been copied yet
     for _ in range(batch[RECORD_COUNT]):
@@ -192,7 +192,7 @@ def _write_records(source, batch, kept, now_ms, found, output, position):
 
 
 @kernel
-def write_batches(data, decompressed, table, rows, kept, now_ms, found, output):
+def write_batches(data, decompressed, table, rows, kept, expired_ms, found, output):
     """Write the batches of the table's `rows`, one after the other; those without a record to keep are a header alone.
 
     NEW_START and NEW_END tell where each lies. Answers whether there was room, which only lacks where the data has
@@ -207,7 +207,7 @@ def write_batches(data, decompressed, table, rows, kept, now_ms, found, output):
         position += _HEADER_SIZE
         if found[row, KEPT]:
             source = decompressed if table[row, ACTION] == READ_DECOMPRESSED else data
-            position = _write_records(source, table[row], kept, now_ms, found[row], output, position)
+            position = _write_records(source, table[row], kept, expired_ms, found[row], output, position)
             if position < 0:
                 return False
         _write_header(data, table[row], found[row], position - start, output, start)

@@ -70,7 +70,8 @@ class Strategy:
     def _versions(self, batch: pa.RecordBatch) -> Longs | None:
         match self.name:
             case "timestamp":
-                return batch["timestamp"].cast(pa.int64()).to_numpy()
+                timestamps: Longs = batch["timestamp"].cast(pa.int64()).to_numpy()
+                return timestamps
             case "header":
                 return header_versions(batch["headers"], self.header)
         return None

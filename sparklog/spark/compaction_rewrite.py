@@ -2,10 +2,12 @@
 
     survey    ─▶ each segment's headers: where it ends, and which is the last batch of each producer
     rewrite   ─▶ begin_replace ─▶ the sources read, rewritten, written to the lease's path or uploaded ─▶ commit_replace
-    finish    ─▶ set_cleaned_offset
+    finish    ─▶ expired tombstones, where they could not go before ─▶ set_cleaned_offset
 
 The order matters: what removes a tombstone is in place only after what removes the records that it deletes, so a run
-that dies between two groups brings no deleted record back. A group of one segment in which nothing would change is left
+that dies between two groups brings no deleted record back. Where records have versions, a tombstone may delete records
+that come after it: then tombstones stay while the groups are rewritten, and the segments that have expired ones are
+rewritten again once all groups are in place. A group of one segment in which nothing would change is left
 alone. The last batch of each producer stays, if only as a header, so that what it sends again is known to have come.
 
 Bytes that cannot be what they should raise CorruptRecord or InvalidRecord, before their group is put in place.
@@ -17,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +30,10 @@ from sparklog.client.maintenance import Lease
 from sparklog.log.compaction import Segments
 from sparklog.log.description import SegmentDescription
 from sparklog.records import header_kernels as headers
+from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import MAGIC
-from sparklog.records.rewriting import Rewriter, Rewritten
+from sparklog.records.rewriting import NEVER, Rewriter, Rewritten
+from sparklog.spark.compaction_keys import Strategy
 from sparklog.spark.compaction_work import COMPACTED, MB, UNCHANGED, Outcome, Settings, Work
 from sparklog.spark.segment_files import is_visible, read_segment
 
@@ -49,6 +54,7 @@ class PartitionRewriter:
         self._settings = settings
         self._maintenance = maintenance
         self._how = how
+        self._is_versioned = Strategy.of(work.log.config).is_versioned
         self._started = time.monotonic()
         self._last_batches: dict[int, int] = {}  # base offsets by producer
         self._ends: dict[int, int] = {}  # last offsets by the base offset of segments that have batches
@@ -76,27 +82,34 @@ class PartitionRewriter:
 
     def rewrite(self, group: Segments, kept: Kept) -> None:
         """Put one segment in the place of the group, unless it would be the same."""
-        if len(group) == 1 and (same := self._unchanged(group, kept)):
-            self._segments += group
-            self._done.append(same)
-            return
+        segment, done = self._replace(group, kept, NEVER if self._is_versioned else self._settings.now_ms)
+        self._segments.append(segment)
+        self._done.append(done)
+
+    def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, Rewritten]:
+        """The segment that is in the place of the group then, and what has become of its batches."""
+        if len(group) == 1 and (same := self._unchanged(group, kept, expired_ms)):
+            return group[0], same
         log = self._work.log
         lease_ms = LEASE_MS + 1000 * sum(segment.size_bytes for segment in group) // SLOWEST_BYTES_PER_S
         lease = self._maintenance.begin_replace(log, group, self._settings.holder, lease_ms)
         try:
-            done = self._stage(lease, group, kept)
+            done = self._stage(lease, group, kept, expired_ms)
             new = self._maintenance.commit_replace(lease, log.leader_epoch, done.bytes_written, done.crc32c)
         except BaseException:
             with suppress(SparklogError):  # the lease ends by itself too, and what went wrong before is what matters
                 self._maintenance.abort_replace(lease)
             raise
-        self._segments.append(new)
-        self._done.append(done)
         self._written_bytes += done.bytes_written
+        if (end := self._end_of(group)) is not None:
+            self._ends[new.base_offset] = end
+        return new, done
 
     def finish(self, keys: int) -> Outcome:
         """All groups are in place."""
         plan = self._work.plan
+        if self._is_versioned:
+            self._drop_expired()
         self._maintenance.set_cleaned_offset(self._work.log, plan.end_offset, self._segments)
         seconds = time.monotonic() - self._started
         horizons = [done.next_delete_horizon_ms for done in self._done if done.next_delete_horizon_ms is not None]
@@ -121,17 +134,25 @@ class PartitionRewriter:
             mb_per_s=self._work.size_bytes / MB / seconds,
         )
 
-    def _unchanged(self, group: Segments, kept: Kept) -> Rewritten | None:
+    def _drop_expired(self) -> None:
+        """Drop the tombstones whose delete horizon had passed when the run began."""
+        expired_ms = self._settings.now_ms - 1  # not those that got theirs in this run, with delete.retention.ms=0
+        for number, done in enumerate(self._done):
+            if done.next_delete_horizon_ms is not None and done.next_delete_horizon_ms <= expired_ms:
+                self._segments[number], again = self._replace((self._segments[number],), all_offsets, expired_ms)
+                self._done[number] = replace(again, records_read=done.records_read)
+
+    def _unchanged(self, group: Segments, kept: Kept, expired_ms: int) -> Rewritten | None:
         """What is in a group that has nothing to change; None at the first change."""
-        rewriter = self._rewriter(group)
+        rewriter = self._rewriter(group, expired_ms)
         for _ in self._batches(rewriter, group, kept):
             if rewriter.result.is_changed:
                 return None
         return rewriter.result
 
-    def _stage(self, lease: Lease, group: Segments, kept: Kept) -> Rewritten:
+    def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> Rewritten:
         """Write the new segment where the broker looks for it."""
-        rewriter = self._rewriter(group)
+        rewriter = self._rewriter(group, expired_ms)
         batches = self._batches(rewriter, group, kept)
         if is_visible(self._work.log):
             with open(os.open(lease.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "wb", buffering=0) as file:
@@ -141,13 +162,18 @@ class PartitionRewriter:
             self._maintenance.upload(lease, batches)
         return rewriter.result
 
-    def _rewriter(self, group: Segments) -> Rewriter:
+    def _end_of(self, group: Segments) -> int | None:
+        """Its last offset, if it has any batch."""
         ends = [self._ends[segment.base_offset] for segment in group if segment.base_offset in self._ends]
+        return max(ends, default=None)
+
+    def _rewriter(self, group: Segments, expired_ms: int) -> Rewriter:
         return Rewriter(
             now_ms=self._settings.now_ms,
             delete_retention_ms=self._work.log.config.delete_retention_ms,
             keep_empty=self._last_batches.values(),
-            last_offset=max(ends, default=None),
+            last_offset=self._end_of(group),
+            expired_ms=expired_ms,
         )
 
     def _batches(self, rewriter: Rewriter, group: Segments, kept: Kept) -> Iterator[bytes]:
@@ -167,6 +193,12 @@ def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
             yield table[:rows]
         if stopped != headers.TABLE_FULL and position < len(data):
             raise CorruptRecord(f"no whole batch {position} bytes behind a batch's end")
+
+
+def all_offsets(data: bytes) -> Longs:
+    """The offsets of all records of some whole batches."""
+    parts = [batch["offset"].to_numpy() for batch in decode_batches(data, columns=("offset",))]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def offsets_of(data: bytes) -> tuple[int, int]:

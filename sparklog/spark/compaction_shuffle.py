@@ -5,8 +5,8 @@
              ──▶ sorted             a partition's survivors come to one task, in the order of their offsets
              ──▶ rewritten          segment group by segment group, as compaction_task does it
 
-A partition's keys are read whole, also what has been compacted before: then its survivors are the newest offsets and
-nothing else. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
+A partition's keys are read from the log start on, also what has been compacted before: then its survivors are the
+newest offsets and nothing else. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
 
 A key is known by its 128-bit hash, as in `records/key_map.py`. With the keys of each segment comes a note that all of
 them were read; where one is missing, the partition is not touched. The note is a row with an offset below 0.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -70,7 +71,8 @@ def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) ->
     def read(batches: Batches) -> Batches:
         for batch in batches:
             for piece in batch["id"].to_pylist():
-                for rows in segment_rows(works, *pieces[piece], settings):
+                number, index = pieces[piece]
+                for rows in segment_rows(works, number, index, settings):
                     yield rows if versioned else rows.drop_columns(["version"])
 
     return spark.range(0, len(pieces), 1, tasks).mapInArrow(read, ", ".join(columns))
@@ -90,7 +92,7 @@ def segment_rows(works: Sequence[Work], number: int, index: int, settings: Setti
 
 def _records(work: Work, segment: SegmentDescription, settings: Settings) -> Iterator[KeyedRecords]:
     for data in read_segment(work.log, segment, settings.client, settings.chunk_bytes):
-        yield from Strategy.of(work.log.config).read(data)
+        yield from Strategy.of(work.log.config).read(data, work.log.log_start_offset)
 
 
 def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
@@ -126,11 +128,16 @@ def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, off
                 pass
         for group in work.plan.groups:
             kept = survivors.below(group[-1].next_offset)
-            rewriter.rewrite(group, lambda _, kept=kept: kept)
+            rewriter.rewrite(group, partial(_same, kept))
         return rewriter.finish(keys=survivors.count)
     except Exception as error:  # whatever it is, the other partitions are not to suffer, and the report says it
         logger.warning("%s was not compacted", work.log.partition, exc_info=error)
         return ended_by(work, error, BY_SHUFFLE)
+
+
+def _same(kept: Longs, _: bytes) -> Longs:
+    """What is kept of any of a group's chunks is among what is kept of the group."""
+    return kept
 
 
 class SortedOffsets:
