@@ -260,6 +260,8 @@ class Log(ReplaceableLog):
         last = self._segments.since(offset)[0]
         place = last.find(offset, last.size_bytes)
         end = min(offset, place.base_offset) if place else offset
+        if end < offset:  # in the middle of a batch, which goes as a whole
+            self._lower_promises(end)
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs = self._epochs.truncate_from_end(end)
