@@ -9,7 +9,7 @@ it touches a file, so that neither is ever said of records that came later.
 
 Locks, in the order in which they are taken:
 
-    files      while names of closed segments change: retention, truncation, replacement, deletion, close
+    files      while names of closed segments change, or go: retention, truncation, replacement, deletion, close
     flushing   while a flush runs
     lock       for what is in memory; nobody waits for a disk with it, except a truncation
 """

@@ -62,6 +62,10 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:0{_DIGITS}d}{suffix}"
 
 
+def path_in(folder: str, file: SegmentFile) -> str:
+    return f"{folder}/{segment_name(file.base_offset, file.suffix)}{file.mark}"
+
+
 def parse_name(name: str) -> SegmentFile | None:
     """The parts of a segment file's name; None for any other file."""
     mark = next((mark for mark in MARKS if name.endswith(mark)), "")

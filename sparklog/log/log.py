@@ -329,7 +329,7 @@ class Log(ReplaceableLog):
 
         now_ms: of the monotonic clock.
         """
-        with self._disk:
+        with self._files, self._disk:
             return self._segments.remove_expired(now_ms)
 
     def expire_producers(self, now_ms: int, after_ms: int) -> int:

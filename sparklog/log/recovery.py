@@ -46,7 +46,7 @@ from sparklog.log.files import (
     TIME_INDEX,
     SegmentFile,
     parse_name,
-    segment_name,
+    path_in,
 )
 from sparklog.log.producer_recovery import rebuild, replay
 from sparklog.log.producer_state import ProducerStates
@@ -119,8 +119,8 @@ def _find_segments(state: Loading) -> None:
     bases = {file.base_offset for file in names if file.suffix == LOG}
     for file in names:
         if file.suffix != SNAPSHOT and file.base_offset not in bases:
-            logger.warning("%s: removing an index without its log", _path(state.folder, file))
-            state.fs.remove(_path(state.folder, file))
+            logger.warning("%s: removing an index without its log", path_in(state.folder, file))
+            state.fs.remove(path_in(state.folder, file))
             state.has_changed = True
     for base in sorted(bases):
         segment = Segment(state.fs, state.folder, base, 0, state.cache)
@@ -304,7 +304,3 @@ def _is_readable(state: Loading, offset: int) -> bool:
         logger.warning("%s: snapshot %d: %s; removed", state.folder, offset, error)
         return False
     return True
-
-
-def _path(folder: str, file: SegmentFile) -> str:
-    return f"{folder}/{segment_name(file.base_offset, file.suffix)}{file.mark}"

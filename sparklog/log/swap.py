@@ -55,6 +55,7 @@ from sparklog.log.files import (
     TIME_INDEX,
     SegmentFile,
     parse_name,
+    path_in,
     segment_name,
 )
 from sparklog.log.scan import BatchPlace, check_batches, walk
@@ -138,7 +139,7 @@ class Swap:
         with without_room(f"the names of {self.segment}"):
             for file in _files_in(self._fs, self._folder):
                 if file.mark == CLEANED and file.base_offset != self.segment.base_offset:
-                    self._fs.remove(_path(self._folder, file))
+                    self._fs.remove(path_in(self._folder, file))
             for suffix in INDEXES:
                 self._rename(suffix, CLEANED, SWAP)
             self._fs.flush_dir(self._folder)
@@ -179,7 +180,7 @@ class Swap:
 
     def _remove(self, suffixes: tuple[str, ...], mark: str) -> None:
         for suffix in suffixes:
-            _remove(self._fs, _path(self._folder, SegmentFile(self.segment.base_offset, suffix, mark)))
+            _remove(self._fs, path_in(self._folder, SegmentFile(self.segment.base_offset, suffix, mark)))
 
 
 class _Summed:
@@ -207,13 +208,13 @@ class _Summed:
 
 def staged_path(folder: str, base_offset: int) -> str:
     """Where the new segment's batches are written."""
-    return _path(folder, SegmentFile(base_offset, LOG, CLEANED))
+    return path_in(folder, SegmentFile(base_offset, LOG, CLEANED))
 
 
 def remove_staged(fs: Fs, folder: str, base_offset: int) -> None:
     """Remove what has been staged for a segment; no error where nothing is. Raises OSError."""
     for suffix in reversed(SEGMENT_SUFFIXES):
-        _remove(fs, _path(folder, SegmentFile(base_offset, suffix, CLEANED)))
+        _remove(fs, path_in(folder, SegmentFile(base_offset, suffix, CLEANED)))
 
 
 # After a crash
@@ -232,7 +233,7 @@ def finish_swaps(fs: Fs, folder: str) -> None:
         logger.info("%s: carried on with the replaced segments at %s", folder, sorted(bases))
     for file in _files_in(fs, folder):
         if file.mark:
-            fs.remove(_path(folder, file))
+            fs.remove(path_in(folder, file))
     fs.flush_dir(folder)
 
 
@@ -243,7 +244,7 @@ def _drop_incomplete(fs: Fs, folder: str, files: list[SegmentFile]) -> list[Segm
         file for file in files if file.mark == SWAP and file.suffix not in INDEXES and file.base_offset >= incomplete
     ]
     for file in dropped:
-        fs.remove(_path(folder, file))
+        fs.remove(path_in(folder, file))
     if dropped:
         fs.flush_dir(folder)
     return [file for file in files if file.mark in (SWAP, "") and file not in dropped]
@@ -253,23 +254,23 @@ def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) ->
     """Let the segments at `bases`, and nothing else, hold what they cover. The mark of their offset indexes stays."""
     renamed = [file for file in files if file.mark == SWAP and file.suffix not in INDEXES]
     for file in renamed:
-        fs.open(_path(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
+        fs.open(path_in(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
     fs.flush_dir(folder)
     for file in renamed:
-        fs.rename(_path(folder, file), _path(folder, file._replace(mark="")))
+        fs.rename(path_in(folder, file), path_in(folder, file._replace(mark="")))
     fs.flush_dir(folder)
     covered = [range(base + 1, _end_of(fs, folder, base)) for base in bases]
     for file in _files_in(fs, folder):
         is_old_index = file.base_offset in bases and file.suffix in INDEXES
         is_replaced = file.suffix != SNAPSHOT and any(file.base_offset in offsets for offsets in covered)
         if not file.mark and (is_old_index or is_replaced):
-            fs.remove(_path(folder, file))
+            fs.remove(path_in(folder, file))
     fs.flush_dir(folder)
 
 
 def _end_of(fs: Fs, folder: str, base_offset: int) -> int:
     """The offset behind the last batch of a segment; of one without batches, its base offset."""
-    opened = fs.open_read(_path(folder, SegmentFile(base_offset, LOG, "")))
+    opened = fs.open_read(path_in(folder, SegmentFile(base_offset, LOG, "")))
     try:
         end = base_offset
         for place in walk(opened, 0, opened.size):
@@ -281,10 +282,6 @@ def _end_of(fs: Fs, folder: str, base_offset: int) -> int:
 
 def _files_in(fs: Fs, folder: str) -> list[SegmentFile]:
     return [file for file in map(parse_name, fs.list(folder)) if file]
-
-
-def _path(folder: str, file: SegmentFile) -> str:
-    return f"{folder}/{segment_name(file.base_offset, file.suffix)}{file.mark}"
 
 
 def _remove(fs: Fs, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from crc32c import crc32c
@@ -108,6 +109,27 @@ class TestReplacement:
         log.delete_expired(10**9)
         assert not [name for name in fs.list(FOLDER) if name.endswith(".deleted")]
         assert fs.exists(f"{FOLDER}/{0:020d}.log")
+
+    def test_a_folder_is_not_renamed_under_who_removes_them(
+        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clean(fs, log, 0, 3)
+        has_begun, may_go_on = threading.Event(), threading.Event()
+
+        def slow_remove(path: str) -> None:
+            has_begun.set()
+            assert may_go_on.wait(10)
+            MemoryFs.remove(fs, path)
+
+        monkeypatch.setattr(fs, "remove", slow_remove)
+        with ThreadPoolExecutor(2) as threads:
+            removing = threads.submit(log.delete_expired, 10**9)
+            assert has_begun.wait(10)
+            renaming = threads.submit(log.rename_for_delete)
+            wait([renaming], 0.1)
+            may_go_on.set()
+            assert removing.result() == 2
+            assert not [name for name in fs.list(renaming.result()) if name.endswith(".deleted")]
 
     def test_snapshots_of_merged_segments_go(self, fs: MemoryFs, log: Log) -> None:
         clean(fs, log, 0, 3)
