@@ -38,7 +38,7 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import ActiveSegment
 from sparklog.log.cache import SegmentCache
 from sparklog.log.checkpoints import PartitionMetadata
-from sparklog.log.disk import DiskGuard
+from sparklog.log.disk import DiskGuard, without_room
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import delete_folder_name
 from sparklog.log.offset_snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
@@ -354,11 +354,11 @@ class Log(ReplaceableLog):
         if not self.log_start_offset < end_offset <= self.log_end_offset or snapshot.leader_epoch < 0:
             raise OffsetOutOfRange(f"{self!r} has no records up to {end_offset}")
         self.flush(end_offset)
-        with self._disk:
+        with self._disk, without_room("a snapshot"):
             return self._offset_snapshots.begin(snapshot)
 
     def write_snapshot(self, writer: SnapshotWriter, data: Buffer) -> None:
-        with self._disk:
+        with self._disk, without_room("a snapshot"):
             writer.append(data)
 
     def abort_snapshot(self, writer: SnapshotWriter) -> None:
@@ -371,7 +371,7 @@ class Log(ReplaceableLog):
         Raises CorruptRecord or InvalidRecord where it may not be one, OffsetOutOfRange where the log has been cut
         meanwhile; nothing is left of it then.
         """
-        with self._disk:
+        with self._disk, without_room("a snapshot"):
             size = writer.finish()
             with self._lock:
                 if stale := what_is_stale(writer.id, self.epochs, self.log_start_offset, self.log_end_offset):

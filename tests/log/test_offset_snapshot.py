@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
 
-from sparklog.base.errors import CorruptRecord, InvalidRecord, OffsetOutOfRange
+from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaStorageError, OffsetOutOfRange
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, is_complete
@@ -157,6 +158,28 @@ def test_what_is_no_snapshot_leaves_nothing_behind(data: bytes, error: type[Exce
         log.install_snapshot(writer)
 
     assert not [name for name in fs.list(FOLDER) if name.startswith("00000000000000000006")]
+
+
+def test_a_disk_without_room_refuses_it_and_harms_nothing_else() -> None:
+    fs = MemoryFs()
+    log = open_log(fs)
+    append(log, *"abcdef")
+    log.flush()
+    writer = log.begin_snapshot(6)
+    log.write_snapshot(writer, batches([1, 5]))
+
+    fs.fail_under(FOLDER, errno.ENOSPC)
+    with pytest.raises(KafkaStorageError, match="no room"):
+        log.begin_snapshot(6)
+    with pytest.raises(KafkaStorageError, match="no room"):
+        log.write_snapshot(writer, b"more")
+    with pytest.raises(KafkaStorageError, match="no room"):
+        log.install_snapshot(writer)
+    fs.repair(FOLDER)
+
+    assert not [name for name in fs.list(FOLDER) if name.endswith(".part")]
+    append(log, "g")
+    assert install(log, 6, [2, 5])
 
 
 def test_a_file_that_is_torn_or_changed_anywhere_is_passed_over() -> None:
