@@ -3,6 +3,7 @@
     plan     every partition: the segments that retention gives up and why (log/retention.py, which the broker's own
              task asks too), and what the archive lacks. Logs are described, never read
     apply    archive first, then delete (DeleteRecords, which moves the log start offset; the broker removes the files)
+             what is planned and still due: archiving may take hours, in which topics are altered, or made again
     report   what became of each partition that had anything to do
 
 With `retention.archive` closed segments below the high watermark are copied as soon as they are there, long before they
@@ -13,8 +14,9 @@ Outcomes:
 
     done        archived and deleted as planned
     lost        a finding: the same, but records had been deleted before they could be archived
-    failed      a finding: something could not be archived or deleted, for the reason that is given. What is not in the
-                archive was not deleted; the next run has it again
+    failed      a finding: something could not be archived or deleted, for the reason that is given (a log that ends
+                below what the archive has of it is among them). What is not in the archive was not deleted; the next
+                run has it again
 
 A run that dies has archived what it has committed, and the next one goes on there: see spark/archive.py.
 """
@@ -68,10 +70,7 @@ class Partition:
 
     @property
     def delete_before(self) -> int:
-        """Where the log is to begin, once the archive is that far."""
-        count = self.given_up.total
-        start = self.log.segments[count - 1].next_offset if count else 0
-        return max(self.log.log_start_offset, start)
+        return delete_before(self.log, self.given_up)
 
     @property
     def archive_from(self) -> int:
@@ -113,11 +112,17 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     """Archive, then delete; one row for each partition that had something to do."""
     todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
+    readable = [name for name, row in todo.items() if not row.error]
     with Maintenance(**context.client) as maintenance:
-        logs = maintenance.describe_logs([name for name, row in todo.items() if not row.error])
+        logs = maintenance.describe_logs(readable)
     copied = _archive_all(context, options, todo, logs)
+    with Maintenance(**context.client) as maintenance:
+        latest = maintenance.describe_logs(readable) if copied else logs
     with Admin(**context.client) as admin:
-        rows = [_delete(admin, name, row, logs.get(name), copied.get(name)) for name, row in sorted(todo.items())]
+        rows = [
+            _delete(admin, row, _still_there(row, logs.get(name), latest.get(name)), copied.get(name), context.now_ms)
+            for name, row in sorted(todo.items())
+        ]
     return context.spark.createDataFrame(rows, REPORT_SCHEMA)
 
 
@@ -146,13 +151,7 @@ def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
 
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
     """What is to be done about a partition; `tables` has the archives that were opened before."""
-    given_up = give_up(
-        log.segments,
-        log_start_offset=log.log_start_offset,
-        high_watermark=log.high_watermark,
-        config=log.config,
-        now_ms=now_ms,
-    )
+    given_up = given_up_of(log, now_ms)
     if not log.config.retention_archive:
         return Partition(log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset)
     place, archived_to, error = None, None, ""
@@ -169,6 +168,22 @@ def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partitio
         archive_to=archive_to(log, given_up),
         error=error,
     )
+
+
+def given_up_of(log: LogDescription, now_ms: int) -> GivenUp:
+    return give_up(
+        log.segments,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        config=log.config,
+        now_ms=now_ms,
+    )
+
+
+def delete_before(log: LogDescription, given_up: GivenUp) -> int:
+    """Where a log is to begin, once the archive is that far."""
+    start = log.segments[given_up.total - 1].next_offset if given_up.total else 0
+    return max(log.log_start_offset, start)
 
 
 def archive_to(log: LogDescription, given_up: GivenUp) -> int:
@@ -191,6 +206,12 @@ def _archived_to(place: Place, log: LogDescription, tables: Tables) -> int | Non
     if isinstance(table, SparklogError):
         raise table
     archived = table.archived(log.partition, log.topic_id) if table else None
+    if archived and archived.offset_to > log.log_end_offset:
+        raise ConfigError(
+            f"archive {place.uri} holds {log.partition} up to {archived.offset_to}, but the log ends at "
+            f"{log.log_end_offset}: it has lost records, and what takes their place would not be archived. "
+            "Give the topic another table in retention.archive"
+        )
     return archived.offset_to if archived else None
 
 
@@ -254,20 +275,25 @@ def _archive_all(
     return copied
 
 
-def _delete(
-    admin: Admin,
-    name: TopicPartition,
-    row: Row,
-    log: LogDescription | KafkaError | None,
-    copied: Copied | None,
-) -> tuple[Any, ...]:
-    """Move the log start as far as the plan and the archive allow, and say what became of the partition."""
+def _still_there(
+    row: Row, before: LogDescription | KafkaError | None, log: LogDescription | KafkaError | None
+) -> LogDescription | str:
+    """The log, as it is after archiving, or why it is not the one that was planned for."""
     if not isinstance(log, LogDescription):
-        reason = row.error or f"{log.name}: {log}" if log else row.error
-        return (*name, FAILED, reason, row.archive, *[None] * 8)
-    outcome, reason, target = DONE, row.reason, row.delete_before
+        return row.error or f"{log.name}: {log}" if log else row.error
     if (row.archive or "") != log.config.retention_archive:
-        return (*name, FAILED, "retention.archive was altered after the plan was made", row.archive, *[None] * 8)
+        return "retention.archive was altered after the plan was made"
+    if isinstance(before, LogDescription) and before.topic_id != log.topic_id:
+        return "the topic was made again after the plan was made"
+    return log
+
+
+def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | None, now_ms: int) -> tuple[Any, ...]:
+    """Move the log start as far as the plan and the archive allow, and say what became of the partition."""
+    name = TopicPartition(row.topic, row.partition)
+    if isinstance(log, str):
+        return (*name, FAILED, log, row.archive, *[None] * 8)
+    outcome, reason, target = DONE, row.reason, min(row.delete_before, delete_before(log, given_up_of(log, now_ms)))
     if row.archive:
         copied = copied or Copied(error="it was not archived")
         target = min(target, copied.archived.offset_to if copied.archived else log.log_start_offset)

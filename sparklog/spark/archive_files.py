@@ -2,6 +2,7 @@
 
 Memory is bounded whatever the timestamps: rows of all days wait together up to `WAITING_BYTES`, then those of the day
 that has most become a row group; of more than `MOST_OPEN` days with an unfinished file, the oldest file is finished.
+Rows before the year 1 and after 9999, which dates do not reach, count as of two days.
 
 On a local disk a file is flushed before it counts as written, its folder too: what is in the archive leaves the log.
 
@@ -32,11 +33,14 @@ from sparklog.base.ids import TopicPartition
 
 DAY_US = 86_400_000_000
 WAITING_BYTES = 64 << 20
+PART_BYTES = 4 << 10
+"""What a day's rows of one batch take beside their data."""
 MOST_OPEN = 32
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows without a date: their timestamp is outside of the years 1 to 9999, which is as far as dates go."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
+_DAY_BEFORE, _DAY_AFTER = date.min.toordinal() - 1 - _EPOCH_DAY, date.max.toordinal() + 1 - _EPOCH_DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class DatedFiles:
             day = self._days.setdefault(number, _Day())
             _note(day, part)
             day.waiting.append(part)
-            size = part.nbytes
+            size = part.nbytes + PART_BYTES
             day.waiting_bytes += size
             self._waiting += size
         while self._waiting > self._limit:
@@ -208,18 +212,19 @@ def discard(place: Place, paths: Iterable[str]) -> None:
 
 
 def by_day(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each day since 1970 (UTC), in the order in which they came."""
+    """The rows of each day since 1970 (UTC), in the order in which they came; few hold no more memory than theirs."""
     days = np.floor_divide(rows.column("timestamp").cast(pa.int64()).to_numpy(), DAY_US)
+    days = np.clip(days, _DAY_BEFORE, _DAY_AFTER)
     if not len(days):
         return
     if (days == days[0]).all():
         yield int(days[0]), rows
         return
     order = np.argsort(days, kind="stable")
-    ordered, days = rows.take(pa.array(order)), days[order]
+    days = days[order]
     edges = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
     for start, end in pairwise(edges):
-        yield int(days[start]), ordered.slice(start, end - start)
+        yield int(days[start]), rows.take(pa.array(order[start:end]))
 
 
 def date_of(day: int) -> str | None:

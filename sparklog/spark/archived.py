@@ -2,7 +2,7 @@
 
     ArchiveTask    offsets of one partition from the archive's Parquet files, in order
     LogTask        offsets from the log, as any read; where retention has trimmed them since the plan was made, they are
-                   in the archive by now, and read from there
+                   in the archive by now, and read from there, then from the log again, as often as that happens
 
 Files are read a batch of rows at a time, only those row groups that hold some of the offsets. Where files overlap, as
 those of different days do where timestamps are out of order, they are merged by offset. Files that somebody has
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import DataLost
 from sparklog.log.reader import ReadRange
-from sparklog.spark.archive_files import FilePart, Place
+from sparklog.spark.archive_files import WAITING_BYTES, FilePart, Place
 from sparklog.spark.columns import TableShape, table_schema
 from sparklog.spark.files import from_elsewhere, read_files
 from sparklog.spark.offsets import OffsetRange, report_losses
@@ -34,7 +34,9 @@ from sparklog.spark.scan import FetchTask, FilesTask, Task, partition_of
 ROWS = 1 << 16
 """At once, of all files that are merged together."""
 FEWEST_ROWS = 1 << 10
-"""At once, of one file."""
+"""At once, of one file; fewer where they are large."""
+BYTES = WAITING_BYTES
+"""At once, of all files that are merged together, about."""
 _SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
 
 
@@ -71,9 +73,9 @@ def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]
     """The records of a task in the order of their offsets; a file that is gone is a loss."""
     fs = task.place.files()
     for group in overlapping(task.files):
-        rows = max(FEWEST_ROWS, ROWS // len(group))
+        rows, size = max(FEWEST_ROWS, ROWS // len(group)), BYTES // len(group)
         try:
-            yield from merged([read_file(fs, file, task.whole, columns, rows) for file in group])
+            yield from merged([read_file(fs, file, task.whole, columns, rows, size) for file in group])
         except FileNotFoundError as gone:
             report_losses(
                 [f"{task.whole.partition}: archive {task.place.uri} has lost a file that it had: {gone}"],
@@ -82,21 +84,34 @@ def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]
 
 
 def read_file(
-    fs: pafs.FileSystem, part: FilePart, whole: OffsetRange, columns: Sequence[str], rows: int = ROWS
+    fs: pafs.FileSystem,
+    part: FilePart,
+    whole: OffsetRange,
+    columns: Sequence[str],
+    rows: int = ROWS,
+    size_bytes: int = BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a file that are of the partition and at the offsets of `whole`, about `rows` at once."""
+    """The records of a file that are of the partition and at the offsets of `whole`, `rows` at once at most, and about
+    `size_bytes`.
+    """
     picked = [*columns] if part.alone else [*columns, "topic", "partition"]
     with pq.ParquetFile(part.path, filesystem=fs, coerce_int96_timestamp_unit="us") as file:
         groups = [number for number in range(file.num_row_groups) if _may_hold(file.metadata, number, whole)]
-        for batch in file.iter_batches(rows, groups, list(dict.fromkeys(picked)), use_threads=False):
-            offsets = batch.column("offset")
-            wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
-            if not part.alone:
-                wanted = pc.and_(wanted, pc.equal(batch.column("topic"), whole.partition.topic))
-                wanted = pc.and_(wanted, pc.equal(batch.column("partition"), whole.partition.partition))
-            kept = batch if pc.all(wanted).as_py() else batch.filter(wanted)
-            if kept.num_rows:
-                yield _as_read(kept, columns)
+        for number in groups:
+            count = _rows_of(file.metadata.row_group(number), rows, size_bytes)
+            for batch in file.iter_batches(count, [number], list(dict.fromkeys(picked)), use_threads=False):
+                if (kept := _wanted(batch, part, whole)).num_rows:
+                    yield _as_read(kept, columns)
+
+
+def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.RecordBatch:
+    """The rows of a file that are of the partition and at the offsets of `whole`."""
+    offsets = batch.column("offset")
+    wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
+    if not part.alone:
+        wanted = pc.and_(wanted, pc.equal(batch.column("topic"), whole.partition.topic))
+        wanted = pc.and_(wanted, pc.equal(batch.column("partition"), whole.partition.partition))
+    return batch if pc.all(wanted).as_py() else batch.filter(wanted)
 
 
 def overlapping(files: Sequence[FilePart]) -> Iterator[list[FilePart]]:
@@ -137,32 +152,36 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Records from the log, and from the archive those that moved there meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
-    offset, end = _bounds(task.task)
-    try:
-        for rows in _from_log(task.task, strict, columns):
-            yield rows
-            if rows.num_rows:
-                offset = _last_offset(rows) + 1
-        return
-    except DataLost:
-        left = OffsetRange(partition_of(task.task), offset, end)
-    yield from _moved(task, left, options, columns)
-
-
-def _moved(task: LogTask, left: OffsetRange, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """What is left of a range whose first offsets the log no longer has."""
-    offset = left.offset_from
-    found = _archived_since(task, left)
-    if found is not None:
+    left = OffsetRange(partition_of(task.task), *_bounds(task.task))
+    log = _from_log(task.task, strict, columns)
+    while True:
+        try:
+            for rows in log:
+                yield rows
+                if rows.num_rows:
+                    left = left._replace(offset_from=_last_offset(rows) + 1)
+            return
+        except DataLost:
+            found = _archived_since(task, left)
+        if found is None:
+            yield from _rest_of_log(task.task, left, options, columns)
+            return
         yield from read_archive(found, options, columns)
-        offset = found.whole.offset_to
-    if offset >= left.offset_to:
-        return
-    if isinstance(task.task, FilesTask):
-        nowhere = ReadRange(offset, left.offset_to, offset, 0, 0)
-        yield from from_elsewhere(task.task, nowhere, options, columns)
-    else:
-        yield from _from_log(FetchTask(OffsetRange(left.partition, offset, left.offset_to)), options, columns)
+        left = left._replace(offset_from=found.whole.offset_to)
+        log = _rest_of_log(task.task, left, strict, columns)
+
+
+def _rest_of_log(
+    task: Task, left: OffsetRange, options: ReadOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """What is left of a task's offsets, wherever the log has them now."""
+    if left.size <= 0:
+        return iter(())
+    if isinstance(task, FilesTask):
+        return from_elsewhere(
+            task, ReadRange(left.offset_from, left.offset_to, left.offset_from, 0, 0), options, columns
+        )
+    return _from_log(FetchTask(left), options, columns)
 
 
 def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
@@ -202,6 +221,14 @@ def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
                 found.min < whole.offset_to and found.max >= whole.offset_from
             )
     return True
+
+
+def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
+    """How many rows of a row group, `rows` at most, take about so many bytes; one at least.
+
+    As large as the archive's row groups may be: what is stored may be far smaller than what it is read as.
+    """
+    return max(1, min(rows, group.num_rows * size_bytes // max(WAITING_BYTES, group.total_byte_size)))
 
 
 def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

@@ -16,17 +16,19 @@ from chispa import assert_df_equality
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from reading import Topics
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.jobs import retention
 from sparklog.jobs.job import JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.retention import GivenUp, count_removable
-from sparklog.spark.archive_table import COLUMNS
+from sparklog.spark.archive_files import Place
+from sparklog.spark.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 
 
 def run(context: JobContext, *topics: str, dry_run: bool = False, **options: Any) -> Run:
@@ -199,3 +201,48 @@ def test_the_plan_says_why() -> None:
     log = described(50, 40, 30, retention_ms=45)
     assert plan_partition(log, {}, now_ms=1_000_000).given_up == GivenUp(0, 0, 1)
     assert archive_to(log, GivenUp(0, 0, 0)) == 20
+
+
+def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
+    """What takes the place of lost records would count as archived."""
+    place = Place(str(tmp_path / "archive"))
+    ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25))})
+    log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
+    log = replace(log, topic_id="id", log_end_offset=30)
+    assert plan_partition(log, {}, now_ms=1_000_000).archived_to == 25
+
+    shorter = plan_partition(replace(log, log_end_offset=20), {}, now_ms=1_000_000)
+
+    assert "it has lost records" in shorter.error
+
+
+class Deleting:
+    """An admin client that notes what it is to delete."""
+
+    def __init__(self) -> None:
+        self.asked: dict[TopicPartition, int] = {}
+
+    def delete_records(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.asked |= offsets
+        return offsets
+
+
+@pytest.mark.parametrize(("retention_ms", "before"), [(5, 20), (45, 10), (60, None)])
+def test_what_is_deleted_was_planned_and_is_due_still(retention_ms: int, before: int | None) -> None:
+    planned = Row(topic="t", partition=0, reason="", archive=None, delete_before=20, error=None)
+    admin: Any = Deleting()
+
+    outcome = retention._delete(admin, planned, described(50, 40, 30, retention_ms=retention_ms), None, 1_000_000)[2]
+
+    assert outcome == "done"
+    assert admin.asked == ({} if before is None else {TopicPartition("t", 0): before})
+
+
+def test_a_topic_that_was_made_again_is_not_what_was_planned() -> None:
+    planned = Row(topic="t", partition=0, archive=None, error=None)
+    log = replace(described(50, 40), topic_id="old")
+
+    assert retention._still_there(planned, log, log) is log
+    assert retention._still_there(planned, log, replace(log, topic_id="new")) == (
+        "the topic was made again after the plan was made"
+    )

@@ -18,7 +18,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.archive import Wanted, next_slice
-from sparklog.spark.archive_files import DatedFiles, Place, date_of
+from sparklog.spark.archive_files import DatedFiles, Place, by_day, date_of
 from sparklog.spark.archive_table import Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.offsets import OffsetRange
 
@@ -279,6 +279,14 @@ def test_timestamps_all_over_the_calendar_take_bounded_files_and_memory(tmp_path
     assert {file.date for file in files} == {None, "1969-12-31", *(f"1970-01-0{n}" for n in range(1, 7))}
     assert all(Path(tmp_path, file.path).stat().st_size == file.size_bytes for file in files)
     assert all(file.timestamp_last is None for file in files if file.date is None)
+
+
+def test_rows_that_wait_hold_on_to_no_others_and_those_without_a_date_share_two_days() -> None:
+    near, far = [0] * 5000, [2**62 + number * 86_400_000_000 for number in range(10)]
+    parts = dict(by_day(rows_at(list(range(5020)), [*near, *far, *(-time for time in far)])))
+
+    assert [rows.num_rows for _, rows in sorted(parts.items())] == [10, 5000, 10]
+    assert all(part.get_total_buffer_size() < 10_000 for day, part in parts.items() if day)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +22,13 @@ from reading import Topics, make_reader, rows_of
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
-from sparklog.spark import broker
+from sparklog.spark import archived, broker
 from sparklog.spark.archive_files import DatedFiles, FilePart, Place
 from sparklog.spark.archive_table import IN_FILES, Archived, ArchiveTable, Progress
-from sparklog.spark.archived import ArchiveTask, LogTask, merged, overlapping
+from sparklog.spark.archived import ArchiveTask, LogTask, merged, overlapping, read_file
 from sparklog.spark.filters import EVERYTHING
 from sparklog.spark.lookups import open_lookup
-from sparklog.spark.offsets import batch_ranges
+from sparklog.spark.offsets import OffsetRange, batch_ranges, report_losses
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.read import read_task
 from sparklog.spark.scan import FetchTask, FilesTask, plan_tasks
@@ -139,6 +140,51 @@ def test_filters_leave_files_closed(topics: Topics, trimmed: Trimmed) -> None:
     assert all(path.split("/")[0] >= "date=2011-02-10" for path in opened)
     wanted = [row for row in trimmed.rows if row["partition"] == 0 and row["timestamp"] >= since]
     assert [row for row in ordered(rows_of(reader, tasks)) if row["timestamp"] >= since] == wanted
+
+
+def test_large_records_come_few_at_a_time(tmp_path: Path) -> None:
+    partition, rows = TopicPartition("t", 0), 40
+    writing = DatedFiles(Place(str(tmp_path)), partition, waiting_bytes=100_000)
+    for first in range(0, rows, 10):
+        offsets = pa.array(range(first, first + 10), pa.int64())
+        times, values = pa.array([0] * 10, pa.timestamp("us", "UTC")), pa.array([bytes(10_000)] * 10)
+        writing.add(pa.record_batch([offsets, times, values], ["offset", "timestamp", "value"]))
+    (file,) = writing.finish()
+    found = FilePart(path=file.path, size_bytes=file.size_bytes, offset_first=0, offset_last=rows - 1, alone=True)
+
+    read = list(read_file(Place(str(tmp_path)).files(), found, OffsetRange(partition, 0, rows), ("offset", "value"),
+                          size_bytes=100_000))  # fmt: skip
+
+    assert [offset for batch in read for offset in batch.column("offset").to_pylist()] == list(range(rows))
+    assert max(batch.num_rows for batch in read) < rows / 2
+
+
+def test_what_moves_on_while_the_archive_is_read_is_read_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention takes ten offsets more each time that the task has caught up with the archive."""
+    archive, partition = iter(range(20, 60, 10)), TopicPartition("t", 0)
+
+    def log(task: Any, options: Any, *_: Any) -> Iterator[pa.RecordBatch]:
+        if task.whole.offset_from < 50:
+            report_losses(["gone"], fail=options.fail_on_data_loss)
+        yield offsets_from(task.whole)
+
+    def archived_since(_: Any, left: OffsetRange) -> ArchiveTask:
+        return ArchiveTask(left._replace(offset_to=next(archive)), Place(str(tmp_path)), ())
+
+    monkeypatch.setattr(archived, "_from_log", log)
+    monkeypatch.setattr(archived, "_archived_since", archived_since)
+    monkeypatch.setattr(archived, "read_archive", lambda task, *_: iter([offsets_from(task.whole)]))
+    options = parse_read_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "readMode": "history"}, Use.BATCH)
+
+    read = archived._read_log(LogTask(FetchTask(OffsetRange(partition, 10, 70)), None, ""), options, ("offset",))
+
+    assert [offset for rows in read for offset in rows.column("offset").to_pylist()] == list(range(10, 70))
+
+
+def offsets_from(whole: OffsetRange) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(whole.offset_from, whole.offset_to), pa.int64())], ["offset"])
 
 
 @pytest.mark.parametrize("read_from", [FilesTask, FetchTask])
