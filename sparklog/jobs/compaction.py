@@ -193,7 +193,8 @@ JOB = Job(
         click.Option(["--force"], is_flag=True, help="Whatever the dirty ratio, as long as a segment is closed."),
         click.Option(
             ["--memory-per-task"], type=click.IntRange(min=1), default=256, show_default=True, metavar="MIB",
-            help="What the keys of a partition may take in a task, 32 bytes each, 43 with versions; one with more goes by shuffle.",
+            help="What the keys of a partition may take in a task, 32 bytes each, 43 with versions; one with more goes "
+            "by shuffle.",
         ),
     ),
     findings=frozenset({QUARANTINED, FAILED}),
