@@ -21,7 +21,7 @@ from sparklog.jobs.table import JOBS, load_job
 SUGGESTED = {
     "compaction": "*/15 * * * *",
     "retention": "5 * * * *",
-    "offset_replay": "*/10 * * * *",
+    "offset_replay": "4-59/10 * * * *",  # between two runs of compaction, which makes snapshots of before worthless
     "isr_audit": "30 3 * * *",
 }
 _HEAD = """\

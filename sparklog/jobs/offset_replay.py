@@ -8,7 +8,9 @@
 Each run reads what is new and no more. How far it has come is in the tables, so a run that dies is taken up by the next
 one, and every commit is in the history once. Where compaction has been above what the tables have (the cleaner's
 checkpoint says so, or an offset is missing), tombstones that nobody has seen may be gone: what the topic comes to is
-then made from all that is left of the log, which is not much; the history has what was still there.
+then made from all that is left of the log, which is not much; the history has what was still there. The same where the
+log has lost records that the tables have, which the leader epoch tells (a broker that lost what it had not flushed, an
+unclean election): the history keeps them, and goes on with what is in their place.
 
 A snapshot is made of what the topic comes to, as of the offset that the tables are at: when the topic has moved on by
 `--snapshot-after` records since the last one, or has been compacted above it, which makes that one worthless. None is
@@ -30,7 +32,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -39,17 +42,20 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
+from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark import offsets_topic
 from sparklog.spark.folders import belongs_to
 from sparklog.spark.offsets_topic import Work
 from sparklog.spark.offsets_topic_folders import describe_folders
 from sparklog.spark.offsets_topic_groups import Place
-from sparklog.spark.offsets_topic_read import Slice, Survey
+from sparklog.spark.offsets_topic_read import Compacted, Slice, Survey
 from sparklog.spark.offsets_topic_snapshots import Target, install
 from sparklog.spark.offsets_topic_tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
 
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
+ATTEMPTS = 3
+"""At a topic that is compacted between two looks at it."""
 READ, UNCHANGED, FAILED, BEHIND = "read", "unchanged", "failed", "behind"
 PLAN_SCHEMA = (
     "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
@@ -119,7 +125,21 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Do what is due now: the log has gone on since it was planned, and so does this."""
+    """Do what is due now: the log has gone on since it was planned, and so does this.
+
+    Begun again, and more read, where compaction has removed something between the survey and the reading of it.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _apply(context, options)
+        except (PySparkException, Py4JJavaError) as error:  # with what the task has raised in its text
+            if Compacted.__name__ not in str(error):
+                raise
+            context.say("the topic was compacted meanwhile: once more")
+    return _apply(context, options)
+
+
+def _apply(context: JobContext, options: Options) -> DataFrame:
     logs, tables = _described(context, options), Tables.open(context, options)
     made = _snapshots_made(context)
     parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
@@ -165,15 +185,17 @@ def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> t
 def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
     """What there is to do for a partition, and why."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
-    in_history = tables.history.offset(number, log.topic_id)
-    in_newest = tables.newest.offset(number, log.topic_id)
-    rebuild = in_newest is None or log.cleaned_offset > in_newest or log.log_start_offset > in_newest
+    in_history, _ = _in_log(tables.history, log)
+    in_newest, is_newest_of_log = _in_log(tables.newest, log)
+    rebuild = in_newest is None or not is_newest_of_log or max(log.cleaned_offset, log.log_start_offset) > in_newest
     offset_from = log.log_start_offset if rebuild or in_newest is None else in_newest
     history_from = max(in_history or 0, log.log_start_offset)
     is_new = offset_to > min(history_from, log.log_start_offset if in_newest is None else in_newest)
     outcome, reason = (READ, f"{offset_to - history_from} new records") if is_new else (UNCHANGED, "nothing new")
     if in_newest is not None and offset_to < in_newest:
         outcome, reason = BEHIND, f"the log ends at {offset_to}, the tables are at {in_newest}"
+    elif is_new and not is_newest_of_log:
+        reason += "; the log has lost records that the tables have, so all is read"
     elif is_new and rebuild and in_newest is not None:
         reason += f"; compacted up to {log.cleaned_offset}, so all is read"
     before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # else it was of another log
@@ -183,6 +205,19 @@ def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mappi
         log=log, outcome=outcome, reason=reason, offset_from=offset_from, offset_to=offset_to,
         history_from=history_from, rebuild=rebuild, snapshot=snapshot,
     )  # fmt: skip
+
+
+def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
+    """Up to where a table has what the log has, and whether that is all it has."""
+    reached = table.reached(log.partition.partition, log.topic_id)
+    if reached is None:
+        return None, True
+    epochs = LeaderEpochs(log.epochs)
+    now = epochs.epoch_at(reached.offset - 1)
+    if NO_EPOCH in (reached.leader_epoch, now) or now == reached.leader_epoch or reached.offset > log.high_watermark:
+        return reached.offset, True
+    common = epochs.end_offset_for(reached.leader_epoch, log.log_end_offset).end_offset
+    return min(reached.offset, max(common, log.log_start_offset)), False
 
 
 def _snapshots_made(context: JobContext) -> dict[int, int]:
@@ -215,7 +250,7 @@ def _works(
     known = _groups_before(tables, [part.number for part in parts if not part.rebuild])
     return [
         Work(
-            slice=replace(slice_, markers=surveys[part.number].markers),
+            slice=replace(slice_, markers=surveys[part.number].markers, must_be_complete=not part.rebuild),
             history_from=part.history_from,
             groups=known.get(part.number, ()),
         )
@@ -239,7 +274,7 @@ def _write_tables(context: JobContext, tables: Tables, works: Sequence[Work], pa
     """Bring all tables up to the parts -> the one with what the topic comes to."""
     newest = tables.newest
     if works:
-        reached = {part.number: Reached(part.log.topic_id, part.offset_to) for part in parts}
+        reached = {part.number: _reached(part) for part in parts}
         commits = offsets_topic.commits(context.spark, works)
         tables.history.write(commits, "append", {**tables.history.progress, **reached}, context.run_id)
         context.say("the history is written")
@@ -250,6 +285,11 @@ def _write_tables(context: JobContext, tables: Tables, works: Sequence[Work], pa
         tables.offsets.write(offsets_topic.current_offsets(rows), "overwrite", newest.progress, context.run_id)
         tables.members.write(offsets_topic.current_members(rows), "overwrite", newest.progress, context.run_id)
     return newest
+
+
+def _reached(part: Part) -> Reached:
+    epoch = LeaderEpochs(part.log.epochs).epoch_at(part.offset_to - 1)
+    return Reached(part.log.topic_id, part.offset_to, epoch)
 
 
 def _newest(context: JobContext, tables: Tables, works: Sequence[Work], rebuilt: Sequence[int]) -> DataFrame:

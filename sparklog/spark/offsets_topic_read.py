@@ -10,6 +10,10 @@ as a coordinator passes over them. A slice ends before the first transaction tha
 Batches come from the partition's folder where it can be seen from the task, else through the RPC ReadSegment. Either
 way what is read goes by offsets, so compaction may replace segments meanwhile: where a segment is no more what it was,
 the log is described again and read on from where the reading was.
+
+What is added to what was known before must be whole, or a tombstone may be missing that compaction has removed since
+the survey: of such a slice, `records` looks at the batches that it reads, and fails with `Compacted`. A slice from the
+log start on needs no more than any consumer that starts there: to be read within delete.retention.ms.
 """
 
 from __future__ import annotations
@@ -22,8 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sparklog.base.errors import InvalidUpdateVersion, KafkaError, OffsetOutOfRange, UnsupportedForMessageFormat
+from sparklog.base.errors import (
+    InvalidUpdateVersion,
+    KafkaError,
+    OffsetOutOfRange,
+    SparklogError,
+    UnsupportedForMessageFormat,
+)
 from sparklog.base.ids import TopicPartition
+from sparklog.log.continuity import Continuity
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, iterate_headers
@@ -36,6 +47,10 @@ ATTEMPTS = 10
 """At a log whose segments are replaced under the reading."""
 COMMIT_MARKER = 1
 _INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
+
+
+class Compacted(SparklogError):
+    """Records are missing in a slice that had them when it was surveyed."""
 
 
 class Marker(NamedTuple):
@@ -61,6 +76,8 @@ class Slice:
     client: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments of the clients, where it cannot."""
     markers: Markers = field(default_factory=dict)
+    must_be_complete: bool = False
+    """Whether there has to be a record at each offset."""
 
 
 class Survey(NamedTuple):
@@ -77,13 +94,12 @@ class Survey(NamedTuple):
 def survey(slice_: Slice) -> Survey:
     markers: dict[int, list[Marker]] = {}
     begun: dict[int, int] = {}
-    is_complete, expected = True, slice_.offset_from
+    seen = Continuity(slice_.offset_from)
     for data in batches(slice_):
         for position, header in _headers(data):
             if header.base_offset >= slice_.offset_to:
                 break
-            is_complete &= header.base_offset <= expected and header.record_count == header.last_offset_delta + 1
-            expected = header.next_offset
+            seen.take(header)
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
@@ -93,17 +109,22 @@ def survey(slice_: Slice) -> Survey:
                 begun.setdefault(header.producer_id, header.base_offset)
     offset_to = min([slice_.offset_to, *begun.values()])
     ended = {producer: tuple(each) for producer, each in markers.items()}
-    is_complete &= expected >= slice_.offset_to
-    return Survey(slice_.partition.partition, offset_to, ended, is_complete)
+    return Survey(slice_.partition.partition, offset_to, ended, seen.reaches(slice_.offset_to))
 
 
 def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
-    """COLUMNS, and whether a record was written in a transaction."""
+    """COLUMNS, and whether a record was written in a transaction. Raises Compacted, and as `batches` does."""
+    seen = Continuity(slice_.offset_from)
     for data in batches(slice_):
-        transactions = [header for _, header in _headers(data) if header.is_transactional and not header.is_control]
+        headers = [header for _, header in _headers(data) if header.base_offset < slice_.offset_to]
+        for header in headers:
+            seen.take(header)
+        transactions = [header for header in headers if header.is_transactional and not header.is_control]
         for batch in decode_batches(data, columns=COLUMNS, offset_from=slice_.offset_from, offset_to=slice_.offset_to):
             if batch.num_rows:
                 yield _counting(batch, transactions, slice_.markers)
+    if slice_.must_be_complete and not seen.reaches(slice_.offset_to):
+        raise Compacted(f"{slice_.partition}: records below {slice_.offset_to} were compacted away meanwhile")
 
 
 def batches(slice_: Slice) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparklog.base.errors import SparklogError
+from sparklog.log.epochs import NO_EPOCH
 
 HISTORY, NEWEST, OFFSETS, MEMBERS = "consumer_offsets_history", "offsets_topic", "consumer_offsets", "group_members"
 _APP = "sparklog.offset_replay"
@@ -44,6 +45,8 @@ class Reached(NamedTuple):
 
     topic_id: str
     offset: int
+    leader_epoch: int = NO_EPOCH
+    """Of the record before that offset; another one there now: the log has lost what the table has."""
 
 
 Progress = Mapping[int, Reached]
@@ -72,10 +75,10 @@ class Table:
                 return cls(spark=spark, path=path, version=version, progress=found)
         return cls(spark=spark, path=path, version=version, progress=_by_rows(spark, path))
 
-    def offset(self, partition: int, topic_id: str) -> int | None:
+    def reached(self, partition: int, topic_id: str) -> Reached | None:
         """Up to where the table has that partition of that topic; None: nothing of it."""
         reached = self.progress.get(partition)
-        return reached.offset if reached is not None and reached.topic_id in (topic_id, "") else None
+        return reached if reached is not None and reached.topic_id in (topic_id, "") else None
 
     def read(self) -> DataFrame:
         """Its rows as of when it was looked at."""

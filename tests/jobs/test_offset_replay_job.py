@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from time import monotonic, sleep
@@ -28,9 +28,11 @@ from sparklog.jobs.offset_replay import JOB, Part, Tables, plan_part
 from sparklog.jobs.options import parse_options
 from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
 from sparklog.log.description import LogDescription
+from sparklog.log.epochs import NO_EPOCH, EpochStart
 from sparklog.log.offset_commits import read_offset_records
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
+from sparklog.spark import offsets_topic
 from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
 
 JOBS_MD = Path(__file__).parents[2] / "docs" / "JOBS.md"
@@ -106,8 +108,13 @@ def documented(heading: str) -> list[str]:
     return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
 
 
-def write_commits(folder: Path, commits: list[tuple[str, str, int, int | None, datetime]]) -> None:
-    """A partition of the offsets topic with commits of (group, topic, partition, offset, time); None: a tombstone."""
+def write_commits(
+    folder: Path, commits: list[tuple[str, str, int, int | None, datetime]], gone: Collection[int] = ()
+) -> None:
+    """A partition of the offsets topic with commits of (group, topic, partition, offset, time); None: a tombstone.
+
+    gone: at which offsets compaction has left nothing.
+    """
     records = []
     for at, (group, topic, partition, offset, when) in enumerate(commits):
         key = {"group": group, "topic": topic, "partition": partition}
@@ -116,7 +123,8 @@ def write_commits(folder: Path, commits: list[tuple[str, str, int, int | None, d
         value = None if offset is None else write_value(4, fields, OFFSETS_TOPIC[1][1])
         records.append(Record(offset=at, timestamp_ms=time_ms, key=write_key(1, key, OFFSETS_TOPIC), value=value))
     folder.mkdir(parents=True)
-    (folder / f"{0:020d}.log").write_bytes(write_records(records))
+    left = [record for record in records if record.offset not in gone]
+    (folder / f"{0:020d}.log").write_bytes(write_records(left))
 
 
 def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
@@ -187,19 +195,21 @@ def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(
     assert {(each.group_id, each.partition): each.offset for each in rows} == {("g", 1): 3, ("h", 0): 9}
 
 
-def part_of(log: LogDescription, *, reached: int | None, made: int = 0) -> Part:
+def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: int = NO_EPOCH) -> Part:
     """What is planned for a partition whose tables are at `reached`, with a snapshot up to `made`."""
-    progress = {} if reached is None else {0: Reached("id", reached)}
+    progress = {} if reached is None else {0: Reached("id", reached, epoch)}
     same = Table(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
     tables = Tables(history=same, newest=same, offsets=same, members=same)
     return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
 
 
-def log_of(high_watermark: int, *, start: int = 0, cleaned: int = 0, stable: int | None = None) -> LogDescription:
+def log_of(
+    high_watermark: int, *, start: int = 0, cleaned: int = 0, stable: int | None = None, epochs: Any = ()
+) -> LogDescription:
     return LogDescription(
         partition=TopicPartition("__consumer_offsets", 0), topic_id="id", log_start_offset=start,
         high_watermark=high_watermark, last_stable_offset=high_watermark if stable is None else stable,
-        log_end_offset=high_watermark, cleaned_offset=cleaned,
+        log_end_offset=high_watermark, cleaned_offset=cleaned, epochs=epochs,
     )  # fmt: skip
 
 
@@ -212,6 +222,48 @@ def test_only_what_is_new_is_read_unless_compaction_has_been_where_nobody_has_re
     assert (lost.offset_from, lost.history_from, lost.rebuild) == (0, 50, True)
     assert part_of(log_of(70, stable=60), reached=50).offset_to == 60
     assert part_of(log_of(40), reached=50).outcome == "behind"
+
+
+def test_a_log_that_has_lost_what_the_tables_have_is_read_again_from_there() -> None:
+    epochs = (EpochStart(1, 0), EpochStart(3, 40))
+
+    same = part_of(log_of(70, epochs=epochs), reached=50, epoch=3)
+    assert (same.offset_from, same.history_from, same.rebuild) == (50, 50, False)
+    other = part_of(log_of(70, epochs=epochs), reached=50, epoch=1)  # 40 to 49 were others then
+    assert (other.offset_from, other.history_from, other.rebuild) == (0, 40, True)
+    assert "lost records" in other.reason
+    assert part_of(log_of(50, epochs=epochs), reached=50, epoch=1).outcome == "read"
+    assert part_of(log_of(45, epochs=epochs), reached=50, epoch=1).outcome == "behind"
+
+
+def test_a_run_begins_again_where_the_topic_was_compacted_after_the_survey(
+    make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tombstone that only the survey saw is obeyed all the same."""
+    folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
+    now = datetime.now(UTC)
+    commits: list[Any] = [("g", "orders", 0, 1, now), ("g", "orders", 1, 2, now)]
+    write_commits(folder, commits)
+    replay(context, path=str(folder))
+    shutil.rmtree(folder)
+    commits += [("g", "orders", 0, None, now), ("h", "orders", 0, 9, now)]
+    write_commits(folder, commits)
+    surveyed = offsets_topic.surveys
+
+    def compacted_behind(spark: SparkSession, slices: Any) -> Any:
+        monkeypatch.undo()
+        found = surveyed(spark, slices)
+        shutil.rmtree(folder)
+        write_commits(folder, commits, gone=(0, 2))
+        return found
+
+    monkeypatch.setattr(offsets_topic, "surveys", compacted_behind)
+
+    (row,) = replay(context, path=str(folder))
+
+    assert row.outcome == "read"
+    rows = table(context, "consumer_offsets").collect()
+    assert {(each.group_id, each.partition): each.offset for each in rows} == {("g", 1): 2, ("h", 0): 9}
 
 
 def test_a_snapshot_is_due_when_the_last_one_is_far_behind_or_compacted_past() -> None:

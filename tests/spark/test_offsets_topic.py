@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,7 +20,7 @@ from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets_topic import Work, _offsets_of, read_changes, read_commits
 from sparklog.spark.offsets_topic_groups import Groups, Place
-from sparklog.spark.offsets_topic_read import Slice, survey, whole_batches
+from sparklog.spark.offsets_topic_read import Compacted, Slice, survey, whole_batches
 from sparklog.spark.offsets_topic_snapshots import batches_of
 from sparklog.testing import SimClock
 
@@ -171,6 +172,20 @@ def test_a_survey_sees_that_compaction_has_been_there(topic: Topic) -> None:
     assert survey(topic.slice(3, 8)).is_complete
     assert not survey(topic.slice(3, 10)).is_complete
     assert not survey(topic.slice(9, 10)).is_complete
+
+
+def test_what_is_added_to_what_was_known_has_a_record_at_each_offset_when_it_is_read(topic: Topic) -> None:
+    topic.write(commit("g", 0, 1), commit("g", 1, 1))
+    gap = write_records([Record(offset=3, timestamp_ms=1, key=commit("g", 0, 9)[0], value=None)])
+    topic.log.append_as_follower(gap)
+
+    def read(offset_to: int) -> int:
+        slice_ = replace(topic.slice(0, offset_to), must_be_complete=True)
+        return sum(batch.num_rows for batch in read_changes(Work(slice=slice_, history_from=0)))
+
+    assert read(2) == 2
+    with pytest.raises(Compacted, match="records below 4 were compacted away"):
+        read(4)
 
 
 def test_of_each_key_in_a_chunk_the_last_is_kept(topic: Topic) -> None:
