@@ -36,11 +36,17 @@ def send(topics: Topics, topic: str, rows: Iterable[tuple[str | None, str | None
 
 
 def close_segments(topics: Topics, topic: str, partitions: Sequence[int] = (0,)) -> None:
-    """Put what was sent into closed segments: a record without a key begins another one."""
+    """Put what was sent into closed segments: a record without a key begins another one, the second at the latest."""
+    now_ms = time.time_ns() // 1_000_000
     topics.admin.alter_configs(topic, set={"segment.ms": "1"})
     for partition in partitions:
-        for _ in range(2):  # the second comes some milliseconds after whatever was the first in its segment
-            send(topics, topic, [(None, "begins a segment")], partition)
+        for later_ms in (0, 10):
+            columns = {
+                "key": pa.array([None], pa.string()),
+                "value": ["begins a segment"],
+                "timestamp": pa.array([now_ms + later_ms], pa.timestamp("ms", "UTC")),
+            }
+            topics.producer.send_table(topic, pa.table(columns), partition=partition).result(30)
     topics.admin.alter_configs(topic, unset=["segment.ms"])
 
 

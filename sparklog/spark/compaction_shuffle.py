@@ -1,7 +1,8 @@
 """Compaction of partitions whose keys are more than a task may hold: Spark's shuffle finds the newest, on its disks.
 
     segments ──▶ keys               hash of the key, version, offset: what decides, and no more of a record
-             ──▶ newest_offsets     of each key, a hash aggregation that spills
+             ──▶ spread             by hash, before they are aggregated: what one task reads has few keys twice
+             ──▶ newest_offsets     of each key, a hash aggregation, which fits in memory and else spills
              ──▶ sorted             a partition's survivors come to one task, in the order of their offsets
              ──▶ rewritten          segment group by segment group, as compaction_task does it
 
@@ -41,15 +42,26 @@ Batches = Iterator[pa.RecordBatch]
 Longs = NDArray[np.int64]
 NOT_READ = -(2**62)
 PIECES_PER_CORE = 4
+ROWS_OF_PARTITION = 1 << 20
+"""Which take an aggregation 100 MB at most, if all have other keys."""
+MOST_PARTITIONS = 2000
 logger = logging.getLogger(__name__)
 
 
 def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Settings) -> list[Outcome]:
     """Compact the partitions, all in one Spark job."""
-    survivors = newest_offsets(read_keys(spark, works, settings))
+    keys = read_keys(spark, works, settings).repartition(partitions_for(works), "work", "high", "low")
+    survivors = newest_offsets(keys)
     ordered = survivors.repartition(len(works), "work").sortWithinPartitions("work", "offset")
     rows = ordered.mapInArrow(_rewriting(works, settings), REPORT_SCHEMA).collect()
     return [Outcome(**row.asDict()) for row in rows]
+
+
+def partitions_for(works: Sequence[Work]) -> int:
+    """Among how many partitions keys are spread, so that those of each are aggregated in memory, not on a disk."""
+    segments = [segment for work in works for segment in work.plan.segments]
+    rows = sum(min(segment.next_offset - segment.base_offset, segment.size_bytes) for segment in segments)
+    return min(1 + rows // ROWS_OF_PARTITION, MOST_PARTITIONS)
 
 
 def newest_offsets(keys: DataFrame) -> DataFrame:

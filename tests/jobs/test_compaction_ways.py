@@ -21,7 +21,7 @@ from compacting import (
     works_of,
 )
 
-from sparklog.spark import compaction_rewrite, segment_files
+from sparklog.spark import compaction_rewrite, compaction_shuffle, segment_files
 from sparklog.spark.compaction import compact
 from sparklog.spark.compaction_shuffle import compact_by_shuffle
 from sparklog.spark.compaction_task import compact_in_task
@@ -95,11 +95,13 @@ def test_a_partition_without_any_key_goes_by_shuffle_as_by_task(spark, topics, r
     assert in_task.bytes_after == by_shuffle.bytes_after > 0
 
 
-def test_a_damaged_segment_ends_a_shuffle_for_its_partition_alone(spark, topics):
+def test_a_damaged_segment_ends_a_shuffle_for_its_partition_alone(spark, topics, monkeypatch):
     topic = topics.create(partitions=2, **COMPACTED)
     fill_alike(topics.producer, topic, (0, 1), random.Random(3))
     close_segments(topics, topic, (0, 1))
     works = works_of(topics.bootstrap, topic)
+    monkeypatch.setattr(compaction_shuffle, "ROWS_OF_PARTITION", 1000)
+    assert compaction_shuffle.partitions_for([works[0], works[1]]) == 4  # as for many keys
     with min(Path(topics.folder(topic, 1)).glob("*.log")).open("r+b") as file:
         file.seek(150)
         file.write(b"\xff\xfe")
