@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -140,16 +141,16 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     except BaseException as error:
         # Ctrl-C too: what it leaves half done is worth a row.
         message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
-        _try_to_write(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
+        _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
     found = pc.is_in(rows["outcome"], value_set=pa.array(sorted(job.findings), pa.string()))
     findings = pc.sum(found).as_py() or 0
     report = _stamped(context.spark.createDataFrame(rows), run)
     status = FINDINGS if findings else OK
-    unwritten = _try_to_write(lambda: append(report, context.table(job.name)))
+    unwritten = _attempt(lambda: append(report, context.table(job.name)))
     if unwritten:
         status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
-    unnoted = _try_to_write(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
+    unnoted = _attempt(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
     failure = unwritten or unnoted
     return Run(context.run_id, COULD_NOT_RUN if failure else status, report, findings, failure)
 
@@ -182,11 +183,11 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        spark.cancelJobGroup(context.run_id)
+        _attempt(lambda: spark.cancelJobGroup(context.run_id))  # the JVM may be gone, and the interrupt must not
         raise
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description"):
-            spark.setLocalProperty(name, None)
+            _attempt(partial(spark.setLocalProperty, name, None))
 
 
 def _fetched(rows: DataFrame) -> DataFrame:
@@ -199,13 +200,13 @@ def _stamped(rows: DataFrame, run: _Started) -> DataFrame:
     return rows.select(F.lit(run.context.run_id).alias("run_id"), at.alias("at"), "*")
 
 
-def _try_to_write(write: Callable[[], None]) -> str | None:
-    """-> why it could not be written, if so. It never hides what the run itself has to say."""
+def _attempt(work: Callable[[], None]) -> str | None:
+    """-> why it could not be done, if so. It never hides what the run itself has to say."""
     try:
-        write()
+        work()
     except Exception as error:  # noqa: BLE001 - whatever a disk or the JVM has
         reason = str(error).partition("\n")[0]
-        logger.warning("a report or its run could not be written: %s", reason)
+        logger.warning("what comes after a run could not be done: %s", reason)
         return reason
     return None
 

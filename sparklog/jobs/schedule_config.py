@@ -13,8 +13,6 @@
 Everything is checked when the file is read, and an error says where it was written.
 """
 
-
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping

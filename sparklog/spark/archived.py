@@ -228,7 +228,8 @@ def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
 
     As large as the archive's row groups may be: what is stored may be far smaller than what it is read as.
     """
-    return max(1, min(rows, group.num_rows * size_bytes // max(WAITING_BYTES, group.total_byte_size)))
+    fitting: int = group.num_rows * size_bytes // max(WAITING_BYTES, group.total_byte_size)
+    return max(1, min(rows, fitting))
 
 
 def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
