@@ -99,10 +99,14 @@ class Committer:
         """What is committed for each partition; one attempt."""
         return await self._commits.committed(partitions)
 
-    async def finish(self, timeout_ms: int) -> None:
-        """Wait for the commits that are under way, then give them up."""
+    async def settle(self, timeout_ms: int) -> None:
+        """Wait for the commits that are under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Wait for the commits that are under way, then give them up."""
+        await self.settle(timeout_ms)
         await self.stop()
 
     async def stop(self) -> None:

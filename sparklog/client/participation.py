@@ -133,6 +133,7 @@ class Participation:
     async def _end(self, reason: str) -> None:
         try:
             if self.is_subscribed:
+                await self.committer.settle(LEAVE_TIMEOUT_MS)  # who has left commits no more
                 await self._group.leave(reason)
             else:
                 await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
