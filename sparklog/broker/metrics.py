@@ -9,7 +9,7 @@ Of requests that came over Kafka's wire, the parts of their time are counted too
     TotalTimeMs           all of these
 
 Counting is a few additions on the event loop, as it happens for every request; turning the figures into Prometheus'
-form happens only when somebody asks (`server/metrics_http.py`), on another thread, from copies.
+form happens only when somebody asks (`server/broker_collector.py`), on another thread, from copies.
 """
 
 from __future__ import annotations

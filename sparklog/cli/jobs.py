@@ -18,7 +18,7 @@ from sparklog.cli.common import json_option, print_json, print_table
 from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, reason, run_command, whole_path
 
 if TYPE_CHECKING:
-    from sparklog.jobs.metrics import JobMetrics
+    from sparklog.base.metrics_http import MetricsServer
     from sparklog.jobs.runs import PastRun
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.schedule_config import Schedule, ServerConfig
@@ -105,7 +105,8 @@ def serve(config_file: str | None, log_level: str) -> int:
 
 
 def _serve(config: ServerConfig) -> int:
-    from sparklog.jobs.metrics import JobMetrics
+    from sparklog.base.metrics_http import MetricsServer
+    from sparklog.jobs.metrics import JobCollector
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.session import WarmSession, open_session
 
@@ -113,7 +114,7 @@ def _serve(config: ServerConfig) -> int:
     session = WarmSession(lambda: open_session("sparklog jobs", conf=config.spark))
     server = JobServer(config, session)
     listener = Address.parse(config.metrics_listener, "metrics.listener") if config.metrics_listener else None
-    metrics = JobMetrics(server, listener) if listener else None
+    metrics = MetricsServer(JobCollector(server), listener) if listener else None
     try:
         server.start()
     except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting
@@ -128,7 +129,7 @@ def _serve(config: ServerConfig) -> int:
     return _end(server, metrics)
 
 
-def _end(server: JobServer, metrics: JobMetrics | None) -> int:
+def _end(server: JobServer, metrics: MetricsServer | None) -> int:
     ended = server.stop()
     if metrics:
         metrics.stop()

@@ -1,4 +1,4 @@
-"""Figures of a job server in Prometheus' text form, over HTTP.
+"""Figures of a job server as Prometheus' metrics.
 
 sparklog_job_runs_total{schedule, job, outcome}             outcome: ok, findings, could not run
 sparklog_job_left_out_total{schedule, job}                  due while it still ran, or too late
@@ -14,35 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sparklog.base.addresses import Address
-from sparklog.base.errors import ConfigError
 from sparklog.jobs.runs import OUTCOMES
 from sparklog.jobs.schedule import Figures, JobServer
 
 LABELS = ["schedule", "job"]
-
-
-class JobMetrics:
-    """Serves /metrics at one address from its making until `stop`."""
-
-    def __init__(self, server: JobServer, listener: Address) -> None:
-        """Raises ConfigError where the address is taken."""
-        registry = CollectorRegistry()
-        registry.register(JobCollector(server))
-        try:
-            self._server, self._thread = start_http_server(listener.port, listener.host, registry)
-        except OSError as error:
-            raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
-        self.address = str(listener._replace(port=self._server.server_port))
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class JobCollector(Collector):

@@ -20,8 +20,8 @@ from sparklog.cluster.store import Store
 from sparklog.server.grpc import GrpcServer
 
 if TYPE_CHECKING:
+    from sparklog.base.metrics_http import MetricsServer
     from sparklog.server.kafka.server import KafkaServer
-    from sparklog.server.metrics_http import MetricsServer
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,8 @@ class BrokerNode:
         if not self._config.metrics_listener:
             return None
         # Imported only where it is wanted: prometheus_client brings an HTTP server along, a third of a broker's start.
-        module = importlib.import_module("sparklog.server.metrics_http")
+        figures = importlib.import_module("sparklog.server.broker_collector")
+        http = importlib.import_module("sparklog.base.metrics_http")
         listener = Address.parse(self._config.metrics_listener, "metrics.listener")
-        server: MetricsServer = module.MetricsServer(self.broker, listener)
+        server: MetricsServer = http.MetricsServer(figures.BrokerCollector(self.broker), listener)
         return server

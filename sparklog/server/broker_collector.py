@@ -1,4 +1,4 @@
-"""The metrics door: the broker's figures in Prometheus' text form, over HTTP, on threads of its own.
+"""The broker's figures as Prometheus' metrics.
 
     sparklog_requests_total{api}, sparklog_requests_refused_total{api}
     sparklog_request_seconds_bucket{api, le}, _count, _sum
@@ -22,33 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sparklog.base.addresses import Address
-from sparklog.base.errors import ConfigError
 from sparklog.broker.metrics import LATENCY_BUCKETS_S
 from sparklog.broker.node import Broker
-
-
-class MetricsServer:
-    """Serves /metrics at one address from its making until `stop`."""
-
-    def __init__(self, broker: Broker, listener: Address) -> None:
-        """Raises ConfigError where the address is taken."""
-        registry = CollectorRegistry()
-        registry.register(BrokerCollector(broker))
-        try:
-            self._server, self._thread = start_http_server(listener.port, listener.host, registry)
-        except OSError as error:
-            raise ConfigError(f"metrics.listener = {listener}: {error.strerror}") from None
-        self.address = str(listener._replace(port=self._server.server_port))
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class BrokerCollector(Collector):
