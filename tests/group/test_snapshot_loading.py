@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -167,12 +168,18 @@ def loaded(log: Log, end_offset: int) -> tuple[Shard, Loaded]:
 
 
 def known(shard: Shard) -> dict[str, object]:
-    """All that anybody can learn of the groups, but for those of which nothing is left: they are about to go."""
+    """All that anybody can learn of the groups, but for those of which nothing is left: they are about to go.
+
+    In which order members are told is nobody's promise: that of the log, which a snapshot shortens.
+    """
     described = {each.group_id: each for each in shard.describe(DescribeGroups(group_ids=[*shard.groups])).groups}
     consumers = shard.consumers.describe(
         ConsumerGroupDescribe(group_ids=[name for name in shard.groups if shard.consumers.find(name)])
     )
-    of_new_protocol = {each.group_id: each for each in consumers.groups}
+    of_new_protocol = {
+        each.group_id: replace(each, members=sorted(each.members, key=lambda member: member.member_id))
+        for each in consumers.groups
+    }
     return {
         each.group_id: (each, shard.offsets.of(each.group_id), repr(described[each.group_id]),
                         repr(of_new_protocol.get(each.group_id)))
