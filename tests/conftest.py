@@ -12,8 +12,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Examples are not timed: a first call may compile, and the machine may be busy with other tests.
-settings.register_profile("sparklog", deadline=None)
+# Examples are not timed: a first call may compile, and the machine may be busy with other tests. Each run chooses
+# others, so that fewer at once find as much in the end, and the fast tests stay within a minute.
+settings.register_profile("sparklog", deadline=None, max_examples=60)
 settings.load_profile("sparklog")
 
 TESTS = Path(__file__).parent

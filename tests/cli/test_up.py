@@ -103,6 +103,7 @@ def test_a_wrong_configuration_is_one_line_and_status_2(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [tmp_path / "broker.toml"]
 
 
+@pytest.mark.slow
 def test_help_names_the_defaults(tmp_path: Path) -> None:
     told = run("--help", cwd=tmp_path).stdout
     assert "./sparklog-data" in told

@@ -311,6 +311,7 @@ def test_with_reset_none_a_position_that_is_gone_is_an_error_until_one_seeks(
     assert values(read(consumer, 60)) == list(range(40, 100))
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_not_there_is_an_error(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
     with pytest.raises(UnknownTopicOrPartition):

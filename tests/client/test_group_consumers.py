@@ -19,6 +19,8 @@ from sparklog.client.assignors import Assignor, Member
 from sparklog.client.assignors.assignor import Assignments, PartitionCounts
 from sparklog.testing import RunningBroker, start_broker
 
+pytestmark = pytest.mark.slow
+
 NewConsumer = Callable[..., Consumer]
 NewProducer = Callable[..., Producer]
 

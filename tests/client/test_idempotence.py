@@ -28,6 +28,8 @@ from sparklog.client.aio import AsyncProducer
 from sparklog.client.config import ProducerConfig
 from sparklog.log.producer_state import ProducerState
 
+pytestmark = pytest.mark.slow
+
 PLACE = TopicPartition("t", 0)
 RECORDS = 3_000
 KILL_AT = (800, 1_600, 2_400)

@@ -21,6 +21,8 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client.aio import AsyncProducer
 
+pytestmark = pytest.mark.slow
+
 PLACE = TopicPartition("t", 0)
 
 

@@ -228,6 +228,7 @@ def fuzz(seed: int, rounds: int, guarded: GuardedNumpy, place: Callable[[bytes],
     assert 0 < accepted < rounds  # both ways are tried
 
 
+@pytest.mark.slow
 def test_readers_agree_on_mutated_records(guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]) -> None:
     fuzz(1, 500, guarded, at_the_edge)
 

@@ -136,6 +136,7 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(package: Path,
     assert result["hits"] == KERNELS
 
 
+@pytest.mark.slow
 def test_a_process_with_a_warm_cache_compiles_nothing() -> None:
     command = [sys.executable, "-c", PROGRAM]
     for _ in range(2):  # the first may have to compile

@@ -110,6 +110,7 @@ def test_a_subscription_tells_what_is_there_and_what_comes(client, topic: str, b
     call.cancel()
 
 
+@pytest.mark.slow
 def test_what_decompresses_to_too_much_is_told_in_parts(client, topic: str) -> None:
     sink = pa.BufferOutputStream()
     table = pa.table({"value": [bytes(1 << 20)] * 18})
@@ -217,6 +218,7 @@ def test_an_empty_partition_has_no_record_at_any_time(client, topic: str) -> Non
     assert query(client, topic, max_timestamp=True).offset == -1
 
 
+@pytest.mark.slow
 def test_many_clients_read_what_one_writes(client, connect, broker, topic: str, batch) -> None:
     def read(found: list[bytes]) -> None:
         reader, offset = connect(broker), 0

@@ -24,6 +24,7 @@ def test_the_demo_ends_well_and_names_what_it_wrote(tmp_path):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_demo_does_not_empty_a_folder_that_it_did_not_make(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path)]
