@@ -188,7 +188,7 @@ def test_every_record_is_there_once_after_kill_9_with_answers_lost(process: Brok
                 process.kill()
                 process.start()
                 proxy.restore()
-        offsets = [each.result(2 * TIMEOUT_S).offset for each in deliveries]
+        offsets = [each.result(4 * TIMEOUT_S).offset for each in deliveries]
 
     with Consumer(bootstrap_servers=process.grpc, auto_offset_reset="earliest") as consumer:
         consumer.assign([PLACE])
