@@ -21,7 +21,6 @@ A run that dies leaves every log whole, with some segments compacted; the next r
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,10 +30,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.base.errors import ConfigError, KafkaError
+from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.options import topic_chooser
 from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.records.key_map import SEED_BYTES
@@ -67,7 +67,7 @@ Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """One row for each partition of a compacted topic, due or not."""
-    wanted = _topics(options)
+    wanted = topic_chooser(options["topics"])
     horizons = noted_horizons(context)
     rows = []
     for partition, log in sorted(_described(context).items()):
@@ -168,15 +168,6 @@ def _row(
 
 def _outcome(partition: TopicPartition, outcome: str, reason: str) -> Outcome:
     return Outcome(topic=partition.topic, partition=partition.partition, outcome=outcome, reason=reason)
-
-
-def _topics(options: Options) -> Any:
-    """Whether a topic is one of those that the options name. Raises ConfigError for a pattern that is none."""
-    try:
-        patterns = [re.compile(text) for text in options["topics"]]
-    except re.error as error:
-        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
-    return lambda topic: not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
 
 
 JOB = Job(

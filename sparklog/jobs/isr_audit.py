@@ -10,15 +10,12 @@ Outcomes: ok, and the severity of a finding: critical (records are lost, damaged
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-
 import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.base.errors import ConfigError
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.options import topic_chooser
 from sparklog.spark.audit import Auditor, Source
 from sparklog.spark.audit_broker import BrokerSource
 from sparklog.spark.audit_findings import CRITICAL, WARNING
@@ -62,17 +59,8 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def _source(context: JobContext, options: Options) -> Source:
-    wanted = chooser(options["topics"])
+    wanted = topic_chooser(options["topics"])
     return FolderSource(options["path"], wanted) if options["path"] else BrokerSource(context.client, wanted)
-
-
-def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a topic is one that the options choose. Raises ConfigError for a pattern that is none."""
-    try:
-        patterns = [re.compile(text) for text in texts]
-    except re.error as error:
-        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
-    return lambda topic: not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
 
 
 JOB = Job(

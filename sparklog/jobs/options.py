@@ -10,7 +10,8 @@ names with underscores; its values are put as they would stand on a command line
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -59,3 +60,15 @@ def _option(option: click.Option, value: Any) -> Iterator[str]:
     for item in value if isinstance(value, list | tuple) else [value]:
         text = str(item).lower() if isinstance(item, bool) else str(item)
         yield from [f"{name}={text}"] if name.startswith("--") else [name, text]
+
+
+def topic_chooser(texts: Sequence[str]) -> Callable[[str], bool]:
+    """Whether a topic is one that --topics names, by itself or as a regular expression for whole names; all, if none.
+
+    Raises ConfigError for a pattern that is none.
+    """
+    try:
+        patterns = [re.compile(text) for text in texts]
+    except re.error as error:
+        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
+    return lambda topic: not patterns or any(pattern.fullmatch(topic) for pattern in patterns)

@@ -23,7 +23,6 @@ A run that dies has archived what it has committed, and the next one goes on the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +34,7 @@ from sparklog.base.errors import ConfigError, KafkaError, SparklogError
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
+from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
 from sparklog.spark.archive import SLICE_BYTES, Copied, Wanted, archive
@@ -136,15 +136,12 @@ def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogD
 
 def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
     """Whether a topic is one that the options choose: internal ones only where one is named as it is."""
-    try:
-        patterns = [re.compile(text) for text in texts]
-    except re.error as error:
-        raise ConfigError(f"--topics {error.pattern!r}: {error}") from None
+    chosen_by_pattern = topic_chooser(texts)
 
     def chosen(topic: str) -> bool:
         if topic in INTERNAL_TOPICS:
             return topic in texts
-        return not patterns or any(pattern.fullmatch(topic) for pattern in patterns)
+        return chosen_by_pattern(topic)
 
     return chosen
 
