@@ -76,6 +76,68 @@ class BrokerConfig:
     queued_max_request_bytes: int = key(
         -1, integer(-1), "Bytes of requests in work before further ones wait to be read; -1: no limit."
     )
+    cluster_store: str = key(
+        "",
+        text(),
+        "The file of the cluster store, shared by brokers on this machine; empty: cluster.sqlite in the first log "
+        "directory. Not used with zookeeper.connect.",
+    )
+    cluster_store_session_timeout_ms: int = key(
+        6_000,
+        integer(100, MAX_INT),
+        "How long a broker may be silent before others take it for dead, with cluster.store.",
+    )
+    zookeeper_connect: str = key(
+        "",
+        text(),
+        "HOST:PORT,… of a ZooKeeper ensemble, with /path at the end if not at its root; empty: cluster.store.",
+    )
+    zookeeper_session_timeout_ms: int = key(
+        18_000, integer(100, MAX_INT), "How long a broker may be silent before ZooKeeper takes it for dead."
+    )
+    zookeeper_connection_timeout_ms: int = key(
+        18_000, integer(1, MAX_INT), "How long a starting broker waits for ZooKeeper."
+    )
+    num_replica_fetchers: int = key(1, integer(1, 1000), "Fetchers for each leader that this broker follows.")
+    replica_fetch_min_bytes: int = key(1, integer(0, MAX_INT), "A follower's fetch waits for so many bytes.")
+    replica_fetch_wait_max_ms: int = key(500, integer(0, MAX_INT), "The longest that a follower's fetch waits.")
+    replica_fetch_max_bytes: int = key(
+        1 << 20, integer(0, MAX_INT), "Bytes that a follower asks for of one partition at a time."
+    )
+    replica_fetch_response_max_bytes: int = key(
+        10 << 20, integer(0, MAX_INT), "Bytes that a follower asks for at a time in all."
+    )
+    replica_fetch_backoff_ms: int = key(
+        1_000, integer(0, MAX_INT), "How long a follower leaves a leader or a partition alone after an error."
+    )
+    replica_lag_time_max_ms: int = key(
+        30_000,
+        integer(1),
+        "A follower that has not been at its leader's log end for so long leaves the in-sync replicas.",
+    )
+    replica_socket_timeout_ms: int = key(
+        30_000, integer(1, MAX_INT), "How long a follower waits for an answer, beside replica.fetch.wait.max.ms."
+    )
+    replica_selector_class: str = key(
+        "leader",
+        one_of("leader", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        "Where consumers that say client.rack are sent: to the leader, or to a replica in their rack (KIP-392).",
+    )
+    controller_socket_timeout_ms: int = key(
+        30_000, integer(1, MAX_INT), "How long the controller waits for a broker's answer before it asks again."
+    )
+    controlled_shutdown_enable: bool = key(
+        True, boolean(), "Whether a stopping broker first has its leaderships moved to others."
+    )
+    controlled_shutdown_max_retries: int = key(3, integer(0, MAX_INT), "How often it tries.")
+    controlled_shutdown_retry_backoff_ms: int = key(5_000, integer(0), "How long it waits between two tries.")
+    auto_leader_rebalance_enable: bool = key(
+        True, boolean(), "Whether leaderships go back to preferred replicas by themselves."
+    )
+    leader_imbalance_check_interval_seconds: int = key(300, integer(1), "How often the controller looks for that.")
+    leader_imbalance_per_broker_percentage: int = key(
+        10, integer(0, MAX_INT), "Of a broker's preferred leaderships, how many may be with others before they move."
+    )
     num_partitions: int = key(1, integer(1, 100_000), "Partitions of a topic that is created without saying how many.")
     default_replication_factor: int = key(
         1, integer(1, 32767), "Replicas of a topic that is created without saying how many."

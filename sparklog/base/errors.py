@@ -45,6 +45,14 @@ class NotEmpty(StoreError):
     """The node has children, so it cannot be deleted."""
 
 
+class ConnectionLoss(StoreError):
+    """The store cannot be reached at the moment. A write that was under way may have been done, or not."""
+
+
+class SessionExpired(StoreError):
+    """The store has ended this broker's session, and with it its ephemeral nodes and watches."""
+
+
 class ClientError(SparklogError):
     """The client could not do what was asked, without a broker having refused it."""
 
@@ -288,6 +296,10 @@ class OperationNotAttempted(KafkaError):
     code, name = 55, "OPERATION_NOT_ATTEMPTED"
 
 
+class ReassignmentInProgress(KafkaError):
+    code, name = 60, "REASSIGNMENT_IN_PROGRESS"
+
+
 class KafkaStorageError(RetriableError):
     code, name = 56, "KAFKA_STORAGE_ERROR"
 
@@ -340,12 +352,20 @@ class UnsupportedCompressionType(KafkaError):
     code, name = 76, "UNSUPPORTED_COMPRESSION_TYPE"
 
 
+class StaleBrokerEpoch(KafkaError):
+    code, name = 77, "STALE_BROKER_EPOCH"
+
+
 class OffsetNotAvailable(RetriableError):
     code, name = 78, "OFFSET_NOT_AVAILABLE"
 
 
 class MemberIdRequired(KafkaError):
     code, name = 79, "MEMBER_ID_REQUIRED"
+
+
+class PreferredLeaderNotAvailable(RetriableError):
+    code, name = 80, "PREFERRED_LEADER_NOT_AVAILABLE"
 
 
 class GroupMaxSizeReached(KafkaError):
@@ -356,8 +376,16 @@ class FencedInstanceId(KafkaError):
     code, name = 82, "FENCED_INSTANCE_ID"
 
 
+class EligibleLeadersNotAvailable(RetriableError):
+    code, name = 83, "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+
+
 class ElectionNotNeeded(RetriableError):
     code, name = 84, "ELECTION_NOT_NEEDED"
+
+
+class NoReassignmentInProgress(KafkaError):
+    code, name = 85, "NO_REASSIGNMENT_IN_PROGRESS"
 
 
 class GroupSubscribedToTopic(KafkaError):

@@ -19,6 +19,12 @@ class PartitionInfo:
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    """Those of `replicas` that a reassignment adds."""
+    removing: tuple[int, ...] = ()
+    """Those of `replicas` that a reassignment takes away, once those that it adds are in sync."""
+    partition_epoch: int = 0
+    """The version of the partition's node in the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +53,5 @@ class BrokerInfo:
     """Where clients that speak Kafka's protocol reach it, by the name of the listener."""
     rack: str
     version: str
+    epoch: int = -1
+    """Of this life of the broker: greater than that of any before it (`Node.created` of its node in the store)."""

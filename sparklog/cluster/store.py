@@ -4,26 +4,58 @@ A path is ``/`` followed by names with ``/`` between them. A node has data and a
 one with each change, so that a writer can insist on changing exactly what it has read (compare and set). A node with
 children cannot be deleted, and none can be created under a node that is not there. `multi` does everything or nothing.
 
+    ephemeral node     belongs to the session of who created it, and goes when that ends. It has no children.
+    sequential node    gets ten digits after its name: the number of nodes that were created under its parent before
+    watch              a function, given with a read. It is called once, with the path, after what was read has
+                       changed; also where it changed while the store could not be reached. It says only that there is
+                       something new: who wants to know what, reads again, and watches again with that.
+                       `get`: changed or deleted. `exists`: created, changed or deleted. `children`: one was created or
+                       deleted under the path, or the path itself deleted.
+    session            begins with the store object. SUSPENDED: the store cannot be reached at the moment, nothing is
+                       lost yet. EXPIRED: its ephemeral nodes and its watches are gone, for good; all watches that were
+                       set are called. The object begins another session by itself and says CONNECTED: who needs
+                       ephemeral nodes creates them again.
+
 Calls block (an engine writes to disk or asks a server) and may come from several threads: an event loop makes them
-in a thread. What is written is durable when the call returns. Every engine passes the same contract
-suite (tests/cluster/test_store.py).
+in a thread. Watches and session listeners are called on a thread of the engine's: they must be quick, must not raise
+and must not call the store; an event loop is told with `call_soon_threadsafe`. What is written is durable when the call
+returns. A call that cannot reach the store within the session's time-out raises ConnectionLoss: a write may have been
+done, or not. Every engine passes the same contract suite (tests/cluster/test_store.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from sparklog.base.errors import NodeExists
 
 ANY_VERSION = -1
+NO_OWNER = 0
+Watch = Callable[[str], None]
+
+
+class SessionState(Enum):
+    """What a session listener is told."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+SessionListener = Callable[[SessionState], None]
 
 
 class Node(NamedTuple):
-    """A node's data, and the version it had when it was read."""
+    """A node as it was read."""
 
     data: bytes
     version: int
+    created: int = 0
+    """Grows with every node that is created in the store: tells a node from one that was there before (czxid)."""
+    owner: int = NO_OWNER
+    """The id of the session whose ephemeral node it is."""
 
 
 class Create(NamedTuple):
@@ -31,6 +63,7 @@ class Create(NamedTuple):
 
     path: str
     data: bytes = b""
+    ephemeral: bool = False
 
 
 class Set(NamedTuple):
@@ -61,18 +94,27 @@ Operation = Create | Set | Delete | Check
 class Store(Protocol):
     """A tree of nodes that several brokers can share."""
 
-    def get(self, path: str) -> Node:
-        """Raises NoNode."""
+    @property
+    def session_id(self) -> int:
+        """Of the session that lasts now; the owner of ephemeral nodes that are created now."""
         ...
 
-    def exists(self, path: str) -> bool: ...
-
-    def children(self, path: str) -> list[str]:
-        """Names (not paths) of the nodes directly under `path`, sorted; raises NoNode."""
+    def listen(self, listener: SessionListener) -> None:
+        """Tell `listener` of every change of the session's state from now on."""
         ...
 
-    def create(self, path: str, data: bytes = b"") -> None:
-        """Raises NodeExists, or NoNode where the parent is not there."""
+    def get(self, path: str, watch: Watch | None = None) -> Node:
+        """Raises NoNode, with no watch set."""
+        ...
+
+    def exists(self, path: str, watch: Watch | None = None) -> bool: ...
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names (not paths) of the nodes directly under `path`, sorted; raises NoNode, with no watch set."""
+        ...
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """The path, with its number if sequential. Raises NodeExists, or NoNode where the parent is not there."""
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
@@ -87,7 +129,9 @@ class Store(Protocol):
         """Do all in their order, or none; raises what the first that cannot be done would raise."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the session: its ephemeral nodes go at once."""
+        ...
 
 
 def parent_of(path: str) -> str:

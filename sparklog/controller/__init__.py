@@ -1,0 +1,1 @@
+"""The cluster's controller: one broker, elected, that decides who leads which partition and tells everybody."""

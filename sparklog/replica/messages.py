@@ -1,0 +1,134 @@
+"""What controller, leaders and followers say to one another about partitions (gRPC service Replication).
+
+    LeaderAndIsr   controller → broker   these partitions are yours, and this is who leads them
+    StopReplica    controller → broker   follow or lead these no more; delete their logs, where it says so
+    ReplicaFetch   follower → leader     records from the follower's log end on; and how far the follower is
+
+The controller's requests carry its epoch: one older than the last that was seen is refused with
+STALE_CONTROLLER_EPOCH. They carry the epoch of the broker that they are for (`Node.created` of its node in the store):
+one that is not the receiver's is refused with STALE_BROKER_EPOCH, as it was meant for the broker before its restart.
+Each partition carries its leader epoch: an older one than the receiver knows gets FENCED_LEADER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.log.epochs import EpochEnd
+
+NO_LEADER = -1
+NO_BROKER_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """One partition as the cluster store has it (LeaderAndIsrPartitionState)."""
+
+    name: TopicPartition
+    topic_id: UUID
+    leader: int
+    """NO_LEADER: nobody leads; who has a replica waits."""
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    partition_epoch: int
+    """The version of the partition's node in the store: what a leader that changes the ISR must compare with."""
+    is_new: bool = False
+    """No replica of it can have records yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsr:
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    partitions: tuple[PartitionState, ...]
+    overrides: Mapping[str, Mapping[str, str]]
+    """The configuration of each of the topics, as far as it is its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrResponse:
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPartition:
+    name: TopicPartition
+    leader_epoch: int
+    """LEADER_EPOCH_DURING_DELETE: the topic is being deleted, whatever epoch the broker knows."""
+    delete: bool = False
+
+
+LEADER_EPOCH_DURING_DELETE = -2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplica:
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    partitions: tuple[StopPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaResponse:
+    errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPartition:
+    """What a follower asks of one partition. `fetch_offset` is its log end offset."""
+
+    name: TopicPartition
+    topic_id: UUID
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int | None
+    """The leader epoch of its last record; None: its log is empty."""
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFetch:
+    """`partitions` and `forgotten` change what the session reads, as in broker/fetch_sessions.py."""
+
+    replica_id: int
+    broker_epoch: int
+    """Of the follower: what its life before a restart has fetched does not count (KIP-903)."""
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    session_id: int
+    session_epoch: int
+    partitions: tuple[FetchPartition, ...]
+    forgotten: tuple[FetchPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPartition:
+    """Whole batches of one of the leader's segments."""
+
+    name: TopicPartition
+    error: KafkaError | None = None
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: bytes = b""
+    segment_base_offset: int = -1
+    """Of the leader's segment that the records are in: the follower rolls where the leader has."""
+    diverging: EpochEnd | None = None
+    """Where the follower's log departs from the leader's: it truncates and asks again."""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFetchResponse:
+    session_id: int
+    partitions: tuple[FetchedPartition, ...]
