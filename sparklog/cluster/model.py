@@ -28,6 +28,42 @@ class PartitionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaAssignment:
+    """The brokers that have one partition, in their order of preference, and what a reassignment makes of them.
+
+    While one is under way, `replicas` are its target and behind that those that it takes away (KIP-455).
+    """
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Who had it before; in another order, where target and origin overlap."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who is to have it."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
+        """On the way from `origin` to another target, whatever the target was until now."""
+        origin = self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        return ReplicaAssignment(
+            replicas=replicas,
+            adding=tuple(broker for broker in replicas if broker not in origin),
+            removing=tuple(broker for broker in replicas if broker not in target),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """One topic: its partitions in their order, its own configuration, and what that means with the defaults."""
 
