@@ -150,6 +150,7 @@ class Broker:
             self._store = SqliteStore(f"{self.config.log_dirs[0]}/{CLUSTER_STORE}")
         store = self._store
         topics = TopicStore(store, self.config.topic_defaults)
+        topics.make_paths()
         self._logs.load({name: topics.load(name).config for name in topics.names()}, progress=_log_progress)
         self._is_open = True
         cluster_id = find_or_create_cluster_id(store, self._logs.find_cluster_id() or _new_cluster_id())

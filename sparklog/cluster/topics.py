@@ -1,31 +1,57 @@
 """Topics in the cluster store, at the paths and in the JSON that Kafka has in ZooKeeper (kafka.zk.ZkData).
 
-    /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …}}: replicas of
-                                           each partition
+    /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …},
+                                            "adding_replicas": {…}, "removing_replicas": {…}}: replicas of each
+                                           partition, and which of them a reassignment brings and takes
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
-                                            "isr": [1, 2]}
+                                            "isr": [1, 2]}: written by the controller, and by the leader for its ISR
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}
-    /admin/delete_topics/T                 the topic is being deleted
+    /config/brokers/N, …/<default>         the same, of one broker and of all
+    /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: look there, it has changed
+    /admin/delete_topics/T                 the topic is to be deleted
 
-A topic is created, grown and removed in one transaction each. Deletion takes two: a topic is first marked, then its
-logs are deleted, then it is removed; so a broker that finds a mark at its start knows what it was doing.
+Any broker adds topics, partitions and configurations; a new partition has no state until the controller, which
+watches these paths, has elected its leader.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from sparklog.base.errors import InvalidConfig, NoNode
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.model import PartitionInfo, Topic
+from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
 from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path, subtree
 
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
 DELETIONS = "/admin/delete_topics"
+ALL_BROKERS = -1
+"""The id under which keys stand that were given to all brokers at once."""
+_DEFAULT_ENTITY = "<default>"
+NO_LEADER = -1
+NO_EPOCH = -1
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What `/brokers/topics/T` says: who has the partitions, in their order."""
+
+    topic_id: UUID
+    partitions: tuple[ReplicaAssignment, ...]
+    version: int
+    """Of the node: who writes it again compares with this."""
 
 
 class TopicStore:
@@ -34,44 +60,83 @@ class TopicStore:
     def __init__(self, store: Store, defaults: TopicConfig) -> None:
         self._store = store
         self._defaults = defaults
-        for path in (TOPICS, CONFIGS, DELETIONS):
-            ensure_path(store, path)
+
+    def make_paths(self) -> None:
+        """Make the nodes above all others, as far as they are not there."""
+        for path in (TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS):
+            ensure_path(self._store, path)
+
+    # Topics
 
     def names(self) -> list[str]:
         return self._store.children(TOPICS)
 
-    def load(self, name: str) -> Topic:
+    def load_assignment(self, name: str) -> Assignment:
         """Raises NoNode where there is no such topic."""
-        topic = _decode(self._store.get(f"{TOPICS}/{name}").data)
-        replicas = topic["partitions"]
-        states = [_decode(self._store.get(_state_path(name, number)).data) for number in range(len(replicas))]
-        overrides = _decode(self._store.get(f"{CONFIGS}/{name}").data)["config"]
+        node = self._store.get(f"{TOPICS}/{name}")
+        return decode_assignment(node.data, node.version)
+
+    def load_overrides(self, name: str) -> dict[str, str]:
+        """The topic's own configuration; empty where it has none."""
+        return self._config(f"{CONFIGS}/{name}")
+
+    def load(self, name: str) -> Topic:
+        """The topic whole. Raises NoNode where there is none."""
+        assignment = self.load_assignment(name)
+        overrides = self.load_overrides(name)
         return Topic(
             name=name,
-            topic_id=decode_id(topic["topic_id"]),
-            partitions=tuple(
-                PartitionInfo(
-                    leader=state["leader"],
-                    leader_epoch=state["leader_epoch"],
-                    replicas=tuple(replicas[str(number)]),
-                    in_sync_replicas=tuple(state["isr"]),
-                )
-                for number, state in enumerate(states)
-            ),
+            topic_id=assignment.topic_id,
+            partitions=tuple(self._with_state(name, *each) for each in enumerate(assignment.partitions)),
             overrides=overrides,
-            config=TopicConfig.parse(overrides, self._defaults),
+            config=config_of(name, overrides, self._defaults),
         )
+
+    def _with_state(self, name: str, number: int, assignment: ReplicaAssignment) -> PartitionInfo:
+        unled = without_leader(assignment)
+        try:
+            node = self._store.get(state_path(name, number))
+        except NoNode:
+            return unled
+        state = _decode(node.data)
+        return dataclasses.replace(
+            unled,
+            leader=state["leader"],
+            leader_epoch=state["leader_epoch"],
+            in_sync_replicas=tuple(state["isr"]),
+            partition_epoch=node.version,
+        )
+
+    def add(self, name: str, topic_id: UUID, replicas: Sequence[Sequence[int]], overrides: Mapping[str, str]) -> None:
+        """A new topic, with the replicas of each partition; nobody leads them yet. Raises NodeExists."""
+        partitions = [ReplicaAssignment(replicas=tuple(each)) for each in replicas]
+        config = f"{CONFIGS}/{name}"
+        write = Set if self._store.exists(config) else Create  # what a topic of that name has left behind
+        self._store.multi(
+            (
+                write(config, _config_data(overrides)),
+                Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
+            )
+        )
+
+    def set_assignment(self, name: str, assignment: Assignment) -> int:
+        """Write it where the node is as it was read: at `assignment.version`; the new version.
+
+        Raises NoNode or BadVersion.
+        """
+        data = encode_assignment(assignment.topic_id, assignment.partitions)
+        return self._store.set(f"{TOPICS}/{name}", data, assignment.version)
 
     def create(
         self, name: str, topic_id: UUID, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]
     ) -> None:
-        """Raises NodeExists where the topic is there already."""
+        """A topic with the states of its partitions, as they were before the store knew it. Raises NodeExists."""
         self._store.multi(
             (
-                Create(f"{TOPICS}/{name}", _assignment(topic_id, partitions)),
+                Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
                 Create(f"{TOPICS}/{name}/partitions"),
                 *_create_partitions(name, partitions, first=0),
-                Create(f"{CONFIGS}/{name}", _encode({"version": 1, "config": dict(overrides)})),
+                Create(f"{CONFIGS}/{name}", _config_data(overrides)),
             )
         )
 
@@ -79,19 +144,17 @@ class TopicStore:
         """Put partitions after those that `topic` has."""
         self._store.multi(
             (
-                Set(f"{TOPICS}/{topic.name}", _assignment(topic.topic_id, [*topic.partitions, *added])),
+                Set(f"{TOPICS}/{topic.name}", encode_assignment(topic.topic_id, [*topic.partitions, *added])),
                 *_create_partitions(topic.name, added, first=len(topic.partitions)),
             )
         )
 
-    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        self._store.set(f"{CONFIGS}/{name}", _encode({"version": 1, "config": dict(overrides)}))
-
     def set_states(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
         """Write who leads each partition, in its order."""
-        self._store.multi(Set(_state_path(name, number), _state(info)) for number, info in enumerate(partitions))
+        self._store.multi(Set(state_path(name, number), _state(info)) for number, info in enumerate(partitions))
 
     def mark_deleted(self, name: str) -> None:
+        """Ask for the topic's deletion."""
         ensure_path(self._store, f"{DELETIONS}/{name}")
 
     def marked_deleted(self) -> list[str]:
@@ -103,25 +166,118 @@ class TopicStore:
         found = [path for top in paths if self._store.exists(top) for path in subtree(self._store, top)]
         self._store.multi(Delete(path) for path in found)
 
+    # Configurations
 
-def _create_partitions(name: str, partitions: Sequence[PartitionInfo], first: int) -> Iterable[Operation]:
-    for number, info in enumerate(partitions, first):
-        yield Create(f"{TOPICS}/{name}/partitions/{number}")
-        yield Create(_state_path(name, number), _state(info))
+    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
+        """Give a topic its configuration."""
+        self._set_config(f"{CONFIGS}/{name}", overrides)
+
+    def load_broker_overrides(self) -> dict[int, dict[str, str]]:
+        """Of each broker that has some, what was changed while it ran; under ALL_BROKERS those of all."""
+        return {
+            ALL_BROKERS if entity == _DEFAULT_ENTITY else int(entity): overrides
+            for entity in self._store.children(BROKER_CONFIGS)
+            if (overrides := self._config(f"{BROKER_CONFIGS}/{entity}"))
+        }
+
+    def set_broker_overrides(self, broker_id: int, overrides: Mapping[str, str]) -> None:
+        """Give a broker, or ALL_BROKERS, its configuration, and tell the controller."""
+        entity = _DEFAULT_ENTITY if broker_id == ALL_BROKERS else str(broker_id)
+        ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
+        self._set_config(f"{BROKER_CONFIGS}/{entity}", overrides)
+        self._notify(f"brokers/{entity}")
+
+    def _config(self, path: str) -> dict[str, str]:
+        try:
+            return dict(_decode(self._store.get(path).data)["config"])
+        except NoNode:
+            return {}
+
+    def _set_config(self, path: str, overrides: Mapping[str, str]) -> None:
+        self._store.set(path, _config_data(overrides))
+
+    def _notify(self, entity_path: str) -> None:
+        data = _encode({"version": 2, "entity_path": entity_path})
+        self._store.create(f"{CONFIG_CHANGES}/config_change_", data, sequential=True)
 
 
-def _state_path(name: str, number: int) -> str:
+def config_of(name: str, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """What a topic goes by. Keys that mean nothing here, such as those that Apache Kafka's tools wrote, are left out."""
+    try:
+        return TopicConfig.parse(overrides, defaults)
+    except InvalidConfig as wrong:
+        logger.warning("topic %s: %s", name, wrong)
+    config = defaults
+    for key, value in overrides.items():
+        with contextlib.suppress(InvalidConfig):
+            config = TopicConfig.parse({key: value}, config)
+    return config
+
+
+def state_path(name: str, number: int) -> str:
+    """Where the state of a partition stands."""
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
-def _assignment(topic_id: UUID, partitions: Sequence[PartitionInfo]) -> bytes:
+def without_leader(assignment: ReplicaAssignment) -> PartitionInfo:
+    """A partition that has no state yet."""
+    return PartitionInfo(
+        leader=NO_LEADER,
+        leader_epoch=NO_EPOCH,
+        replicas=assignment.replicas,
+        in_sync_replicas=(),
+        adding=assignment.adding,
+        removing=assignment.removing,
+        partition_epoch=NO_EPOCH,
+    )
+
+
+def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | PartitionInfo]) -> bytes:
+    """The data of `/brokers/topics/T`."""
+    numbered = [(str(number), info) for number, info in enumerate(partitions)]
     return _encode(
         {
             "version": 3,
             "topic_id": encode_id(topic_id),
-            "partitions": {str(number): list(info.replicas) for number, info in enumerate(partitions)},
+            "partitions": {number: list(info.replicas) for number, info in numbered},
+            "adding_replicas": {number: list(info.adding) for number, info in numbered if info.adding},
+            "removing_replicas": {number: list(info.removing) for number, info in numbered if info.removing},
         }
     )
+
+
+def decode_assignment(data: bytes, version: int) -> Assignment:
+    """What `encode_assignment` wrote, or a broker before it."""
+    topic = _decode(data)
+    replicas, adding, removing = (topic.get(key, {}) for key in ("partitions", "adding_replicas", "removing_replicas"))
+    numbers = [str(number) for number in range(len(replicas))]
+    return Assignment(
+        topic_id=decode_id(topic["topic_id"]),
+        partitions=tuple(
+            ReplicaAssignment(
+                replicas=tuple(replicas[each]),
+                adding=tuple(adding.get(each, ())),
+                removing=tuple(removing.get(each, ())),
+            )
+            for each in numbers
+        ),
+        version=version,
+    )
+
+
+def decode_config_change(data: bytes) -> str:
+    """Whose configuration has changed: `topics/T`, `brokers/N`; empty for what is not known."""
+    return str(_decode(data).get("entity_path", ""))
+
+
+def _create_partitions(name: str, partitions: Sequence[PartitionInfo], first: int) -> Iterable[Operation]:
+    for number, info in enumerate(partitions, first):
+        yield Create(f"{TOPICS}/{name}/partitions/{number}")
+        yield Create(state_path(name, number), _state(info))
+
+
+def _config_data(overrides: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(overrides)})
 
 
 def _state(info: PartitionInfo) -> bytes:

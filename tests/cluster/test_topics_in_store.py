@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparklog.base.errors import NodeExists, NoNode
+from sparklog.base.errors import BadVersion, NodeExists, NoNode
 from sparklog.base.ids import decode_id
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.model import PartitionInfo
+from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.sqlite import SqliteStore
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.topics import TopicStore, without_leader
 
 ORDERS_ID = decode_id("zKEvD5ApShu5dhO_LAFBxA")
 LED = PartitionInfo(leader=1, leader_epoch=0, replicas=(1, 2), in_sync_replicas=(1,))
@@ -24,7 +24,9 @@ def store() -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def topics(store: SqliteStore) -> TopicStore:
-    return TopicStore(store, TopicConfig(retention_ms=5))
+    made = TopicStore(store, TopicConfig(retention_ms=5))
+    made.make_paths()
+    return made
 
 
 def test_a_topic_is_loaded_as_it_was_created(topics: TopicStore) -> None:
@@ -40,6 +42,7 @@ def test_the_nodes_are_those_of_kafka(topics: TopicStore, store: SqliteStore) ->
     topics.create("orders", ORDERS_ID, [LED], {"retention.ms": "9"})
     assert json.loads(store.get("/brokers/topics/orders").data) == {
         "version": 3, "topic_id": "zKEvD5ApShu5dhO_LAFBxA", "partitions": {"0": [1, 2]},
+        "adding_replicas": {}, "removing_replicas": {},
     }  # fmt: skip
     assert json.loads(store.get("/config/topics/orders").data) == {"version": 1, "config": {"retention.ms": "9"}}
     assert json.loads(store.get("/brokers/topics/orders/partitions/0/state").data) == {
@@ -62,7 +65,7 @@ def test_a_topic_grows_behind_its_partitions(topics: TopicStore) -> None:
 
 def test_leaders_and_overrides_change_in_place(topics: TopicStore) -> None:
     topics.create("orders", ORDERS_ID, [LED], {"retention.ms": "9"})
-    elected = dataclasses.replace(LED, leader=2, leader_epoch=4)
+    elected = dataclasses.replace(LED, leader=2, leader_epoch=4, partition_epoch=1)
     topics.set_states("orders", [elected])
     topics.set_overrides("orders", {})
     topic = topics.load("orders")
@@ -79,3 +82,37 @@ def test_a_deletion_is_marked_until_the_topic_is_removed(topics: TopicStore) -> 
     with pytest.raises(NoNode):
         topics.load("orders")
     topics.remove("orders")
+
+
+def test_an_added_topic_is_led_by_nobody_yet(topics: TopicStore, store: SqliteStore) -> None:
+    topics.add("orders", ORDERS_ID, [(1, 2), (2, 1)], {"retention.ms": "9"})
+    topic = topics.load("orders")
+    assert topic.partitions == tuple(without_leader(ReplicaAssignment(replicas=each)) for each in [(1, 2), (2, 1)])
+    assert topic.config.retention_ms == 9
+    assert store.children("/brokers/topics/orders") == []
+    with pytest.raises(NodeExists):
+        topics.add("orders", ORDERS_ID, [(1,)], {})
+    assert topics.load("orders") == topic
+
+
+def test_a_configuration_left_behind_is_not_the_new_topics(topics: TopicStore, store: SqliteStore) -> None:
+    store.create("/config/topics/orders", b'{"version": 1, "config": {"retention.ms": "9"}}')
+    topics.add("orders", ORDERS_ID, [(1,)], {})
+    assert topics.load("orders").overrides == {}
+
+
+def test_an_assignment_is_changed_only_as_it_was_read(topics: TopicStore) -> None:
+    topics.add("orders", ORDERS_ID, [(1, 2)], {})
+    read = topics.load_assignment("orders")
+    partitions = (ReplicaAssignment(replicas=(1, 2)).reassign_to((3, 1)), ReplicaAssignment(replicas=(1,)))
+    moving = dataclasses.replace(read, partitions=partitions)
+    version = topics.set_assignment("orders", moving)
+    assert topics.load_assignment("orders") == dataclasses.replace(moving, version=version)
+    with pytest.raises(BadVersion):
+        topics.set_assignment("orders", read)
+
+
+def test_keys_that_mean_nothing_here_are_left_out_of_a_topics_configuration(topics: TopicStore) -> None:
+    topics.add("orders", ORDERS_ID, [(1,)], {"remote.storage.enable": "true", "retention.ms": "9", "segment.ms": "no"})
+    config = topics.load("orders").config
+    assert (config.retention_ms, config.segment_ms) == (9, TopicConfig().segment_ms)
