@@ -1,0 +1,317 @@
+"""A cluster store in memory, for simulations and tests: nothing in it depends on time or on threads.
+
+Several brokers share a `MemoryTree`; each has a `MemoryStore` of its own, with its session. Faults are asked for:
+
+    tree.expire(session_id)     the session's time is over: its ephemeral nodes go. A store that is connected is told;
+                                until then its calls raise SessionExpired. Another is told once it is connected again.
+    store.disconnect()          its calls raise ConnectionLoss, and what it watches changes without its being called
+    store.reconnect()           its watches are called now
+    store.abandon()             its process was killed: it is told nothing more; its session lasts until it is expired
+    store.lose_next_answer()    the next write is done, but who asked for it gets ConnectionLoss
+
+Watches and session listeners are called one by one, in order, each through `call_soon` (an event loop's, or one that
+delays); without one, before the call that caused them returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from sparklog.base.errors import (
+    BadVersion,
+    ConnectionLoss,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionExpired,
+    StoreError,
+)
+from sparklog.cluster.store import (
+    ANY_VERSION,
+    NO_OWNER,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionListener,
+    SessionState,
+    Set,
+    Watch,
+    parent_of,
+)
+from sparklog.cluster.watches import Call, Change, ChangeKind, Watches
+
+Work = Callable[[], None]
+
+
+class MemoryTree:
+    """The nodes and the sessions that all stores of a cluster share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._nodes = {"/": Node(b"", 0)}
+        self._names: dict[str, set[str]] = {"/": set()}
+        self._creations: dict[str, int] = {"/": 0}
+        """How many nodes were ever created under each."""
+        self._created = 0
+        self._stores: dict[int, MemoryStore] = {}
+        self._sessions = 0
+
+    def begin_session(self, store: MemoryStore) -> int:
+        with self.lock:
+            self._sessions += 1
+            self._stores[self._sessions] = store
+            return self._sessions
+
+    def has_session(self, session_id: int) -> bool:
+        return session_id in self._stores
+
+    def expire(self, session_id: int) -> None:
+        """End a session; nothing happens where it has ended already."""
+        with self.lock:
+            store = self._stores.pop(session_id, None)
+            if store is None:
+                return
+            owned = sorted(path for path, node in self._nodes.items() if node.owner == session_id)
+            self.change([Delete(path) for path in owned], session_id)
+            store.session_ended()
+
+    def find(self, path: str) -> Node | None:
+        return self._nodes.get(path)
+
+    def get(self, path: str) -> Node:
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def names(self, path: str) -> list[str]:
+        self.get(path)
+        return sorted(self._names[path])
+
+    def next_in_sequence(self, path: str) -> str:
+        parent = parent_of(path)
+        self.get(parent)
+        return f"{path}{self._creations[parent]:010}"
+
+    def change(self, operations: Iterable[Operation], session_id: int) -> None:
+        """Do all or nothing, and tell all stores."""
+        undo: list[Work] = []
+        try:
+            changes = [self._apply(operation, session_id, undo) for operation in operations]
+        except StoreError:
+            for step in reversed(undo):
+                step()
+            raise
+        done = [change for change in changes if change]
+        for store in list(self._stores.values()):
+            store.notice(done)
+
+    def _apply(self, operation: Operation, session_id: int, undo: list[Work]) -> Change | None:
+        match operation:
+            case Create(path, data, ephemeral):
+                self._create(path, data, session_id if ephemeral else NO_OWNER, undo)
+                return Change(path, ChangeKind.CREATED)
+            case Set(path, data, version):
+                node = self._checked(path, version)
+                undo.append(partial(self._nodes.__setitem__, path, node))
+                self._nodes[path] = node._replace(data=data, version=node.version + 1)
+                return Change(path, ChangeKind.CHANGED)
+            case Delete(path, version):
+                self._delete(path, version, undo)
+                return Change(path, ChangeKind.DELETED)
+            case Check(path, version):
+                self._checked(path, version)
+                return None
+
+    def _checked(self, path: str, version: int) -> Node:
+        node = self.get(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion(f"{path} is at version {node.version}, not {version}")
+        return node
+
+    def _create(self, path: str, data: bytes, owner: int, undo: list[Work]) -> None:
+        if path in self._nodes:
+            raise NodeExists(path)
+        parent = parent_of(path)
+        if self.get(parent).owner != NO_OWNER:
+            raise StoreError(f"{parent} is ephemeral: it has no children")
+        self._created += 1
+        self._put(path, Node(data, 0, self._created, owner), creations=0)
+        undo.append(partial(self._remove, path))
+        self._creations[parent] += 1
+        undo.append(partial(self._creations.__setitem__, parent, self._creations[parent] - 1))
+
+    def _delete(self, path: str, version: int, undo: list[Work]) -> None:
+        node = self._checked(path, version)
+        if self._names[path]:
+            raise NotEmpty(path)
+        undo.append(partial(self._put, path, node, creations=self._creations[path]))
+        self._remove(path)
+
+    def _put(self, path: str, node: Node, *, creations: int) -> None:
+        self._nodes[path], self._names[path], self._creations[path] = node, set(), creations
+        self._names[parent_of(path)].add(path.rpartition("/")[2])
+
+    def _remove(self, path: str) -> None:
+        del self._nodes[path], self._names[path], self._creations[path]
+        self._names[parent_of(path)].remove(path.rpartition("/")[2])
+
+
+def _at_once(work: Work) -> None:
+    work()
+
+
+class MemoryStore:
+    """Implements Store."""
+
+    def __init__(self, tree: MemoryTree, *, call_soon: Callable[[Work], object] = _at_once) -> None:
+        self._tree = tree
+        self._call_soon = call_soon
+        self._watches = Watches()
+        self._listeners: list[SessionListener] = []
+        self._due: deque[Work] = deque()
+        self._missed: list[Call] = []
+        """Watches to be called when the store is connected again."""
+        self._is_connected = True
+        self._is_over = False
+        self._loses_answer = False
+        self._session_id = tree.begin_session(self)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def listen(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def get(self, path: str, watch: Watch | None = None) -> Node:
+        with self._reaching():
+            node = self._tree.get(path)
+            if watch:
+                self._watches.on_node(path, watch)
+            return node
+
+    def exists(self, path: str, watch: Watch | None = None) -> bool:
+        with self._reaching():
+            if watch:
+                self._watches.on_node(path, watch)
+            return self._tree.find(path) is not None
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        with self._reaching():
+            names = self._tree.names(path)
+            if watch:
+                self._watches.on_children(path, watch)
+            return names
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        with self._reaching():
+            if sequential:
+                path = self._tree.next_in_sequence(path)
+            self.multi((Create(path, data, ephemeral),))
+            return path
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        with self._reaching():
+            self.multi((Set(path, data, version),))
+            return self._tree.get(path).version
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self.multi((Delete(path, version),))
+
+    def multi(self, operations: Iterable[Operation]) -> None:
+        with self._reaching():
+            self._tree.change(operations, self._session_id)
+            if self._loses_answer:
+                self._loses_answer = False
+                raise ConnectionLoss("the answer was lost")
+
+    def close(self) -> None:
+        with self._tree.lock:
+            self._is_over = True
+            if self._is_connected:
+                self._tree.expire(self._session_id)
+
+    def disconnect(self) -> None:
+        with self._tree.lock:
+            if self._is_connected:
+                self._is_connected = False
+                self._tell(partial(self._announce, SessionState.SUSPENDED))
+
+    def reconnect(self) -> None:
+        with self._tree.lock:
+            if self._is_connected:
+                return
+            self._is_connected = True
+            if not self._tree.has_session(self._session_id):
+                self._tell(self._begin_again)
+                return
+            self._tell(partial(self._announce, SessionState.CONNECTED))
+            self._call(self._missed)
+            self._missed = []
+
+    def abandon(self) -> None:
+        """The process is gone: nothing is told to it, and its calls fail."""
+        self._is_over, self._is_connected = True, False
+
+    def lose_next_answer(self) -> None:
+        self._loses_answer = True
+
+    def notice(self, changes: Sequence[Change]) -> None:
+        """The tree's: these nodes have changed, in this order."""
+        calls = [call for change in changes for call in self._watches.take(change)]
+        if self._is_connected:
+            self._call(calls)
+        else:
+            self._missed += calls
+
+    def session_ended(self) -> None:
+        """The tree's: its session is over."""
+        if self._is_connected:
+            self._tell(self._begin_again)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        with self._tree.lock:
+            if not self._is_connected:
+                raise ConnectionLoss("the store cannot be reached")
+            if self._is_over:
+                raise StoreError("the store is closed")
+            if not self._tree.has_session(self._session_id):
+                raise SessionExpired(f"session {self._session_id} has expired")
+            yield
+
+    def _begin_again(self) -> None:
+        with self._tree.lock:
+            if not self._is_connected or self._tree.has_session(self._session_id):
+                return  # disconnected meanwhile: when it is connected again; or done already
+            self._announce(SessionState.EXPIRED)
+            for watch, path in (*self._missed, *self._watches.take_all()):
+                watch(path)
+            self._missed = []
+            self._session_id = self._tree.begin_session(self)
+            self._announce(SessionState.CONNECTED)
+
+    def _announce(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            listener(state)
+
+    def _call(self, calls: Iterable[Call]) -> None:
+        for watch, path in calls:
+            self._tell(partial(watch, path))
+
+    def _tell(self, work: Work) -> None:
+        if not self._is_over:
+            self._due.append(work)
+            self._call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        work = self._due.popleft()
+        if not self._is_over:
+            work()
