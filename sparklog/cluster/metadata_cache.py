@@ -1,4 +1,7 @@
-"""The topics as this broker knows them now, for every request to look up without asking the store.
+"""The cluster as this broker knows it now, for every request to look up without asking the store.
+
+It holds what the controller last told (UpdateMetadata): brokers, topics, who leads what. So it may be behind the store,
+and two brokers may differ for a moment. What comes from a controller that has been deposed is refused.
 
 Topics are values: a change replaces one, so a handler that holds a topic sees it unchanged to the end.
 Read and changed on the event loop only.
@@ -6,22 +9,49 @@ Read and changed on the event loop only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from uuid import UUID
 
-from sparklog.base.errors import UnknownTopicId, UnknownTopicOrPartition
+from sparklog.base.errors import StaleControllerEpoch, UnknownTopicId, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition, encode_id
-from sparklog.cluster.model import Topic
+from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
+from sparklog.cluster.topics import ALL_BROKERS, NO_LEADER, config_of
+from sparklog.runtime.purgatory import Purgatory
+
+NO_CONTROLLER = -1
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataChange:
+    """What an update has changed, for those who keep more than the cache does."""
+
+    put: tuple[Topic, ...]
+    removed: tuple[Topic, ...]
+    reconfigured: tuple[Topic, ...]
+    """Those of `put` that were there before with another configuration."""
 
 
 class MetadataCache:
-    """Topics by name and by id."""
+    """Topics by name and by id, brokers by id, and who the controller is."""
 
-    def __init__(self) -> None:
+    def __init__(self, defaults: TopicConfig | None = None) -> None:
+        """`defaults` are what topics go by that say nothing else."""
+        self._defaults = defaults or TopicConfig()
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
+        self._waiting: Purgatory[None] = Purgatory()
+        self._broker_overrides: Mapping[int, Mapping[str, str]] = {}
+        self.brokers: Mapping[int, BrokerInfo] = MappingProxyType({})
+        """Those that are alive, by id, in their order."""
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = NO_EPOCH
         self.version = 0
-        """Rises with every change: who has seen a version need not look again."""
+        """Rises when a topic comes, goes or gets partitions: who has seen a version need not look again."""
 
     def __iter__(self) -> Iterator[Topic]:
         """All topics, by name in their order."""
@@ -34,8 +64,13 @@ class MetadataCache:
         return self._topics.get(name)
 
     def has(self, partition: TopicPartition) -> bool:
-        topic = self._topics.get(partition.topic)
-        return topic is not None and 0 <= partition.partition < len(topic.partitions)
+        return self.find_partition(partition) is not None
+
+    def find_partition(self, name: TopicPartition) -> PartitionInfo | None:
+        topic = self._topics.get(name.topic)
+        if topic is None or not 0 <= name.partition < len(topic.partitions):
+            return None
+        return topic.partitions[name.partition]
 
     def get(self, name: str) -> Topic:
         """Raises UnknownTopicOrPartition."""
@@ -57,13 +92,85 @@ class MetadataCache:
             raise UnknownTopicId(f"there is no topic with the id {encode_id(topic_id)}")
         return topic
 
+    # Brokers
+
+    @property
+    def controller(self) -> BrokerInfo | None:
+        """None while nobody is known to be it, or who was it is dead."""
+        return self.brokers.get(self.controller_id)
+
+    def leader_of(self, name: TopicPartition) -> BrokerInfo | None:
+        """Who leads the partition and is alive; None: nobody, or there is no such partition."""
+        info = self.find_partition(name)
+        return self.brokers.get(info.leader) if info else None
+
+    def broker_overrides(self, broker_id: int) -> dict[str, str]:
+        """What was changed of a broker's configuration while it ran: for all brokers, and over that for itself."""
+        return {**self._broker_overrides.get(ALL_BROKERS, {}), **self._broker_overrides.get(broker_id, {})}
+
+    # Changes
+
+    def update(self, update: UpdateMetadata) -> MetadataChange:
+        """Take over what the controller tells. Raises StaleControllerEpoch, and takes over nothing."""
+        if update.controller_epoch < self.controller_epoch:
+            raise StaleControllerEpoch(
+                f"controller epoch {update.controller_epoch} is over, {self.controller_epoch} has been seen"
+            )
+        self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
+        self.brokers = MappingProxyType(
+            {info.broker_id: info for info in sorted(update.brokers, key=lambda info: info.broker_id)}
+        )
+        self._broker_overrides = update.broker_overrides
+        gone = list(update.deleted)
+        if update.is_full:
+            named = {state.name for state in update.topics}
+            gone += [name for name in sorted(self._topics) if name not in named]
+        removed = tuple(topic for name in gone if (topic := self._topics.get(name)))
+        for topic in removed:
+            self.remove(topic.name)
+        put, reconfigured = [], []
+        for state in update.topics:
+            known = self._topics.get(state.name)
+            put.append(topic := self._topic(state, known))
+            self.put(topic)
+            if known and known.topic_id == topic.topic_id and known.config != topic.config:
+                reconfigured.append(topic)
+        self._waiting.check(None)
+        return MetadataChange(put=tuple(put), removed=removed, reconfigured=tuple(reconfigured))
+
+    async def wait_until(self, is_true: Callable[[], bool], timeout_ms: int) -> bool:
+        """Whether `is_true` says so, now or after an update within `timeout_ms`."""
+        return await self._waiting.wait((None,), lambda: is_true() or None, timeout_ms) is not None
+
+    def release(self) -> None:
+        """End all waits, and let none wait any more: the broker stops."""
+        self._waiting.release_all()
+
     def put(self, topic: Topic) -> None:
-        self.remove(topic.name)
+        known = self._topics.get(topic.name)
+        if known and known.topic_id != topic.topic_id:
+            del self._names[known.topic_id]
+        if not known or known.topic_id != topic.topic_id or len(known.partitions) != len(topic.partitions):
+            self.version += 1
         self._topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
-        self.version += 1
 
     def remove(self, name: str) -> None:
         if topic := self._topics.pop(name, None):
             del self._names[topic.topic_id]
             self.version += 1
+
+    def _topic(self, state: TopicState, known: Topic | None) -> Topic:
+        is_configured = known is not None and known.overrides == state.overrides
+        return Topic(
+            name=state.name,
+            topic_id=state.topic_id,
+            partitions=state.partitions,
+            overrides=state.overrides,
+            config=known.config if known and is_configured else config_of(state.name, state.overrides, self._defaults),
+        )
+
+
+def is_led(topic: Topic) -> bool:
+    """Whether all partitions have a leader."""
+    return all(info.leader != NO_LEADER for info in topic.partitions)

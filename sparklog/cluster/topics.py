@@ -202,7 +202,7 @@ class TopicStore:
 
 
 def config_of(name: str, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """What a topic goes by. Keys that mean nothing here, such as those that Apache Kafka's tools wrote, are left out."""
+    """What a topic goes by; keys that mean nothing here, as Apache Kafka's tools may have written, are left out."""
     try:
         return TopicConfig.parse(overrides, defaults)
     except InvalidConfig as wrong:

@@ -1,0 +1,104 @@
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from sparklog.base.errors import StaleControllerEpoch
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo, PartitionInfo
+
+
+def broker(broker_id: int) -> BrokerInfo:
+    return BrokerInfo(broker_id=broker_id, grpc_address=f"b{broker_id}:1", listeners={}, rack="", version="0")
+
+
+def state(name: str, leader: int = 1, *, topic_id: int = 1, **overrides: str) -> TopicState:
+    info = PartitionInfo(leader=leader, leader_epoch=3, replicas=(1, 2), in_sync_replicas=(1,))
+    overrides = {key.replace("_", "."): value for key, value in overrides.items()}
+    return TopicState(name=name, topic_id=UUID(int=topic_id), partitions=(info,), overrides=overrides)
+
+
+def update(*topics: TopicState, epoch: int = 1, brokers: tuple[int, ...] = (2, 1), **fields: object) -> UpdateMetadata:
+    return UpdateMetadata(
+        controller_id=1,
+        controller_epoch=epoch,
+        broker_epoch=0,
+        brokers=tuple(map(broker, brokers)),
+        topics=topics,
+        **fields,
+    )
+
+
+def test_it_says_what_the_controller_last_told() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("orders"), state("flights", topic_id=2)))
+    assert [topic.name for topic in cache] == ["flights", "orders"]
+    assert (cache.controller, list(cache.brokers)) == (broker(1), [1, 2])
+    assert cache.leader_of(TopicPartition("orders", 0)) == broker(1)
+    cache.update(update(state("orders", leader=2), brokers=(1,)))
+    assert cache.leader_of(TopicPartition("orders", 0)) is None
+    assert cache.leader_of(TopicPartition("orders", 1)) is None
+    assert "flights" in cache
+
+
+def test_topics_go_where_they_are_named_or_where_all_others_are() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("a"), state("b", topic_id=2), state("c", topic_id=3)))
+    assert [topic.name for topic in cache.update(update(deleted=("a", "unknown"))).removed] == ["a"]
+    assert [topic.name for topic in cache.update(update(state("c", topic_id=3), is_full=True)).removed] == ["b"]
+    assert [topic.name for topic in cache] == ["c"]
+    assert cache.find_by_id(UUID(int=2)) is None
+
+
+def test_a_topic_deleted_and_made_again_in_one_update_has_its_new_id() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("a")))
+    change = cache.update(update(state("a", topic_id=9), deleted=("a",)))
+    assert (len(change.removed), len(change.put), change.reconfigured) == (1, 1, ())
+    assert cache.find_name(UUID(int=9)) == "a"
+    assert cache.find_name(UUID(int=1)) is None
+
+
+def test_a_deposed_controller_changes_nothing() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("a"), epoch=5))
+    with pytest.raises(StaleControllerEpoch):
+        cache.update(update(epoch=4, is_full=True))
+    assert "a" in cache
+
+
+def test_it_tells_whose_configuration_has_changed() -> None:
+    cache = MetadataCache()
+    assert cache.update(update(state("a", retention_ms="5"))).reconfigured == ()
+    assert cache.update(update(state("a", retention_ms="5"))).reconfigured == ()
+    (topic,) = cache.update(update(state("a", retention_ms="6"))).reconfigured
+    assert topic.config.retention_ms == 6
+
+
+def test_a_brokers_own_keys_hide_those_of_all() -> None:
+    cache = MetadataCache()
+    cache.update(update(broker_overrides={-1: {"a": "1", "b": "1"}, 2: {"b": "2"}}))
+    assert cache.broker_overrides(2) == {"a": "1", "b": "2"}
+    assert cache.broker_overrides(1) == {"a": "1", "b": "1"}
+
+
+async def test_who_waits_is_told_as_soon_as_it_is_so() -> None:
+    cache = MetadataCache()
+    waiting = asyncio.create_task(cache.wait_until(lambda: "b" in cache, 60_000))
+    await asyncio.sleep(0)
+    cache.update(update(state("a")))
+    cache.update(update(state("b", topic_id=2)))
+    assert await waiting
+    assert not await cache.wait_until(lambda: "c" in cache, 1)
+
+
+def test_its_version_rises_when_a_topic_comes_goes_or_grows_only() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("a")))
+    seen = cache.version
+    cache.update(update(state("a", leader=2)))
+    assert cache.version == seen
+    cache.update(update(deleted=("a",)))
+    assert cache.version > seen
