@@ -21,11 +21,13 @@ from sparklog.broker.services import Services
 class ElectLeadersRequest:
     partitions: Sequence[TopicPartition] | None
     """None: all of them."""
+    is_unclean: bool = False
+    timeout_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse:
-    errors: Mapping[TopicPartition, KafkaError]
+    errors: Mapping[TopicPartition, KafkaError | None]
 
 
 async def handle(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:

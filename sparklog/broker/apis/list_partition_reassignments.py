@@ -1,28 +1,41 @@
-"""ListPartitionReassignments: which partitions are moving to other brokers; none ever are (key 46).
+"""ListPartitionReassignments: which partitions are moving to other brokers (key 46).
 
-- It is served because Kafka's tools ask before they describe topics or move anything. Version 0, as in Kafka 4.
+- Any broker answers from what the controller has told it, so it may be a moment behind. Apache Kafka asks its
+  controller.
+- Partitions that are named and do not move, or do not exist, are not in the answer. Version 0, as in Kafka 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.cluster.model import PartitionInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsRequest:
-    pass
+    partitions: Collection[TopicPartition] | None = None
+    """None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsResponse:
-    pass
+    moving: Mapping[TopicPartition, PartitionInfo]
 
 
 async def handle(services: Services, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse()
+    wanted = None if request.partitions is None else set(request.partitions)
+    moving = {}
+    for topic in services.metadata:
+        for number, info in enumerate(topic.partitions):
+            name = TopicPartition(topic.name, number)
+            if (info.adding or info.removing) and (wanted is None or name in wanted):
+                moving[name] = info
+    return ListPartitionReassignmentsResponse(moving=moving)
 
 
 API = Api(name="ListPartitionReassignments", handle=handle, key=46, versions=(0, 0))

@@ -1,15 +1,17 @@
-"""ElectLeaders on Kafka's wire. Which leader is wanted makes no difference: there is one that can be."""
+"""ElectLeaders on Kafka's wire. Version 0 knows preferred elections only."""
 
 from __future__ import annotations
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import elect_leaders
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
 from sparklog.server.kafka.grouping import by_topic
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
+
+PREFERRED, UNCLEAN = 0, 1
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -18,7 +20,13 @@ async def serve(call: Call, request: Message) -> Message:
         partitions = [
             TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions
         ]
-    response = await call.serve(elect_leaders.API, ElectLeadersRequest(partitions=partitions))
+    election = getattr(request, "election_type", PREFERRED)
+    if election not in {PREFERRED, UNCLEAN}:
+        raise InvalidRequest(f"there is no election type {election}")
+    wanted = ElectLeadersRequest(
+        partitions=partitions, is_unclean=election == UNCLEAN, timeout_ms=whole_ms(request.timeout)
+    )
+    response = await call.serve(elect_leaders.API, wanted)
     topics = by_topic(
         (
             name.topic,

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import list_partition_reassignments
 from sparklog.broker.apis.list_partition_reassignments import ListPartitionReassignmentsRequest
+from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
-    await call.serve(list_partition_reassignments.API, ListPartitionReassignmentsRequest())
-    return call.answer(error_message=None, topics=[])
+    partitions = None
+    if request.topics is not None:
+        partitions = [
+            TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes
+        ]
+    response = await call.serve(
+        list_partition_reassignments.API, ListPartitionReassignmentsRequest(partitions=partitions)
+    )
+    topics = by_topic(
+        (
+            name.topic,
+            {
+                "partition_index": name.partition,
+                "replicas": info.replicas,
+                "adding_replicas": info.adding,
+                "removing_replicas": info.removing,
+            },
+        )
+        for name, info in response.moving.items()
+    )
+    return call.answer(
+        error_message=None, topics=[{"name": name, "partitions": parts} for name, parts in topics.items()]
+    )
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:

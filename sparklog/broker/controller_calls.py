@@ -1,0 +1,32 @@
+"""What a broker asks of the controller, whichever broker that is at the moment: itself, too.
+
+The controller is who the last UpdateMetadata named. It may have lost its office since, or be gone: then another is
+elected, this broker is told, and asks that one. A request whose connection failed may have been carried out, so only
+those are asked this way for which twice is as good as once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sparklog.base.errors import NetworkException, NotController
+from sparklog.broker.services import Services
+
+RETRY_BACKOFF_MS = 50
+
+
+async def ask_controller(services: Services, request: Any, *, timeout_ms: int) -> Any:
+    """Its answer. Raises the KafkaError that it refuses with, or after `timeout_ms` why it could not be asked."""
+    deadline_ms = services.clock.monotonic_ms() + timeout_ms
+    while True:
+        left_ms = deadline_ms - services.clock.monotonic_ms()
+        try:
+            controller = services.metadata.controller
+            if controller is None:
+                raise NotController("there is no controller at the moment")
+            return await services.peers.call(controller, request, timeout_ms=max(left_ms, 1))
+        except (NotController, NetworkException):
+            if left_ms <= RETRY_BACKOFF_MS:
+                raise
+        await asyncio.sleep(RETRY_BACKOFF_MS / 1000)

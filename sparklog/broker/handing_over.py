@@ -1,0 +1,54 @@
+"""Before a broker stops: the controller moves its leaderships to others (ControlledShutdown).
+
+Tried `controlled.shutdown.max.retries` times again, with a pause each time, while partitions remain that somebody else
+could lead: a broker that has a replica is alive, and may get in sync. Where nobody could, no pause changes that.
+Whatever came of it, the broker stops then: what it led is without leader until the controller sees it gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from sparklog.broker.controller_calls import ask_controller
+from sparklog.broker.services import Services
+
+MAX_WAIT_MS = 30_000
+logger = logging.getLogger(__name__)
+
+
+async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartition, ...]:
+    """The partitions that this broker leads still; raises nothing, as nothing may keep a broker from stopping."""
+    config = services.config
+    request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
+    remaining: tuple[TopicPartition, ...] = ()
+    for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
+        try:
+            response: ControlledShutdownResponse = await ask_controller(
+                services, request, timeout_ms=min(config.controller_socket_timeout_ms, MAX_WAIT_MS)
+            )
+            remaining = tuple(response.remaining)
+        except KafkaError as error:
+            logger.warning("the controller could not be asked to take over: %s", error)
+        else:
+            if not _could_be_led_elsewhere(services, remaining):
+                break
+            logger.info("nobody has taken over %d partitions yet", len(remaining))
+        if retries_left:
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+    if remaining:
+        logger.warning("stopping as leader of %d partitions that nobody else can lead now", len(remaining))
+    return remaining
+
+
+def _could_be_led_elsewhere(services: Services, partitions: Iterable[TopicPartition]) -> bool:
+    """Whether another live broker has a replica of one of these."""
+    metadata = services.metadata
+    others = metadata.brokers.keys() - {services.config.broker_id}
+    return any(
+        others.intersection(info.replicas) for name in partitions if (info := metadata.find_partition(name)) is not None
+    )

@@ -1,0 +1,45 @@
+"""AlterPartitionReassignments on Kafka's wire; a partition without replicas is to stop moving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import alter_partition_reassignments
+from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.server.kafka.grouping import by_topic
+from sparklog.server.kafka.messages import Message, whole_ms
+from sparklog.server.kafka.text import message_of
+from sparklog.server.kafka.translation import Call, Translation
+
+
+async def serve(call: Call, request: Message) -> Message:
+    may_resize = getattr(request, "allow_replication_factor_change", True)
+    wanted = AlterPartitionReassignmentsRequest(
+        targets={
+            TopicPartition(topic.name, part.partition_index): None if part.replicas is None else tuple(part.replicas)
+            for topic in request.topics
+            for part in topic.partitions
+        },
+        may_resize=may_resize,
+        timeout_ms=whole_ms(request.timeout),
+    )
+    response = await call.serve(alter_partition_reassignments.API, wanted)
+    topics = by_topic((name.topic, _result(name.partition, error)) for name, error in response.errors.items())
+    return call.answer(
+        allow_replication_factor_change=may_resize,
+        error_message=None,
+        responses=[{"name": name, "partitions": parts} for name, parts in topics.items()],
+    )
+
+
+def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+    return call.answer(error_code=error, error_message=message_of(error), responses=[])
+
+
+def _result(partition: int, error: KafkaError | None) -> dict[str, Any]:
+    return {"partition_index": partition, "error_code": error, "error_message": message_of(error)}
+
+
+TRANSLATION = Translation(api=alter_partition_reassignments.API, serve=serve, refuse=refuse)
