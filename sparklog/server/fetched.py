@@ -24,6 +24,7 @@ from sparklog.broker.apis.fetch import PartitionFetched
 from sparklog.log.log import LogSlice
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.load_payloads import load_payloads
+from sparklog.server.protobuf import bytes_tag, varint
 from sparklog.v1 import log_pb2
 
 READ_AT_ONCE = 1 << 20
@@ -60,8 +61,8 @@ def serialize(messages: Iterable[Message]) -> bytes:
     for head, tag, payload in messages:
         fields = head.SerializeToString()
         if tag:
-            fields += tag + _varint(len(payload))
-        pieces += (PARTITION_TAG, _varint(len(fields) + len(payload)), fields, payload)
+            fields += tag + varint(len(payload))
+        pieces += (PARTITION_TAG, varint(len(fields) + len(payload)), fields, payload)
     return b"".join(pieces)
 
 
@@ -124,18 +125,8 @@ def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
     )
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _tag(message: Any, field: str) -> bytes:
-    """What precedes the length of a field of bytes or of a message (wire type 2)."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
+    return bytes_tag(message.DESCRIPTOR.fields_by_name[field].number)
 
 
 PARTITION_TAG = _tag(log_pb2.FetchResponse, "partitions")

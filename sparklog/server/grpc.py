@@ -1,4 +1,4 @@
-"""The gRPC door: one listener with the services `Log`, `Groups`, `Admin` and `Maintenance`, with
+"""The gRPC door: one listener with the services `Log`, `Groups`, `Admin`, `Maintenance` and `Replication`, with
 health and reflection.
 
 The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known
@@ -24,6 +24,8 @@ from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
 from sparklog.server.grpc_maintenance import MaintenanceServicer
+from sparklog.server.grpc_replication import SERVICE as REPLICATION
+from sparklog.server.grpc_replication import ReplicationServicer
 from sparklog.server.grpc_service import service_handler
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2
 
@@ -31,7 +33,7 @@ LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
 MAINTENANCE = maintenance_pb2.DESCRIPTOR.services_by_name["Maintenance"]
-SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name)
+SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name, REPLICATION)
 
 
 class GrpcServer:
@@ -42,6 +44,7 @@ class GrpcServer:
         self._config = broker.config
         self._log = LogServicer(broker)
         self._maintenance = MaintenanceServicer(broker)
+        self._replication = ReplicationServicer(broker)
         self._health = _Health()
         self._server = grpc.aio.server(
             options=(
@@ -56,6 +59,7 @@ class GrpcServer:
                 service_handler(GROUPS, GroupsServicer(broker)),
                 service_handler(ADMIN, AdminServicer(broker)),
                 service_handler(MAINTENANCE, self._maintenance),
+                self._replication.handler(),
             )
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -90,6 +94,7 @@ class GrpcServer:
         self._log.stop()
         self._maintenance.stop()
         await self._server.stop(grace_ms / 1000)
+        await self._replication.settled()
 
 
 def _try_to_listen(listener: Address) -> None:

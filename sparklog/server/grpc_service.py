@@ -16,7 +16,7 @@ Arrow, which are single fields, may be large: everything else in a request is he
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -25,6 +25,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge
 from sparklog.server.grpc_errors import refuse
+from sparklog.server.protobuf import fields_of
 from sparklog.v1 import log_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
@@ -104,52 +105,12 @@ def _fields_bytes(data: bytes) -> int:
     view = memoryview(data)
     size = len(data)
     fields = 0
-    for number, part in _fields(view):
+    for number, _, part in fields_of(view):
         fields += 1
         if number == _PARTITIONS:
-            for inner, payload in _fields(part):
+            for inner, _, payload in fields_of(part):
                 fields += 1
                 size -= len(payload) if inner in _LARGE else 0
         if fields > MAX_FIELDS:
             return len(data)
     return size
-
-
-def _fields(view: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of each field of a message; content is empty but for bytes and messages.
-
-    Raises InvalidRequest where the message is none.
-    """
-    position = 0
-    while position < len(view):
-        tag, position = _varint(view, position)
-        content = view[:0]
-        match tag & 7:
-            case 0:
-                _, position = _varint(view, position)
-            case 1:
-                position += 8
-            case 5:
-                position += 4
-            case 2:
-                size, position = _varint(view, position)
-                content = view[position : position + size]
-                position += size
-            case kind:
-                raise InvalidRequest(f"no protobuf message: wire type {kind}")
-        yield tag >> 3, content
-    if position > len(view):
-        raise InvalidRequest("no protobuf message: a field goes beyond its end")
-
-
-def _varint(view: memoryview, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(view):
-            break
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise InvalidRequest("no protobuf message: a number goes on too long")

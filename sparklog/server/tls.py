@@ -65,6 +65,14 @@ def grpc_credentials(config: BrokerConfig) -> Any:
     )
 
 
+def grpc_peer_credentials(config: BrokerConfig) -> Any:
+    """What a broker shows to the gRPC listeners of others, and whom it believes there."""
+    keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
+    return grpc.ssl_channel_credentials(
+        root_certificates=_read_truststore(config), private_key=keystore, certificate_chain=keystore
+    )
+
+
 def _read_truststore(config: BrokerConfig) -> bytes | None:
     if config.ssl_truststore_location:
         return read_pem("ssl.truststore.location", config.ssl_truststore_location)

@@ -211,7 +211,14 @@ def test_log_dirs_tell_where_partitions_lie_and_how_far_they_go(client, broker, 
 
 def test_health_says_serving(client) -> None:
     stub = health_pb2_grpc.HealthStub(client.channel)
-    for service in ("", "sparklog.v1.Log", "sparklog.v1.Groups", "sparklog.v1.Admin", "sparklog.v1.Maintenance"):
+    for service in (
+        "",
+        "sparklog.v1.Log",
+        "sparklog.v1.Groups",
+        "sparklog.v1.Admin",
+        "sparklog.v1.Maintenance",
+        "sparklog.v1.Replication",
+    ):
         status = stub.Check(health_pb2.HealthCheckRequest(service=service)).status
         assert status == health_pb2.HealthCheckResponse.SERVING
 
@@ -221,7 +228,7 @@ def test_reflection_lists_the_services(client) -> None:
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     (answer,) = stub.ServerReflectionInfo(iter([request]))
     names = {service.name for service in answer.list_services_response.service}
-    services = {f"sparklog.v1.{name}" for name in ("Log", "Groups", "Admin", "Maintenance")}
+    services = {f"sparklog.v1.{name}" for name in ("Log", "Groups", "Admin", "Maintenance", "Replication")}
     assert services | {"grpc.health.v1.Health"} <= names
 
 

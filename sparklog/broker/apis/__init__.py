@@ -114,3 +114,6 @@ APIS: tuple[Api[Any, Any], ...] = (
     set_cleaned_offset.API,
     install_snapshot.API,
 )
+
+PEER_APIS: dict[type, Api[Any, Any]] = {}
+"""What brokers ask of one another (cluster/peers.py): the API of each request, by the type of its value."""

@@ -1,0 +1,139 @@
+"""A follower's fetch and its answer, as messages of the service `Replication` and back.
+
+Records are put into the answer, and taken out of it, by hand, as protobuf would have them: that copies them once on
+either side, where a message that is built or parsed would copy them three times.
+
+    ReplicaFetchResponse      session_id; for each partition its tag, length, fields
+    ReplicaFetchedPartition   its other fields; then the tag of `records`, length, bytes
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.base.ids import TopicPartition
+from sparklog.log.epochs import EpochEnd
+from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
+from sparklog.server.grpc_errors import error_message
+from sparklog.server.peer_values import parse, read_error, read_topic_id, serialize
+from sparklog.server.protobuf import bytes_tag, fields_of, varint
+from sparklog.v1 import replication_pb2 as pb
+
+PARTITIONS = pb.ReplicaFetchResponse.DESCRIPTOR.fields_by_name["partitions"].number
+RECORDS = pb.ReplicaFetchedPartition.DESCRIPTOR.fields_by_name["records"].number
+PARTITION_TAG = bytes_tag(PARTITIONS)
+RECORDS_TAG = bytes_tag(RECORDS)
+
+
+def encode_fetch(request: ReplicaFetch) -> bytes:
+    return serialize(
+        pb.ReplicaFetchRequest(
+            replica_id=request.replica_id,
+            broker_epoch=request.broker_epoch,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            session_id=request.session_id,
+            session_epoch=request.session_epoch,
+            partitions=[_fetch_message(part) for part in request.partitions],
+            forgotten=[_fetch_message(part) for part in request.forgotten],
+        )
+    )
+
+
+def _fetch_message(part: FetchPartition) -> pb.ReplicaFetchPartition:
+    return pb.ReplicaFetchPartition(
+        topic=part.name.topic,
+        partition=part.name.partition,
+        topic_id=part.topic_id.bytes,
+        fetch_offset=part.fetch_offset,
+        max_bytes=part.max_bytes,
+        current_leader_epoch=part.current_leader_epoch,
+        last_fetched_epoch=part.last_fetched_epoch,
+        log_start_offset=part.log_start_offset,
+    )
+
+
+def decode_fetch(data: bytes) -> ReplicaFetch:
+    message = parse(pb.ReplicaFetchRequest, data)
+    return ReplicaFetch(
+        replica_id=message.replica_id,
+        broker_epoch=message.broker_epoch,
+        max_wait_ms=message.max_wait_ms,
+        min_bytes=message.min_bytes,
+        max_bytes=message.max_bytes,
+        session_id=message.session_id,
+        session_epoch=message.session_epoch,
+        partitions=tuple(_fetch_partition(part) for part in message.partitions),
+        forgotten=tuple(_fetch_partition(part) for part in message.forgotten),
+    )
+
+
+def _fetch_partition(message: Any) -> FetchPartition:
+    return FetchPartition(
+        name=TopicPartition(message.topic, message.partition),
+        topic_id=read_topic_id(message.topic_id),
+        fetch_offset=message.fetch_offset,
+        max_bytes=message.max_bytes,
+        current_leader_epoch=message.current_leader_epoch,
+        last_fetched_epoch=message.last_fetched_epoch if message.HasField("last_fetched_epoch") else None,
+        log_start_offset=message.log_start_offset,
+    )
+
+
+def encode_fetch_response(response: ReplicaFetchResponse) -> bytes:
+    pieces = [pb.ReplicaFetchResponse(session_id=response.session_id).SerializeToString()]
+    for part in response.partitions:
+        fields = _fetched_message(part).SerializeToString()
+        if part.records:
+            fields += RECORDS_TAG + varint(len(part.records))
+        pieces += (PARTITION_TAG, varint(len(fields) + len(part.records)), fields, part.records)
+    return b"".join(pieces)
+
+
+def _fetched_message(part: FetchedPartition) -> pb.ReplicaFetchedPartition:
+    return pb.ReplicaFetchedPartition(
+        topic=part.name.topic,
+        partition=part.name.partition,
+        error=error_message(part.error),
+        high_watermark=part.high_watermark,
+        log_start_offset=part.log_start_offset,
+        segment_base_offset=part.segment_base_offset,
+        diverging=pb.EpochEnd(epoch=part.diverging.epoch, end_offset=part.diverging.end_offset)
+        if part.diverging
+        else None,
+        leader_epoch=part.leader_epoch,
+    )
+
+
+def decode_fetch_response(data: bytes) -> ReplicaFetchResponse:
+    rest, partitions = bytearray(), []
+    for number, field, content in fields_of(memoryview(data)):
+        if number == PARTITIONS:
+            partitions.append(_fetched(content))
+        else:
+            rest += field
+    return ReplicaFetchResponse(
+        session_id=parse(pb.ReplicaFetchResponse, bytes(rest)).session_id, partitions=tuple(partitions)
+    )
+
+
+def _fetched(data: memoryview) -> FetchedPartition:
+    rest, records = bytearray(), b""
+    for number, field, content in fields_of(data):
+        if number == RECORDS:
+            records = bytes(content)
+        else:
+            rest += field
+    message = parse(pb.ReplicaFetchedPartition, bytes(rest))
+    diverging = EpochEnd(message.diverging.epoch, message.diverging.end_offset)
+    return FetchedPartition(
+        name=TopicPartition(message.topic, message.partition),
+        error=read_error(message),
+        high_watermark=message.high_watermark,
+        log_start_offset=message.log_start_offset,
+        records=records,
+        segment_base_offset=message.segment_base_offset,
+        diverging=diverging if message.HasField("diverging") else None,
+        leader_epoch=message.leader_epoch,
+    )

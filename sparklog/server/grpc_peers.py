@@ -1,0 +1,127 @@
+"""Other brokers over gRPC (cluster/peers.py): one channel for each, with TLS where the listeners have it.
+
+gRPC connects again by itself, soon and then at least once a second; a call meanwhile fails at once and is tried again
+by whoever has made it. Every call has a deadline, so that a broker that hangs costs no more than that.
+
+With grpc.security.protocol = SSL a broker shows the others the certificate of its own listener, and believes those that
+ssl.truststore.location vouches for; without a truststore, public authorities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import (
+    KafkaError,
+    NetworkException,
+    RequestTimedOut,
+    UnknownServerError,
+    UnsupportedVersion,
+    error_for,
+)
+from sparklog.cluster.model import BrokerInfo
+from sparklog.server import tls
+from sparklog.server.grpc_errors import ERROR_CODE
+from sparklog.server.grpc_replication import SERVICE
+from sparklog.server.replication_calls import CALLS, Call
+
+RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
+CONNECT_TIMEOUT_MS = 5_000
+_CALLS: Mapping[type, Call] = MappingProxyType({call.request: call for call in CALLS})
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),  # a fetch bounds its answer itself
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MAX_MS),
+    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),  # in spite of its name: how long connecting may take
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class _Link(NamedTuple):
+    address: str
+    channel: grpc.aio.Channel
+    methods: dict[type, Any]
+
+
+class GrpcPeers:
+    """Implements Peers. Made and used on one event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Raises ConfigError where the files of keys and certificates are of no use."""
+        self._credentials = tls.grpc_peer_credentials(config) if config.grpc_security_protocol == "SSL" else None
+        self._links: dict[int, _Link] = {}
+        self._is_closed = False
+
+    async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+        call = _CALLS[type(request)]
+        if self._is_closed:
+            raise NetworkException("this broker is stopping")
+        link = await self._link(broker)
+        try:
+            answer = await link.methods[call.request](
+                call.encode_request(request), timeout=max(timeout_ms, 1) / 1000, wait_for_ready=False
+            )
+        except grpc.aio.AioRpcError as failure:
+            raise _error_of(failure, broker) from None
+        except (asyncio.CancelledError, grpc.aio.UsageError):
+            if self._links.get(broker.broker_id) is link or _is_cancelled():
+                raise
+            # gRPC cancels whoever waits when a channel is closed.
+            raise NetworkException(f"the connection to broker {broker.broker_id} was closed") from None
+        return call.decode_response(answer)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        links = list(self._links.values())
+        self._links.clear()
+        for link in links:
+            await link.channel.close()
+
+    async def _link(self, broker: BrokerInfo) -> _Link:
+        """The broker's; a new one where the broker is at another address than before."""
+        old = self._links.get(broker.broker_id)
+        if old and old.address == broker.grpc_address:
+            return old
+        channel = self._open(broker.grpc_address)
+        methods = {call.request: channel.unary_unary(f"/{SERVICE}/{call.method}") for call in CALLS}
+        link = self._links[broker.broker_id] = _Link(broker.grpc_address, channel, methods)
+        if old:
+            await old.channel.close()
+        return link
+
+    def _open(self, address: str) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return grpc.aio.secure_channel(address, self._credentials, options=_OPTIONS)
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _error_of(failure: grpc.aio.AioRpcError, broker: BrokerInfo) -> KafkaError:
+    where = f"broker {broker.broker_id} at {broker.grpc_address}"
+    details = failure.details() or failure.code().name
+    match failure.code():
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:  # it is stopping, or nobody is there
+            return NetworkException(f"{where}: {details}")
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RequestTimedOut(f"{where}: no answer in time")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return UnsupportedVersion(f"{where}: {details}")
+    code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
+    if code is None:
+        return UnknownServerError(f"{where}: {details}")
+    return error_for(int(code), f"{where}: {details.partition(': ')[2]}")

@@ -1,0 +1,66 @@
+"""The service `Replication`: what other brokers ask of this one.
+
+A caller that gives up, or whose connection fails, ends a fetch that waits for records, as nobody would take them. It
+does not end what the controller has ordered: half of an order carried out would be a state that nobody has asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+
+from sparklog.base.errors import KafkaError
+from sparklog.broker.api import Api
+from sparklog.broker.apis import PEER_APIS
+from sparklog.broker.node import Broker
+from sparklog.replica.messages import ReplicaFetch
+from sparklog.server.grpc_errors import refuse
+from sparklog.server.replication_calls import CALLS, Call
+from sparklog.v1 import replication_pb2
+
+SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
+
+
+class ReplicationServicer:
+    """Translates the service's messages for one broker."""
+
+    def __init__(self, broker: Broker, apis: Mapping[type, Api[Any, Any]] = PEER_APIS) -> None:
+        self._broker = broker
+        self._apis = apis
+        self._orders: set[asyncio.Task[Any]] = set()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """What gRPC's server is to be given."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                call.method: grpc.unary_unary_rpc_method_handler(self._serving(call, self._apis[call.request]))
+                for call in CALLS
+                if call.request in self._apis
+            },
+        )
+
+    async def settled(self) -> None:
+        """Return when all orders have been carried out."""
+        while self._orders:
+            await asyncio.wait(self._orders)
+
+    def _serving(self, call: Call, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        carry_out = self._broker.serve if call.request is ReplicaFetch else self._to_the_end
+
+        async def serve(data: bytes, context: Any) -> bytes:
+            try:
+                return call.encode_response(await carry_out(api, call.decode_request(data)))
+            except KafkaError as error:
+                await refuse(context, error)
+
+        return serve
+
+    async def _to_the_end(self, api: Api[Any, Any], request: Any) -> Any:
+        order = asyncio.create_task(self._broker.serve(api, request))
+        self._orders.add(order)
+        order.add_done_callback(self._orders.discard)
+        return await asyncio.shield(order)

@@ -1,0 +1,73 @@
+"""Protobuf's wire format, as far as fields of bytes are put into messages and taken out of them by hand.
+
+A message is a sequence of fields: a tag (number << 3 | wire type, as a varint) and a content, which is a varint (0),
+8 bytes (1), a length and as many bytes (2), or 4 bytes (5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sparklog.base.errors import InvalidRequest
+
+
+class Field(NamedTuple):
+    number: int
+    whole: memoryview
+    """With its tag."""
+    content: memoryview
+    """Of bytes and messages; empty for all else."""
+
+
+def fields_of(view: memoryview) -> Iterator[Field]:
+    """The fields of a message. Raises InvalidRequest where it is none."""
+    position = 0
+    while position < len(view):
+        start = position
+        tag, position = _read_varint(view, position)
+        content = view[:0]
+        match tag & 7:
+            case 0:
+                _, position = _read_varint(view, position)
+            case 1:
+                position += 8
+            case 5:
+                position += 4
+            case 2:
+                size, position = _read_varint(view, position)
+                content = view[position : position + size]
+                position += size
+            case kind:
+                raise InvalidRequest(f"no protobuf message: wire type {kind}")
+        yield Field(tag >> 3, view[start:position], content)
+    if position > len(view):
+        raise InvalidRequest("no protobuf message: a field goes beyond its end")
+
+
+def varint(value: int) -> bytes:
+    """A number, 7 bits in each byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def bytes_tag(number: int) -> bytes:
+    """What precedes the length of a field of bytes or of a message (wire type 2)."""
+    return varint(number << 3 | 2)
+
+
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(view):
+            break
+        byte = view[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise InvalidRequest("no protobuf message: a number goes on too long")

@@ -1,0 +1,63 @@
+"""What brokers say to one another: the methods of the service `Replication`, by the values that they carry.
+
+value ─ encode ─▶ bytes ═ gRPC ═▶ bytes ─ decode ─▶ value          the request at the caller, then at the callee;
+                                                                    the answer the other way round
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.cluster.messages import UpdateMetadata
+from sparklog.replica.messages import LeaderAndIsr, ReplicaFetch, StopReplica
+from sparklog.server import controller_messages, fetch_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call:
+    """One method of the service, and how its request and its answer travel. Decoding raises InvalidRequest."""
+
+    method: str
+    request: type
+    encode_request: Callable[[Any], bytes]
+    decode_request: Callable[[bytes], Any]
+    encode_response: Callable[[Any], bytes]
+    decode_response: Callable[[bytes], Any]
+
+
+CALLS = (
+    Call(
+        method="LeaderAndIsr",
+        request=LeaderAndIsr,
+        encode_request=controller_messages.encode_leader_and_isr,
+        decode_request=controller_messages.decode_leader_and_isr,
+        encode_response=controller_messages.encode_leader_and_isr_response,
+        decode_response=controller_messages.decode_leader_and_isr_response,
+    ),
+    Call(
+        method="StopReplica",
+        request=StopReplica,
+        encode_request=controller_messages.encode_stop_replica,
+        decode_request=controller_messages.decode_stop_replica,
+        encode_response=controller_messages.encode_stop_replica_response,
+        decode_response=controller_messages.decode_stop_replica_response,
+    ),
+    Call(
+        method="UpdateMetadata",
+        request=UpdateMetadata,
+        encode_request=controller_messages.encode_update_metadata,
+        decode_request=controller_messages.decode_update_metadata,
+        encode_response=controller_messages.encode_nothing,
+        decode_response=controller_messages.decode_update_metadata_response,
+    ),
+    Call(
+        method="Fetch",
+        request=ReplicaFetch,
+        encode_request=fetch_messages.encode_fetch,
+        decode_request=fetch_messages.decode_fetch,
+        encode_response=fetch_messages.encode_fetch_response,
+        decode_response=fetch_messages.decode_fetch_response,
+    ),
+)

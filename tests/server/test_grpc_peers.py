@@ -1,0 +1,165 @@
+"""Brokers that call one another over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import NetworkException, RequestTimedOut, StaleBrokerEpoch, UnsupportedVersion
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
+from sparklog.cluster.model import BrokerInfo
+from sparklog.replica.messages import FetchedPartition, ReplicaFetch, ReplicaFetchResponse, StopReplica
+from sparklog.server.grpc_peers import GrpcPeers
+from sparklog.server.grpc_replication import ReplicationServicer
+
+FETCH = ReplicaFetch(
+    replica_id=2, broker_epoch=9, max_wait_ms=0, min_bytes=1, max_bytes=1, session_id=0, session_epoch=-1, partitions=()
+)
+ORDER = UpdateMetadata(controller_id=1, controller_epoch=1, broker_epoch=1, brokers=())
+
+
+class Callee:
+    """As much of a broker as the service needs: it answers what `answers` says."""
+
+    def __init__(self) -> None:
+        self.answers: dict[type, Callable[[Any], Awaitable[Any]]] = {}
+        self.grpc = grpc.aio.server()
+        apis = {kind: Api(name=kind.__name__, handle=self._handle) for kind in (ReplicaFetch, UpdateMetadata)}
+        self.service = ReplicationServicer(self, apis)  # type: ignore[arg-type]
+        self.grpc.add_generic_rpc_handlers((self.service.handler(),))
+        self.port = self.grpc.add_insecure_port("127.0.0.1:0")
+
+    async def serve(self, api: Api[Any, Any], request: Any) -> Any:
+        return await api.handle(None, request)  # type: ignore[arg-type]
+
+    async def _handle(self, _: Any, request: Any) -> Any:
+        return await self.answers[type(request)](request)
+
+    @property
+    def info(self) -> BrokerInfo:
+        return BrokerInfo(broker_id=1, grpc_address=f"127.0.0.1:{self.port}", listeners={}, rack="", version="")
+
+
+@pytest.fixture
+async def callee() -> AsyncIterator[Callee]:
+    callee = Callee()
+    await callee.grpc.start()
+    yield callee
+    await callee.grpc.stop(None)
+
+
+@pytest.fixture
+async def peers() -> AsyncIterator[GrpcPeers]:
+    peers = GrpcPeers(BrokerConfig())
+    yield peers
+    await peers.close()
+
+
+async def test_a_request_reaches_the_other_broker_and_its_answer_comes_back(callee: Callee, peers: GrpcPeers) -> None:
+    seen: list[Any] = []
+    answer = ReplicaFetchResponse(
+        session_id=3, partitions=(FetchedPartition(name=TopicPartition("t", 0), records=b"x" * 100),)
+    )
+
+    async def serve(request: Any) -> Any:
+        seen.append(request)
+        return answer
+
+    callee.answers[ReplicaFetch] = serve
+
+    assert await peers.call(callee.info, FETCH, timeout_ms=5_000) == answer
+    assert seen == [FETCH]
+
+
+async def test_a_refusal_is_raised_as_the_error_that_it_is(callee: Callee, peers: GrpcPeers) -> None:
+    async def refuse(_: Any) -> Any:
+        raise StaleBrokerEpoch("broker epoch 1 is not mine")
+
+    callee.answers[UpdateMetadata] = refuse
+
+    with pytest.raises(StaleBrokerEpoch, match=r"broker 1 at .*: broker epoch 1 is not mine"):
+        await peers.call(callee.info, ORDER, timeout_ms=5_000)
+
+
+async def test_a_broker_that_is_not_there_is_said_to_be_away_and_reached_once_it_is_there(peers: GrpcPeers) -> None:
+    callee = Callee()
+    callee.answers[UpdateMetadata] = updated
+    gone = BrokerInfo(broker_id=1, grpc_address="127.0.0.1:1", listeners={}, rack="", version="")
+
+    with pytest.raises(NetworkException):
+        await peers.call(gone, ORDER, timeout_ms=5_000)
+    await callee.grpc.start()
+    assert await peers.call(callee.info, ORDER, timeout_ms=5_000) == UpdateMetadataResponse()
+    await callee.grpc.stop(None)
+
+
+async def updated(_: Any) -> UpdateMetadataResponse:
+    return UpdateMetadataResponse()
+
+
+async def test_a_broker_that_hangs_costs_the_time_that_was_given(callee: Callee, peers: GrpcPeers) -> None:
+    ended = asyncio.Event()
+
+    async def hang(_: Any) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    callee.answers[ReplicaFetch] = hang
+
+    with pytest.raises(RequestTimedOut):
+        await peers.call(callee.info, FETCH, timeout_ms=20)
+    await asyncio.wait_for(ended.wait(), 10)  # nobody would take what it finds
+
+
+async def test_an_order_is_carried_out_though_the_caller_has_gone(callee: Callee, peers: GrpcPeers) -> None:
+    begun, may_end, done = asyncio.Event(), asyncio.Event(), []
+
+    async def carry_out(request: Any) -> Any:
+        begun.set()
+        await may_end.wait()
+        done.append(request)
+        return UpdateMetadataResponse()
+
+    callee.answers[UpdateMetadata] = carry_out
+
+    with pytest.raises(RequestTimedOut):
+        await peers.call(callee.info, ORDER, timeout_ms=50)
+    await asyncio.wait_for(begun.wait(), 10)
+    may_end.set()
+    await asyncio.wait_for(callee.service.settled(), 10)
+    assert done == [ORDER]
+
+
+async def test_who_waits_when_all_connections_are_closed_is_told(callee: Callee, peers: GrpcPeers) -> None:
+    begun = asyncio.Event()
+
+    async def hang(_: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    callee.answers[ReplicaFetch] = hang
+    waiting = asyncio.create_task(peers.call(callee.info, FETCH, timeout_ms=60_000))
+    await begun.wait()
+
+    await peers.close()
+
+    with pytest.raises(NetworkException):
+        await waiting
+    with pytest.raises(NetworkException):
+        await peers.call(callee.info, FETCH, timeout_ms=60_000)
+
+
+async def test_what_the_other_broker_does_not_know_is_said(callee: Callee, peers: GrpcPeers) -> None:
+    request = StopReplica(controller_id=1, controller_epoch=1, broker_epoch=1, partitions=())
+
+    with pytest.raises(UnsupportedVersion):
+        await peers.call(callee.info, request, timeout_ms=5_000)

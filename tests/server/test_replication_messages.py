@@ -1,0 +1,195 @@
+"""What brokers say to one another arrives as it was said."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import InvalidRequest, KafkaError, error_for
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.messages import TopicState, UpdateMetadata, UpdateMetadataResponse
+from sparklog.cluster.model import BrokerInfo, PartitionInfo
+from sparklog.log.epochs import EpochEnd
+from sparklog.replica.messages import (
+    FetchedPartition,
+    FetchPartition,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    PartitionState,
+    ReplicaFetch,
+    ReplicaFetchResponse,
+    StopPartition,
+    StopReplica,
+    StopReplicaResponse,
+)
+from sparklog.server.replication_calls import CALLS
+from sparklog.v1 import replication_pb2
+
+int32 = st.integers(-1, 2**31 - 1)
+int64 = st.integers(-1, 2**63 - 1)
+texts = st.text(max_size=8)
+configs = st.dictionaries(texts, texts, max_size=2)
+names = st.builds(TopicPartition, texts, int32)
+ids = st.lists(int32, max_size=3).map(tuple)
+errors = st.builds(error_for, st.sampled_from(sorted(KafkaError.by_code)), texts)
+failures = st.dictionaries(names, errors, max_size=2)
+
+
+def some(item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(item, max_size=3).map(tuple)
+
+
+def fenced(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(value, controller_id=int32, controller_epoch=int32, broker_epoch=int64, **more)
+
+
+fetch_partitions = st.builds(
+    FetchPartition,
+    name=names,
+    topic_id=st.uuids(),
+    fetch_offset=int64,
+    max_bytes=int32,
+    current_leader_epoch=int32,
+    last_fetched_epoch=st.none() | int32,
+    log_start_offset=int64,
+)
+states = st.builds(
+    PartitionState,
+    name=names,
+    topic_id=st.uuids(),
+    leader=int32,
+    leader_epoch=int32,
+    isr=ids,
+    replicas=ids,
+    adding=ids,
+    removing=ids,
+    partition_epoch=int32,
+    is_new=st.booleans(),
+)
+infos = st.builds(
+    PartitionInfo,
+    leader=int32,
+    leader_epoch=int32,
+    replicas=ids,
+    in_sync_replicas=ids,
+    adding=ids,
+    removing=ids,
+    partition_epoch=int32,
+)
+brokers = st.builds(
+    BrokerInfo,
+    broker_id=int32,
+    grpc_address=texts,
+    listeners=st.dictionaries(texts, st.builds(Address, texts, st.integers(0, 65535)), max_size=2),
+    rack=texts,
+    version=texts,
+    epoch=int64,
+)
+requests = st.one_of(
+    fenced(LeaderAndIsr, partitions=some(states), overrides=st.dictionaries(texts, configs, max_size=2)),
+    fenced(
+        StopReplica,
+        partitions=some(
+            st.builds(StopPartition, name=names, leader_epoch=st.integers(-2, 2**31 - 1), delete=st.booleans())
+        ),
+    ),
+    fenced(
+        UpdateMetadata,
+        brokers=some(brokers),
+        topics=some(st.builds(TopicState, name=texts, topic_id=st.uuids(), partitions=some(infos), overrides=configs)),
+        deleted=some(texts),
+        is_full=st.booleans(),
+        broker_overrides=st.dictionaries(int32, configs, max_size=2),
+    ),
+    st.builds(
+        ReplicaFetch,
+        replica_id=int32,
+        broker_epoch=int64,
+        max_wait_ms=int32,
+        min_bytes=int32,
+        max_bytes=int32,
+        session_id=int32,
+        session_epoch=int32,
+        partitions=some(fetch_partitions),
+        forgotten=some(fetch_partitions),
+    ),
+)
+fetched = st.builds(
+    FetchedPartition,
+    name=names,
+    error=st.none() | errors,
+    high_watermark=int64,
+    log_start_offset=int64,
+    records=st.binary(max_size=300),
+    segment_base_offset=int64,
+    diverging=st.none() | st.builds(EpochEnd, int32, int64),
+    leader_epoch=int32,
+)
+responses = st.one_of(
+    st.tuples(st.just(LeaderAndIsr), st.builds(LeaderAndIsrResponse, errors=failures)),
+    st.tuples(st.just(StopReplica), st.builds(StopReplicaResponse, errors=failures)),
+    st.tuples(st.just(UpdateMetadata), st.just(UpdateMetadataResponse())),
+    st.tuples(st.just(ReplicaFetch), st.builds(ReplicaFetchResponse, session_id=int32, partitions=some(fetched))),
+)
+CALL_OF = {call.request: call for call in CALLS}
+
+
+def plain(value: Any) -> Any:
+    """The value with errors as what is to be seen of them: two exceptions never equal one another."""
+    match value:
+        case KafkaError():
+            return (type(value), str(value))
+        case dict():
+            return {key: plain(item) for key, item in value.items()}
+        case tuple() if type(value) is tuple:
+            return tuple(plain(item) for item in value)
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+@settings(max_examples=30)
+@given(requests)
+def test_a_request_arrives_as_it_was_sent(request: Any) -> None:
+    call = CALL_OF[type(request)]
+
+    assert call.decode_request(call.encode_request(request)) == request
+
+
+@settings(max_examples=30)
+@given(responses)
+def test_an_answer_arrives_as_it_was_given(answered: tuple[type, Any]) -> None:
+    request, response = answered
+    call = CALL_OF[request]
+
+    assert plain(call.decode_response(call.encode_response(response))) == plain(response)
+
+
+@settings(max_examples=20)
+@given(some(fetched))
+def test_records_put_in_by_hand_are_what_protobuf_would_have_written(parts: tuple[FetchedPartition, ...]) -> None:
+    data = CALL_OF[ReplicaFetch].encode_response(ReplicaFetchResponse(session_id=7, partitions=parts))
+
+    message = replication_pb2.ReplicaFetchResponse.FromString(data)
+
+    assert message.SerializeToString() == data
+    assert [part.records for part in message.partitions] == [part.records for part in parts]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.method)
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x50"], ids=["no-tag", "too-short"])
+def test_what_is_no_request_is_refused(call: Any, data: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        call.decode_request(data)
+
+
+def test_a_topic_without_an_id_is_refused() -> None:
+    nameless = replication_pb2.LeaderAndIsrRequest(partitions=[replication_pb2.PartitionState(topic="t")])
+
+    with pytest.raises(InvalidRequest, match="a topic id has 16 bytes, not 0"):
+        CALL_OF[LeaderAndIsr].decode_request(nameless.SerializeToString())
