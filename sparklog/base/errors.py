@@ -53,6 +53,18 @@ class SessionExpired(StoreError):
     """The store has ended this broker's session, and with it its ephemeral nodes and watches."""
 
 
+class ControllerMoved(StoreError):
+    """Another controller was elected: what this one wanted to write was not written."""
+
+
+class UnexpectedGap(SparklogError):
+    """A follower's log is to get batches with a gap before `offset` that it was not told of (`Log.expect_gaps`)."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"there is a gap before offset {offset}")
+        self.offset = offset
+
+
 class ClientError(SparklogError):
     """The client could not do what was asked, without a broker having refused it."""
 

@@ -97,6 +97,10 @@ class ActiveSegment:
             or last_offset > self._max_offset
         )
 
+    def has_room_for(self, last_offset: int) -> bool:
+        """Whether an index of this segment can hold that offset."""
+        return last_offset <= self._max_offset
+
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
         """Write `data`, which consists of `batches`. Raises OSError; the segment is then as it was."""
         position = self._file.size

@@ -28,10 +28,10 @@ from __future__ import annotations
 import logging
 import posixpath
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange
+from sparklog.base.errors import InconsistentTopicId, InvalidRecord, OffsetOutOfRange, UnexpectedGap
 from sparklog.base.fs import Buffer, Fs
 from sparklog.base.ids import encode_id
 from sparklog.base.topic_config import TopicConfig
@@ -51,6 +51,7 @@ from sparklog.log.retention import count_removable
 from sparklog.log.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
 from sparklog.log.snapshots import SnapshotFiles
+from sparklog.records.batch import BatchHeader
 
 __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 logger = logging.getLogger(__name__)
@@ -166,17 +167,25 @@ class Log(ReplaceableLog):
             self._producers.apply(checked)
             return appended
 
-    def append_as_follower(self, data: Buffer) -> Appended:
+    def append_as_follower(self, data: Buffer, *, rolls: bool = True) -> Appended:
         """Append batches as their leader stored them: offsets and epochs are theirs, and may leave gaps.
 
-        Raises CorruptRecord, InvalidRecord for an offset that is taken, or KafkaStorageError; nothing is written then.
+        rolls: begin a new segment when a leader would; False: only `follow_segment` does, and no gap is taken that
+        `expect_gaps` was not told of, as a recovery would take it for torn.
+
+        Raises CorruptRecord, InvalidRecord for an offset that is taken, UnexpectedGap or KafkaStorageError; nothing is
+        written then.
         """
         with self._lock, self._disk:
             prepared, headers, numbered = read_placed(data)
             first = headers[0]
             if first.base_offset < self.log_end_offset:
                 raise InvalidRecord(f"{self!r} cannot take a batch at offset {first.base_offset}")
-            appended = self._write(data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms())
+            if not rolls:
+                self._check_placed(headers)
+            appended = self._write(
+                data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms(), rolls=rolls
+            )
             for header in headers[1:]:
                 self._assign_epoch(header.leader_epoch, header.base_offset)
             for found in numbered:
@@ -188,11 +197,66 @@ class Log(ReplaceableLog):
         with self._lock, self._disk:
             self._roll(self.log_end_offset)
 
-    def _write(self, data: Buffer, prepared: Prepared, first_offset: int, leader_epoch: int, now_ms: int) -> Appended:
+    def follow_segment(self, base_offset: int) -> None:
+        """What comes next lies in the leader's segment that begins at `base_offset`: write to one that begins there.
+
+        Where a truncation has left the last segment empty and the leader has not rolled there, the one before is
+        written again. Where this log has records on both sides of `base_offset` in one segment, as a cleaner had made
+        one of what are several on the new leader, it goes on with that one until the leader rolls again.
+        """
+        with self._files, self._lock, self._disk:
+            if self._must_roll_to(base_offset):
+                self._roll(base_offset)
+            elif self._must_go_back_to(base_offset):
+                self._active.close()
+                empty, before = self.segments[-1], self.segments[-2]
+                self._segments.remove([empty])
+                self._discard([empty])
+                self._active = self._write_to(before)
+
+    def expect_gaps(self, offset: int) -> None:
+        """Records below `offset` may be missing: a cleaner has taken them from the leader's log; remembered on disk."""
+        with self._disk:
+            with self._lock:
+                self.compacted_to = max(self.compacted_to, offset)
+            self._remember()
+
+    def _check_placed(self, headers: Sequence[BatchHeader]) -> None:
+        if not self._active.has_room_for(headers[-1].last_offset):
+            raise InvalidRecord(f"{self!r}: offset {headers[-1].last_offset} is too far from where its segment begins")
+        end, gap_end = self.log_end_offset, -1
+        for header in headers:
+            if header.base_offset > end:
+                gap_end = header.base_offset
+            end = header.next_offset
+        if gap_end > self.compacted_to:
+            raise UnexpectedGap(gap_end)
+
+    def is_at_segment(self, base_offset: int) -> bool:
+        """Whether `follow_segment` has nothing to do; never waits."""
+        return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
+
+    def _must_roll_to(self, base_offset: int) -> bool:
+        return base_offset > self._segments.last.base_offset and base_offset >= self.log_end_offset
+
+    def _must_go_back_to(self, base_offset: int) -> bool:
+        *others, active = self.segments
+        return active.size_bytes == 0 and bool(others) and others[-1].base_offset == base_offset
+
+    def _write(
+        self,
+        data: Buffer,
+        prepared: Prepared,
+        first_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        rolls: bool = True,
+    ) -> Appended:
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
-        if self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
+        if rolls and self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self._roll(first_offset)
         self._active.append(data, batches)
         self._assign_epoch(leader_epoch, first_offset)

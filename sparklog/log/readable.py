@@ -49,6 +49,11 @@ class ReadableLog:
         return self._segments.items
 
     @property
+    def first_base_offset(self) -> int:
+        """Where the oldest segment begins: where an empty replica of this log begins too."""
+        return self._segments.items[0].base_offset
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._segments)
 
@@ -67,17 +72,25 @@ class ReadableLog:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def read(
-        self, offset: int, max_bytes: int, *, max_offset: int | None = None, min_one_batch: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int | None = None,
+        min_one_batch: bool = True,
+        for_replica: bool = False,
     ) -> LogSlice:
         """Whole batches from the one that holds `offset` on, of one segment, at most `max_bytes`.
 
         max_offset: nothing at or above it; None: up to the log end. min_one_batch: the first batch is found even if
-        it is larger than `max_bytes`. Raises OffsetOutOfRange below the log start or above the log end, or
+        it is larger than `max_bytes`. for_replica: what lies below the log start is found too, as far as it is still
+        there: a replica has whole segments. Raises OffsetOutOfRange below the log start or above the log end, or
         KafkaStorageError.
         """
         with self._disk:
+            start_offset = self.first_base_offset if for_replica else self.log_start_offset
             end_offset = self.log_end_offset
-            if not self.log_start_offset <= offset <= end_offset:
+            if not start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
             limit = end_offset if max_offset is None else min(max_offset, end_offset)
             return self._again(lambda: self._read(offset, max_bytes, limit, min_one_batch=min_one_batch))
@@ -86,16 +99,18 @@ class ReadableLog:
         for segment in self._segments.since(offset) if offset < limit else ():
             if first := segment.find(offset, segment.size_bytes):
                 return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
-        return LogSlice(self._segments.last.file, 0, 0, offset, self._disk)
+        last = self._segments.last
+        return LogSlice(last.file, 0, 0, offset, self._disk, last.base_offset)
 
     def _slice(
         self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
     ) -> LogSlice:
         if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
-            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk)
+            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk, segment.base_offset)
         stop = first.position + max(first.size, max_bytes)
         end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
-        return LogSlice(segment.file, first.position, end - first.position, next_offset, self._disk)
+        size = end - first.position
+        return LogSlice(segment.file, first.position, size, next_offset, self._disk, segment.base_offset)
 
     def open_file(self, base_offset: int, suffix: str, identity: str | None = None) -> LogSlice:
         """A whole file of the segment that begins there, or LEADER_EPOCHS, as it is now; empty where there is none.

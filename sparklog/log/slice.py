@@ -44,6 +44,8 @@ class LogSlice:
     next_offset: int
     """Where to read on. The first batch may begin below the offset that was asked for."""
     disk: DiskGuard
+    segment_base_offset: int = -1
+    """Of the segment; where there is nothing to read, of the one that the next batch will be in, as far as is known."""
 
     def read(self) -> bytes:
         """The bytes. Raises KafkaStorageError."""

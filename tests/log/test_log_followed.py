@@ -1,0 +1,136 @@
+"""A follower's log: it rolls where its leader's has, goes back to a segment, and takes gaps that a cleaner has left."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from sparklog.base.errors import InvalidRecord, OffsetOutOfRange, UnexpectedGap
+from sparklog.base.fs import Fs
+from sparklog.log.files import LOG
+from sparklog.log.log import Log
+from sparklog.records.records import Record, write_records
+from sparklog.testing.memory_fs import MemoryFs
+from tests.log.log_values import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
+
+UNLIMITED = topic_config(internal_segment_bytes=1 << 20)
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def log_files(fs: Fs, log: Log) -> dict[int, bytes]:
+    """What the segments hold, by where they begin; none that is empty."""
+    found = {segment.base_offset: file_content(fs, segment.path(LOG)) for segment in log.segments}
+    return {base: data for base, data in found.items() if data}
+
+
+def copy(leader: Log, follower: Log, max_bytes: int = 150) -> None:
+    """Everything that the leader has, as a fetcher does it."""
+    while follower.log_end_offset < leader.log_end_offset:
+        found = leader.read(follower.log_end_offset, max_bytes, for_replica=True)
+        follower.follow_segment(found.segment_base_offset)
+        follower.append_as_follower(found.read(), rolls=False)
+    follower.follow_segment(leader.segments[-1].base_offset)
+
+
+def test_a_follower_rolls_where_its_leader_has_and_nowhere_else() -> None:
+    fs = MemoryFs()
+    leader = open_log(fs, "/leader/t-0", config=topic_config(internal_segment_bytes=300))
+    follower = open_log(fs, "/follower/t-0", config=topic_config(internal_segment_bytes=100))
+    for number in range(20):
+        leader.append(batch(1 + number % 3, value=b"v" * (number * 7 % 40)), leader_epoch=0)
+    copy(leader, follower)
+    assert len(bases(leader)) > 3
+    assert log_files(fs, follower) == log_files(fs, leader)
+
+
+def test_a_slice_says_which_segment_the_next_batch_is_in() -> None:
+    log = open_log(MemoryFs())
+    assert log.read(0, 100).segment_base_offset == 0
+    log.append(batch(3), leader_epoch=0)
+    log.roll()
+    log.append(batch(2), leader_epoch=0)
+    assert [log.read(offset, 1000).segment_base_offset for offset in (0, 2, 3, 4, 5)] == [0, 0, 3, 3, 3]
+    assert log.read(0, 1, min_one_batch=False).segment_base_offset == 0
+
+
+def test_a_segment_that_a_truncation_emptied_is_left_where_the_leader_has_not_rolled() -> None:
+    fs = MemoryFs()
+    log = open_log(fs, config=UNLIMITED)
+    log.append(batch(3), leader_epoch=0)
+    log.roll()
+    log.append(batch(2), leader_epoch=0)
+    log.truncate_to(3)
+    assert (bases(log), log.is_at_segment(0), log.is_at_segment(3)) == ([0, 3], False, True)
+    log.follow_segment(0)
+    assert (bases(log), log.is_at_segment(0)) == ([0], True)
+    log.append(batch(4), leader_epoch=1)
+    log.flush()
+    log.close()
+    again = open_log(fs, config=UNLIMITED)
+    assert bases(again) == [0]
+    assert offsets_in(read_all(again)) == list(range(7))
+
+
+def test_a_log_that_goes_on_in_a_segment_before_is_whole_after_a_crash() -> None:
+    fs = MemoryFs()
+    log = open_log(fs, config=UNLIMITED)
+    log.append(batch(3), leader_epoch=0)
+    log.roll()
+    log.append(batch(2), leader_epoch=0)
+    log.truncate_to(3)
+    log.follow_segment(0)
+    log.append(batch(4), leader_epoch=1)
+    log.flush()
+    log.roll()
+    log.append(batch(1), leader_epoch=1)
+    log.flush()
+    fs.crash(random.Random(1))
+    again = open_log(fs, config=UNLIMITED, clean=False, recovery_point=log.recovery_point)
+    assert (bases(again), offsets_in(read_all(again))) == ([0, 7], list(range(8)))
+
+
+def test_an_empty_follower_can_have_the_whole_of_a_segment_whose_records_lie_partly_below_the_log_start() -> None:
+    fs = MemoryFs()
+    leader = open_log(fs, "/leader/t-0", config=UNLIMITED)
+    for _ in range(3):
+        leader.append(batch(4), leader_epoch=0)
+        leader.roll()
+    leader.advance_log_start(6)
+    leader.delete_old_segments(START_MS)
+    assert (leader.first_base_offset, leader.log_start_offset) == (4, 6)
+    with pytest.raises(OffsetOutOfRange):
+        leader.read(4, 1000)
+    with pytest.raises(OffsetOutOfRange):
+        leader.read(3, 1000, for_replica=True)
+    follower = open_log(fs, "/follower/t-0", config=UNLIMITED)
+    follower.truncate_fully_and_start_at(leader.first_base_offset)
+    copy(leader, follower)
+    assert log_files(fs, follower) == log_files(fs, leader)
+
+
+def gapped(*offsets: int) -> bytes:
+    return b"".join(write_records([Record(offset=each, timestamp_ms=START_MS)], leader_epoch=0) for each in offsets)
+
+
+def test_a_gap_is_taken_only_once_the_disk_says_that_a_cleaner_may_have_left_it() -> None:
+    fs = MemoryFs()
+    log = open_log(fs)
+    log.append_as_follower(gapped(0, 1), rolls=False)
+    with pytest.raises(UnexpectedGap) as found:
+        log.append_as_follower(gapped(2, 5, 6, 9), rolls=False)
+    assert (found.value.offset, log.log_end_offset) == (9, 2)
+    log.expect_gaps(9)
+    log.append_as_follower(gapped(2, 5, 6, 9), rolls=False)
+    again = open_log(fs, clean=False, compacted_to=log.compacted_to)
+    assert offsets_in(read_all(again)) == [0, 1, 2, 5, 6, 9]
+
+
+def test_a_batch_too_far_from_where_its_segment_begins_is_refused() -> None:
+    log = open_log(MemoryFs())
+    log.append_as_follower(gapped(0), rolls=False)
+    with pytest.raises(InvalidRecord, match="too far"):
+        log.append_as_follower(gapped(1 << 33), rolls=False)
