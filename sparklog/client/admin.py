@@ -8,27 +8,29 @@ first that was refused; the others are dealt with all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
+from sparklog.base.errors import ConfigError, KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig
-from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.connection import Connection, error_of, raise_error_of
 from sparklog.client.descriptions import (
     BrokerDescription,
     ClusterDescription,
     ConfigValue,
     LogDirDescription,
+    Reassignment,
     TopicDescription,
     TopicListing,
     to_config_values,
     to_log_dir,
+    to_reassignment,
     to_topic,
 )
 from sparklog.client.group_admin import GroupAdmin
@@ -120,6 +122,13 @@ class AsyncAdmin:
         change = admin_pb2.ConfigChange(resource=_resource(topic, None), set=set or {}, unset=list(unset))
         await self._ask("AlterConfigs", admin_pb2.AlterConfigsRequest(changes=[change], validate_only=validate_only))
 
+    async def alter_broker_configs(
+        self, broker: int, *, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None:
+        """Change single keys of a broker that can be changed while it runs; raises InvalidConfig."""
+        change = admin_pb2.ConfigChange(resource=_resource(None, broker), set=set or {}, unset=list(unset))
+        await self._ask("AlterConfigs", admin_pb2.AlterConfigsRequest(changes=[change]))
+
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete each partition's records below an offset (-1: all), and return where the partitions now start.
 
@@ -177,6 +186,45 @@ class AsyncAdmin:
             found[broker] = [to_log_dir(item) for item in answer.log_dirs]
         return found
 
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """Have partitions moved to these brokers, in their order of preference; None: back to those they come from.
+
+        Returns once the moves are under way, with those that were refused and why: InvalidReplicaAssignment,
+        NoReassignmentInProgress (nothing to go back from), UnknownTopicOrPartition.
+        """
+        partitions = [
+            admin_pb2.PartitionTarget(topic=item.topic, partition=item.partition, replicas=target or ())
+            for item, target in targets.items()
+        ]
+        request = admin_pb2.AlterPartitionReassignmentsRequest(partitions=partitions)
+        return _refused(await self._ask("AlterPartitionReassignments", request))
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] = ()
+    ) -> dict[TopicPartition, Reassignment]:
+        """Which partitions (of these, or of all) are moving to other brokers."""
+        request = admin_pb2.ListPartitionReassignmentsRequest(partitions=_partition_ids(partitions))
+        answer = await self._ask("ListPartitionReassignments", request)
+        return {TopicPartition(part.topic, part.partition): to_reassignment(part) for part in answer.partitions}
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Have the first replica of each partition (of all: None) lead; by partition, why it does not, or None.
+
+        With `unclean`, where nobody leads, any replica that is alive does: what it has not copied is lost. Partitions
+        that need no election have ElectionNotNeeded if they were named, and are not in the answer if not.
+        """
+        request = admin_pb2.ElectLeadersRequest(
+            type=admin_pb2.UNCLEAN if unclean else admin_pb2.PREFERRED,
+            partitions=_partition_ids(partitions or ()),
+            all_partitions=partitions is None,
+        )
+        answer = await self._ask("ElectLeaders", request)
+        return {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """Every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
         return await self._groups.list_groups(states, types)
@@ -225,6 +273,15 @@ class AsyncAdmin:
             if hasattr(result, "error"):
                 raise_error_of(result)
         return answer
+
+
+def _partition_ids(partitions: Iterable[TopicPartition]) -> list[admin_pb2.PartitionId]:
+    return [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in partitions]
+
+
+def _refused(answer: Any) -> dict[TopicPartition, KafkaError]:
+    errors = {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+    return {item: error for item, error in errors.items() if error}
 
 
 def _resource(topic: str | None, broker: int | None) -> admin_pb2.ConfigResource:

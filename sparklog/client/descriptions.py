@@ -90,6 +90,23 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition that is moving: `replicas` are its target, and behind that those that will be removed."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirPartition:
     """A partition as it lies in a log directory."""
 
@@ -146,6 +163,11 @@ def to_config_values(found: Any) -> dict[str, ConfigValue]:
         )
         for entry in sorted(found.entries, key=lambda entry: entry.name)
     }
+
+
+def to_reassignment(found: Any) -> Reassignment:
+    """From a PartitionReassignment message."""
+    return Reassignment(replicas=tuple(found.replicas), adding=tuple(found.adding), removing=tuple(found.removing))
 
 
 def to_log_dir(found: Any) -> LogDirDescription:

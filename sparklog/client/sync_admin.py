@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.admin import AsyncAdmin
 from sparklog.client.commits import Offsets
@@ -12,6 +13,7 @@ from sparklog.client.descriptions import (
     ClusterDescription,
     ConfigValue,
     LogDirDescription,
+    Reassignment,
     TopicDescription,
     TopicListing,
 )
@@ -85,6 +87,12 @@ class Admin(Blocking):
         """As AsyncAdmin.alter_configs."""
         self._run(self._core.alter_configs(topic, set=set, unset=unset, validate_only=validate_only))
 
+    def alter_broker_configs(
+        self, broker: int, *, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None:
+        """As AsyncAdmin.alter_broker_configs."""
+        self._run(self._core.alter_broker_configs(broker, set=set, unset=unset))
+
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """As AsyncAdmin.delete_records."""
         return self._run(self._core.delete_records(before))
@@ -100,6 +108,24 @@ class Admin(Blocking):
     def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
         """As AsyncAdmin.describe_log_dirs."""
         return self._run(self._core.describe_log_dirs(topics))
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """As AsyncAdmin.alter_partition_reassignments."""
+        return self._run(self._core.alter_partition_reassignments(targets))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] = ()
+    ) -> dict[TopicPartition, Reassignment]:
+        """As AsyncAdmin.list_partition_reassignments."""
+        return self._run(self._core.list_partition_reassignments(partitions))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """As AsyncAdmin.elect_leaders."""
+        return self._run(self._core.elect_leaders(partitions, unclean=unclean))
 
     def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
         """As AsyncAdmin.list_groups."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_records,
@@ -14,7 +17,9 @@ from sparklog.broker.apis import (
     describe_configs,
     describe_log_dirs,
     describe_topics,
+    elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
     list_topics,
 )
 from sparklog.broker.apis.incremental_alter_configs import ConfigChange, KeyChange, Operation
@@ -146,6 +151,57 @@ class AdminServicer:
             cluster_id=response.cluster_id,
             log_dirs=[_log_dir(log_dir) for log_dir in response.log_dirs],
         )
+
+    async def AlterPartitionReassignments(
+        self, request: admin_pb2.AlterPartitionReassignmentsRequest
+    ) -> admin_pb2.AlterPartitionReassignmentsResponse:
+        wanted = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            targets={
+                TopicPartition(part.topic, part.partition): tuple(part.replicas) or None for part in request.partitions
+            },
+            may_resize=not request.keep_replication_factor,
+        )
+        response = await self._broker.serve(alter_partition_reassignments.API, wanted)
+        return admin_pb2.AlterPartitionReassignmentsResponse(partitions=_changed(response.errors))
+
+    async def ListPartitionReassignments(
+        self, request: admin_pb2.ListPartitionReassignmentsRequest
+    ) -> admin_pb2.ListPartitionReassignmentsResponse:
+        wanted = list_partition_reassignments.ListPartitionReassignmentsRequest(
+            partitions=_names(request.partitions) or None
+        )
+        response = await self._broker.serve(list_partition_reassignments.API, wanted)
+        return admin_pb2.ListPartitionReassignmentsResponse(
+            partitions=[
+                admin_pb2.PartitionReassignment(
+                    topic=name.topic,
+                    partition=name.partition,
+                    replicas=info.replicas,
+                    adding=info.adding,
+                    removing=info.removing,
+                )
+                for name, info in response.moving.items()
+            ]
+        )
+
+    async def ElectLeaders(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
+        wanted = elect_leaders.ElectLeadersRequest(
+            partitions=None if request.all_partitions else _names(request.partitions),
+            is_unclean=request.type == admin_pb2.UNCLEAN,
+        )
+        response = await self._broker.serve(elect_leaders.API, wanted)
+        return admin_pb2.ElectLeadersResponse(partitions=_changed(response.errors))
+
+
+def _names(partitions: Iterable[admin_pb2.PartitionId]) -> list[TopicPartition]:
+    return [TopicPartition(part.topic, part.partition) for part in partitions]
+
+
+def _changed(errors: Mapping[TopicPartition, KafkaError | None]) -> list[admin_pb2.PartitionChanged]:
+    return [
+        admin_pb2.PartitionChanged(topic=name.topic, partition=name.partition, error=error_message(error))
+        for name, error in errors.items()
+    ]
 
 
 def _new_topic(topic: admin_pb2.NewTopic) -> create_topics.NewTopic:
