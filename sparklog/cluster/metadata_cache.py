@@ -106,7 +106,11 @@ class MetadataCache:
 
     def broker_overrides(self, broker_id: int) -> dict[str, str]:
         """What was changed of a broker's configuration while it ran: for all brokers, and over that for itself."""
-        return {**self._broker_overrides.get(ALL_BROKERS, {}), **self._broker_overrides.get(broker_id, {})}
+        return {**self.overrides_given_to(ALL_BROKERS), **self.overrides_given_to(broker_id)}
+
+    def overrides_given_to(self, broker_id: int) -> Mapping[str, str]:
+        """What one broker, or ALL_BROKERS, was given."""
+        return self._broker_overrides.get(broker_id, {})
 
     # Changes
 

@@ -20,12 +20,12 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sparklog.base.errors import InvalidConfig, NoNode
+from sparklog.base.errors import BadVersion, InvalidConfig, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
@@ -40,6 +40,8 @@ ALL_BROKERS = -1
 """The id under which keys stand that were given to all brokers at once."""
 _DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
+CHANGES = 100  # attempts against others that change the same node
+ChangeOverrides = Callable[[Mapping[str, str]], Mapping[str, str]]
 NO_EPOCH = -1
 logger = logging.getLogger(__name__)
 
@@ -170,7 +172,13 @@ class TopicStore:
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
         """Give a topic its configuration."""
-        self._set_config(f"{CONFIGS}/{name}", overrides)
+        self._store.set(f"{CONFIGS}/{name}", _config_data(overrides))
+
+    def change_overrides(self, name: str, change: ChangeOverrides) -> dict[str, str]:
+        """Give a topic the configuration that `change` makes of the one it has, and tell the controller; what it is."""
+        changed = self._change(f"{CONFIGS}/{name}", change)
+        self._notify(f"topics/{name}")
+        return changed
 
     def load_broker_overrides(self) -> dict[int, dict[str, str]]:
         """Of each broker that has some, what was changed while it ran; under ALL_BROKERS those of all."""
@@ -180,21 +188,29 @@ class TopicStore:
             if (overrides := self._config(f"{BROKER_CONFIGS}/{entity}"))
         }
 
-    def set_broker_overrides(self, broker_id: int, overrides: Mapping[str, str]) -> None:
-        """Give a broker, or ALL_BROKERS, its configuration, and tell the controller."""
+    def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
+        """The same with what is given to a broker, or to ALL_BROKERS."""
         entity = _DEFAULT_ENTITY if broker_id == ALL_BROKERS else str(broker_id)
         ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
-        self._set_config(f"{BROKER_CONFIGS}/{entity}", overrides)
+        changed = self._change(f"{BROKER_CONFIGS}/{entity}", change)
         self._notify(f"brokers/{entity}")
+        return changed
+
+    def _change(self, path: str, change: ChangeOverrides) -> dict[str, str]:
+        """Raises StoreError where others change it all the time."""
+        for _ in range(CHANGES):
+            node = self._store.get(path)
+            changed = dict(change(_overrides(node.data)))
+            with contextlib.suppress(BadVersion):
+                self._store.set(path, _config_data(changed), node.version)
+                return changed
+        raise StoreError(f"{path} was changed by others {CHANGES} times")
 
     def _config(self, path: str) -> dict[str, str]:
         try:
-            return dict(_decode(self._store.get(path).data)["config"])
+            return _overrides(self._store.get(path).data)
         except NoNode:
             return {}
-
-    def _set_config(self, path: str, overrides: Mapping[str, str]) -> None:
-        self._store.set(path, _config_data(overrides))
 
     def _notify(self, entity_path: str) -> None:
         data = _encode({"version": 2, "entity_path": entity_path})
@@ -274,6 +290,10 @@ def _create_partitions(name: str, partitions: Sequence[PartitionInfo], first: in
     for number, info in enumerate(partitions, first):
         yield Create(f"{TOPICS}/{name}/partitions/{number}")
         yield Create(state_path(name, number), _state(info))
+
+
+def _overrides(data: bytes) -> dict[str, str]:
+    return dict(_decode(data)["config"]) if data else {}
 
 
 def _config_data(overrides: Mapping[str, str]) -> bytes:

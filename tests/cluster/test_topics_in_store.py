@@ -1,15 +1,16 @@
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode
 from sparklog.base.ids import decode_id
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment
 from sparklog.cluster.sqlite import SqliteStore
-from sparklog.cluster.topics import TopicStore, without_leader
+from sparklog.cluster.topics import ALL_BROKERS, CONFIG_CHANGES, TopicStore, decode_config_change, without_leader
 
 ORDERS_ID = decode_id("zKEvD5ApShu5dhO_LAFBxA")
 LED = PartitionInfo(leader=1, leader_epoch=0, replicas=(1, 2), in_sync_replicas=(1,))
@@ -116,3 +117,37 @@ def test_keys_that_mean_nothing_here_are_left_out_of_a_topics_configuration(topi
     topics.add("orders", ORDERS_ID, [(1,)], {"remote.storage.enable": "true", "retention.ms": "9", "segment.ms": "no"})
     config = topics.load("orders").config
     assert (config.retention_ms, config.segment_ms) == (9, TopicConfig().segment_ms)
+
+
+def test_who_changes_a_configuration_says_where_to_look() -> None:
+    store = MemoryStore(MemoryTree())
+    topics = TopicStore(store, TopicConfig())
+    topics.make_paths()
+    topics.add("orders", ORDERS_ID, [(1,)], {"retention.ms": "9"})
+    assert topics.change_overrides("orders", lambda now: {**now, "segment.ms": "8"}) == topics.load_overrides("orders")
+    topics.change_broker_overrides(3, lambda _: {"a": "1"})
+    topics.change_broker_overrides(3, lambda now: {**now, "b": "2"})
+    topics.change_broker_overrides(ALL_BROKERS, lambda _: {"c": "3"})
+    assert topics.load_overrides("orders") == {"retention.ms": "9", "segment.ms": "8"}
+    assert topics.load_broker_overrides() == {3: {"a": "1", "b": "2"}, ALL_BROKERS: {"c": "3"}}
+    changes = [store.get(f"{CONFIG_CHANGES}/{name}").data for name in store.children(CONFIG_CHANGES)]
+    assert [decode_config_change(data) for data in changes] == [
+        "topics/orders", "brokers/3", "brokers/3", "brokers/<default>",
+    ]  # fmt: skip
+
+
+def test_a_change_of_a_configuration_is_made_of_what_is_there_then() -> None:
+    store = MemoryStore(MemoryTree())
+    topics = TopicStore(store, TopicConfig())
+    topics.make_paths()
+    topics.add("orders", ORDERS_ID, [(1,)], {})
+    tries = []
+
+    def add_b_while_another_adds_a(now: Mapping[str, str]) -> Mapping[str, str]:
+        if not tries:
+            topics.set_overrides("orders", {"a": "1"})
+        tries.append(now)
+        return {**now, "b": "2"}
+
+    assert topics.change_overrides("orders", add_b_while_another_adds_a) == {"a": "1", "b": "2"}
+    assert tries == [{}, {"a": "1"}]
