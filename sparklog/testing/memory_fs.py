@@ -9,7 +9,8 @@ What survives a power cut (`crash`) is what POSIX promises, and by a seed a litt
 
 Faults: `fail_under` makes a path fail for good (a dead disk: EIO; a full one: ENOSPC), `cut_power_after` cuts the
 power in the middle of the n-th change from now; every operation raises PowerCut from then on, and `crash` says what
-the next start finds. Reads are not counted. All of it is decided by the `random.Random` that is handed in.
+the next start finds. Reads are not counted. All of it is decided by the `random.Random` that is handed in. Where only
+the process is killed (`kill`), the next one finds all that was written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import posixpath
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,8 +28,7 @@ from sparklog.base.fs import Buffer
 
 PAGE_SIZES = (32, 64, 512, 4096)
 """What a disk writes as a whole; small ones, so that a few small batches can be torn in many ways. Not smaller than
-what
-precedes the CRC in a batch: of a single field lost there, no disk is capable and no reader can know."""
+what precedes the CRC in a batch: of a single field lost there, no disk is capable and no reader can know."""
 
 
 class PowerCut(Exception):  # not an OSError: nobody who handles a failing disk may handle this
@@ -138,6 +138,8 @@ class MemoryFs:
         self._power_cut_at: int | None = None
         self._share = random.Random(0)
         self._is_off = False
+        self.on_power_cut: Callable[[], None] | None = None
+        """Called in the middle of the change that `cut_power_after` has chosen."""
         self._mutex = threading.RLock()
 
     # Faults
@@ -165,6 +167,16 @@ class MemoryFs:
         found._root = _survivor(self._root, chance, keep, {})
         return found
 
+    def kill(self) -> MemoryFs:
+        """What the next process finds where the one that used this file system was killed: everything, unlocked.
+
+        This file system is off from now on; faults of the disk stay.
+        """
+        self._is_off = True
+        found = MemoryFs()
+        found.changes, found._root, found._failing = self.changes, self._root, self._failing
+        return found
+
     def check(self, path: str) -> None:
         """Raise what an operation on `path` has to raise."""
         if self._is_off:
@@ -188,6 +200,8 @@ class MemoryFs:
             self.changes += 1
             if self._power_cut_at is not None and self.changes > self._power_cut_at:
                 self._is_off = True
+                if self.on_power_cut:
+                    self.on_power_cut()
                 yield self._share.choice((0.0, self._share.random(), 1.0))
                 raise PowerCut(path)
             if takes_room and self._failure_of(path):

@@ -1,0 +1,239 @@
+"""What a log must never do, looked for in the history of its clients and in what is left at the end.
+
+    lost write             acknowledged by all in-sync replicas, and not there
+    duplicate              a value is there twice, though its producer is idempotent or tried only once
+    inconsistent offset    two saw different values at one offset: two readers, a reader and the end, or a producer
+    aborted read           a value was read, or is there, though its producer was told that it was not written
+    phantom                a value that nobody sent
+    non-monotonic send     of one producer, what was sent later is earlier in the partition
+    non-monotonic poll     a consumer was shown an offset that is not greater than the one before
+    poll skip              a consumer passed over a record that is there
+    unseen                 a consumer read to the end, and was not shown what is there
+    above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
+    lost commit            a group's committed offset went back
+
+Names are those of Jepsen's queue workload where it has one. Pure: a history and the logs in, anomalies out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from sparklog.base.ids import TopicPartition
+from sparklog.testing.sim_history import Commit, Final, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
+
+Place = tuple[TopicPartition, int]
+
+
+class Anomaly(NamedTuple):
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+def check(
+    history: History, final: Final, *, drained: frozenset[tuple[str, TopicPartition]] = frozenset()
+) -> list[Anomaly]:
+    """All that is wrong. drained: the consumers that have read their partitions to the end."""
+    found = [anomaly for look in _LOOKS for anomaly in look(history, final)]
+    return [*found, *_unseen(history, final, drained)]
+
+
+def _lost_writes(history: History, final: Final) -> Iterator[Anomaly]:
+    for operation, place, value in _acknowledged(history):
+        log = final.get(place[0])
+        if log and place[1] >= log.log_start_offset and log.records.get(place[1]) != value:
+            instead = log.records.get(place[1])
+            yield Anomaly(
+                "lost write",
+                f"{_name(place)} = {value!r}, acknowledged to {operation.client} at {operation.ended_at:.3f} s, "
+                + (f"is {instead!r} at the end" if instead is not None else "is not there at the end"),
+            )
+
+
+def _duplicates(history: History, final: Final) -> Iterator[Anomaly]:
+    may_be_twice = {
+        value
+        for operation, send in history.of(Send)
+        for value in send.values
+        if not send.is_idempotent and operation.tries > 1
+    }
+    for partition, log in final.items():
+        first: dict[str, int] = {}
+        for offset, value in log.records.items():
+            if value in first and value not in may_be_twice:
+                yield Anomaly("duplicate", f"{value!r} is at {first[value]} and at {offset} of {partition}")
+            first.setdefault(value, offset)
+
+
+def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
+    known: dict[Place, tuple[str, str]] = {}
+    for place, value, who in _observations(history, final):
+        if place not in known:
+            known[place] = value, who
+        elif known[place][0] != value:
+            before, whom = known[place]
+            yield Anomaly("inconsistent offset", f"{_name(place)} is {before!r} to {whom}, {value!r} to {who}")
+    for (partition, offset), (value, who) in known.items():
+        log = final.get(partition)
+        if log and offset >= log.log_start_offset and offset not in log.records:
+            yield Anomaly("inconsistent offset", f"{_name((partition, offset))} is {value!r} to {who}, gone at the end")
+
+
+def _aborted_reads(history: History, final: Final) -> Iterator[Anomaly]:
+    outcomes = {value: operation.outcome for operation, send in history.of(Send) for value in send.values}
+    told: set[str] = set()
+    for place, value, who in _observations(history, final):
+        if value in told or place[0] not in final:
+            continue
+        if value not in outcomes:
+            told.add(value)
+            yield Anomaly("phantom", f"{_name(place)} is {value!r} to {who}, and nobody sent it")
+        elif outcomes[value] is Outcome.FAIL:
+            told.add(value)
+            yield Anomaly("aborted read", f"{_name(place)} is {value!r} to {who}, and its producer was refused")
+
+
+def _non_monotonic_sends(history: History, final: Final) -> Iterator[Anomaly]:
+    offsets = {
+        (partition, value): offset
+        for partition, log in final.items()
+        for offset, value in reversed(log.records.items())  # the first one, where there are several
+    }
+    last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
+    for operation, send in history.of(Send):
+        for value in send.values:
+            offset = offsets.get((send.partition, value))
+            if offset is None or not operation.is_ok:
+                continue  # what was given up may still be written later: the request may be on its way
+            before = last.get((operation.client, send.partition))
+            if before and before[0] > offset:
+                yield Anomaly(
+                    "non-monotonic send",
+                    f"{operation.client} sent {before[1]!r} before {value!r}; "
+                    f"in {send.partition} they are at {before[0]} and {offset}",
+                )
+            last[operation.client, send.partition] = offset, value
+
+
+def _non_monotonic_polls(history: History, final: Final) -> Iterator[Anomaly]:
+    for (client, partition), polls in _reading(history).items():
+        last = -1
+        for poll, polled in polls:
+            if poll.position < last:
+                last = -1  # the consumer went back by itself
+            for offset, _ in polled.records:
+                if offset <= last or offset < poll.position:
+                    yield Anomaly("non-monotonic poll", f"{client} was shown {offset} of {partition} after {last}")
+                last = max(last, offset)
+
+
+def _poll_skips(history: History, final: Final) -> Iterator[Anomaly]:
+    for (client, partition), polls in _reading(history).items():
+        log = final.get(partition)
+        if not log:
+            continue
+        for poll, polled in polls:
+            shown = {offset for offset, _ in polled.records}
+            for offset in range(poll.position, polled.next_offset):
+                if offset in log.records and offset not in shown:
+                    yield Anomaly("poll skip", f"{client} asked for {poll.position} of {partition} and passed {offset}")
+
+
+def _shown_too_early(history: History, final: Final) -> Iterator[Anomaly]:
+    for operation, poll in history.of(Poll):
+        if not operation.is_ok:
+            continue
+        polled: Polled = operation.result
+        for offset, _ in polled.records:
+            if not polled.log_start_offset <= offset < polled.high_watermark:
+                yield Anomaly(
+                    "above high watermark",
+                    f"{operation.client} was shown {offset} of {poll.partition}, which is readable from "
+                    f"{polled.log_start_offset} to {polled.high_watermark}",
+                )
+
+
+def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
+    commits: dict[tuple[str, TopicPartition], list[tuple[Operation, int]]] = {}
+    for operation, commit in history.of(Commit):
+        commits.setdefault((commit.group, commit.partition), []).append((operation, commit.offset))
+    for operation, read in history.of(ReadCommit):
+        if not operation.is_ok:
+            continue
+        made = commits.get((read.group, read.partition), [])
+        least = max(
+            (offset for each, offset in made if each.is_ok and each.ended_at <= operation.invoked_at), default=-1
+        )
+        late = {
+            offset for each, offset in made if each.outcome is Outcome.INFO
+        }  # may still be on its way, or come late
+        known = {offset for each, offset in made if each.is_ok and offset >= least}
+        if operation.result not in late | known | ({-1} if least == -1 else set()):
+            yield Anomaly(
+                "lost commit",
+                f"{read.group} has {operation.result} for {read.partition} at {operation.ended_at:.3f} s, "
+                f"and {least} was acknowledged before",
+            )
+
+
+def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicPartition]]) -> Iterator[Anomaly]:
+    reading = _reading(history)
+    for client, partition in sorted(drained):
+        log = final.get(partition)
+        polls = reading.get((client, partition), [])
+        if not log:
+            continue
+        shown = {offset for _, polled in polls for offset, _ in polled.records}
+        first = min((poll.position for poll, _ in polls), default=0)
+        for offset in log.records:
+            if offset >= first and offset not in shown:
+                yield Anomaly("unseen", f"{client} never saw {_name((partition, offset))} = {log.records[offset]!r}")
+
+
+_LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
+    _lost_writes,
+    _duplicates,
+    _inconsistent_offsets,
+    _aborted_reads,
+    _non_monotonic_sends,
+    _non_monotonic_polls,
+    _poll_skips,
+    _shown_too_early,
+    _lost_commits,
+)
+
+
+def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
+    for operation, send in history.of(Send):
+        if operation.is_ok:
+            for number, value in enumerate(send.values):
+                yield operation, (send.partition, operation.result + number), value
+
+
+def _observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
+    """Who has seen what where; acknowledgements are seen too."""
+    for partition, log in final.items():
+        for offset, value in log.records.items():
+            yield (partition, offset), value, "the log at the end"
+    for operation, poll in history.of(Poll):
+        if operation.is_ok:
+            for offset, value in operation.result.records:
+                yield (poll.partition, offset), value, f"{operation.client} at {operation.ended_at:.3f} s"
+    for operation, place, value in _acknowledged(history):
+        yield place, value, f"{operation.client}, its producer"
+
+
+def _reading(history: History) -> dict[tuple[str, TopicPartition], list[tuple[Poll, Polled]]]:
+    found: dict[tuple[str, TopicPartition], list[tuple[Poll, Polled]]] = {}
+    for operation, poll in history.of(Poll):
+        if operation.is_ok:
+            found.setdefault((operation.client, poll.partition), []).append((poll, operation.result))
+    return found
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}@{place[1]}"

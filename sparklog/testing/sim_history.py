@@ -1,0 +1,123 @@
+"""What clients of a simulated cluster asked for, when, and what they were told.
+
+An operation is invoked, and ends in one of three ways: OK, with a result; FAIL: it has not been done, and never will
+be; INFO: nobody knows whether it was done, or still will be. One that never ends is INFO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+from sparklog.base.ids import TopicPartition
+
+Action = TypeVar("Action")
+
+
+class Outcome(Enum):
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """A batch of a producer's, acks=all. Its result is the offset of its first record."""
+
+    partition: TopicPartition
+    values: tuple[str, ...]
+    """Each of them is sent once in the whole history, by whatever number of tries."""
+    is_idempotent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """A fetch by a consumer. Its result is a Polled."""
+
+    partition: TopicPartition
+    position: int
+    """The offset to read from."""
+
+
+class Polled(NamedTuple):
+    records: tuple[tuple[int, str], ...]
+    """Offsets and values; only those from the position on."""
+    high_watermark: int
+    log_start_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Of a group's offset. A group has one client that commits, and never goes back."""
+
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCommit:
+    """Its result is the group's offset; -1: none."""
+
+    group: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """Anything else that was asked of the cluster."""
+
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Operation:
+    client: str
+    action: Any
+    invoked_at: float
+    ended_at: float = float("inf")
+    outcome: Outcome = Outcome.INFO
+    result: Any = None
+    tries: int = 1
+    """How often it was asked for; more than once, and a record may be written more than once without idempotence."""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+
+@dataclass(slots=True)
+class History:
+    now: Callable[[], float]
+    operations: list[Operation] = field(default_factory=list)
+
+    def begin(self, client: str, action: Any) -> Operation:
+        operation = Operation(client=client, action=action, invoked_at=self.now())
+        self.operations.append(operation)
+        return operation
+
+    def end(self, operation: Operation, outcome: Outcome, result: Any = None) -> None:
+        operation.outcome = outcome
+        operation.result = result
+        operation.ended_at = self.now()
+
+    def of(self, action: type[Action]) -> Iterator[tuple[Operation, Action]]:
+        for operation in self.operations:
+            if isinstance(operation.action, action):
+                yield operation, operation.action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalLog:
+    """A partition after all is over, as its leader has it up to its high watermark."""
+
+    log_start_offset: int = 0
+    records: Mapping[int, str]
+    """Values by their offsets, in their order."""
+
+
+Final = Mapping[TopicPartition, FinalLog]
+"""Of the partitions that were never deleted; nothing is checked of others."""

@@ -1,0 +1,221 @@
+"""A network between processes of a simulation: every message takes its own time, and some never come.
+
+    call        a request, and its answer, each on its own way: either may be late, be overtaken, or be lost
+    lost        the caller is told that the connection broke, or hears nothing until its time is up; what it asked for
+                may have been done, or may be done later still
+    blocked     nothing from one process reaches another one, until `heal`: one way, or both if both are blocked
+    killed      whoever waits for an answer of a process that was killed is told soon; of a machine without power, never
+    copies      a message is copied when it is sent, bytes in files that it refers to included: nobody shares memory
+
+`SimPeers` is a broker's end of it (cluster/peers.py); clients use `SimNetwork.call` themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import pickle
+import random
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.base.errors import KafkaError, NetworkException, RequestTimedOut
+from sparklog.broker.api import Api
+from sparklog.broker.apis import PEER_APIS
+from sparklog.cluster.model import BrokerInfo
+from sparklog.log.slice import LogSlice
+from sparklog.testing.sim_loop import SimLoop, SimProcess
+from sparklog.testing.sim_trace import Trace
+
+Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SentSlice:
+    """What a LogSlice named, on its way to a client."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self) -> bytes:
+        return self.data
+
+
+class _Copier(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, LogSlice):
+            return SentSlice, (value.read(),)
+        if isinstance(value, MappingProxyType):
+            return dict, (dict(value),)
+        if isinstance(value, memoryview):
+            return bytearray, (bytes(value),)
+        return NotImplemented
+
+
+def copied(value: Any) -> Any:
+    """The same value, with nothing in it that somebody else can change."""
+    buffer = io.BytesIO()
+    _Copier(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return pickle.loads(buffer.getbuffer())
+
+
+@dataclass(slots=True)
+class Weather:
+    """How the network is at the moment."""
+
+    delay_ms: float = 0.5
+    """On average; most messages take less, a few much more."""
+    chance_of_loss: float = 0.0
+    chance_of_delay: float = 0.002
+    """Of being held up for up to `long_delay_ms`."""
+    long_delay_ms: float = 2_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    process: SimProcess
+    serve: Serve
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    source: str
+    target: str
+    api: Api[Any, Any]
+    answer: asyncio.Future[Any]
+
+
+class SimNetwork:
+    def __init__(self, loop: SimLoop, chance: random.Random, trace: Trace) -> None:
+        self.weather = Weather()
+        self._loop = loop
+        self._chance = chance
+        self._trace = trace
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._blocked: set[tuple[str, str]] = set()
+        self._calls: dict[_Call, None] = {}
+        self._context = copy_context()  # of no process: a message on its way outlives its sender
+
+    def attach(self, name: str, process: SimProcess, serve: Serve) -> None:
+        """From now on `process` is who is reached as `name`."""
+        self._endpoints[name] = _Endpoint(process, serve)
+
+    # Faults
+
+    def block(self, source: str, target: str) -> None:
+        """Let nothing that `source` sends reach `target`; the other direction works."""
+        self._blocked.add((source, target))
+
+    def unblock(self, source: str, target: str) -> None:
+        self._blocked.discard((source, target))
+
+    def heal(self) -> None:
+        """Every message arrives again."""
+        self._blocked.clear()
+        self.weather = Weather(chance_of_delay=0.0)
+
+    def break_connections(self, name: str) -> None:
+        """The process is gone, its machine is there and says so."""
+        for call in list(self._calls):
+            if name in (call.source, call.target):
+                self._later(self._fail, call, NetworkException(f"the connection to {name} was closed"))
+
+    # Calls
+
+    async def call(self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int) -> Any:
+        """The answer, or the KafkaError that refuses the request; NetworkException, RequestTimedOut."""
+        call = _Call(source, target, api, self._loop.create_future())
+        self._calls[call] = None
+        timer = self._loop.call_later(timeout_ms / 1000, self._time_out, call, timeout_ms, context=self._context)
+        self._trace.note(f"{source} > {target} {api.name}")
+        if self._arrives(source, target):
+            self._later(self._deliver, call, copied(request))
+        else:
+            self._maybe_break(call, timeout_ms)
+        try:
+            answer = await call.answer
+        finally:
+            timer.cancel()
+            self._calls.pop(call, None)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    def _deliver(self, call: _Call, request: Any) -> None:
+        endpoint = self._endpoints.get(call.target)
+        if endpoint is None or endpoint.process.is_dead:
+            self._reply(call, NetworkException(f"{call.target} cannot be reached"))
+            return
+        context = endpoint.process.context()
+        self._loop.call_soon(self._begin, endpoint, call, request, context=context)
+
+    def _begin(self, endpoint: _Endpoint, call: _Call, request: Any) -> None:
+        self._loop.create_task(self._serve(endpoint, call, request))
+
+    async def _serve(self, endpoint: _Endpoint, call: _Call, request: Any) -> None:
+        answer: Any
+        try:
+            answer = copied(await endpoint.serve(call.api, request))
+        except KafkaError as error:
+            answer = copied(error.with_traceback(None))
+        if not endpoint.process.is_dead:
+            self._reply(call, answer)
+
+    def _reply(self, call: _Call, answer: Any) -> None:
+        if self._arrives(call.target, call.source):
+            self._later(self._settle, call, answer)
+        else:
+            self._maybe_break(call, 1_000)
+
+    def _settle(self, call: _Call, answer: Any) -> None:
+        if not call.answer.done():
+            what = type(answer).__name__
+            self._trace.note(f"{call.source} < {call.target} {call.api.name} {what}")
+            call.answer.set_result(answer)
+
+    def _fail(self, call: _Call, error: KafkaError) -> None:
+        self._settle(call, error)
+
+    def _time_out(self, call: _Call, timeout_ms: int) -> None:
+        self._settle(call, RequestTimedOut(f"no answer from {call.target} in {timeout_ms} ms"))
+
+    def _maybe_break(self, call: _Call, within_ms: float) -> None:
+        if self._chance.random() < 0.5:
+            error = NetworkException(f"the connection to {call.target} broke")
+            delay_s = self._chance.uniform(0, within_ms) / 1000
+            self._loop.call_later(delay_s, self._fail, call, error, context=self._context)
+
+    def _arrives(self, source: str, target: str) -> bool:
+        if self._blocked and (source, target) in self._blocked:
+            return False
+        lossy = self.weather.chance_of_loss
+        return not lossy or self._chance.random() >= lossy
+
+    def _later(self, function: Callable[..., None], *args: Any) -> None:
+        weather = self.weather
+        delay_ms = self._chance.expovariate(1 / weather.delay_ms)
+        if weather.chance_of_delay and self._chance.random() < weather.chance_of_delay:
+            delay_ms += self._chance.uniform(0, weather.long_delay_ms)
+        self._loop.call_later(delay_ms / 1000, function, *args, context=self._context)
+
+
+class SimPeers:
+    """Implements Peers for the process `name`; brokers are known by their gRPC addresses."""
+
+    def __init__(self, network: SimNetwork, name: str) -> None:
+        self._network = network
+        self._name = name
+
+    async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+        return await self._network.call(
+            self._name, broker.grpc_address, PEER_APIS[type(request)], request, timeout_ms=timeout_ms
+        )
+
+    async def close(self) -> None:
+        self._network.break_connections(self._name)

@@ -1,0 +1,161 @@
+"""The checker: each anomaly is found in a history made by hand, and nothing in one that is right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.testing.sim_checker import check
+from sparklog.testing.sim_history import Commit, Final, FinalLog, History, Outcome, Poll, Polled, ReadCommit, Send
+
+T = TopicPartition("t", 0)
+
+
+class Past:
+    """A history in the making: each operation takes a second."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self.history = History(self._tick)
+
+    def _tick(self) -> float:
+        self._now += 0.5
+        return self._now
+
+    def send(
+        self,
+        *values: str,
+        at: int | None = None,
+        outcome: Outcome = Outcome.OK,
+        tries: int = 1,
+        idempotent: bool = True,
+    ) -> Past:
+        operation = self.history.begin("p", Send(partition=T, values=values, is_idempotent=idempotent))
+        operation.tries = tries
+        self.history.end(operation, outcome, at)
+        return self
+
+    def poll(self, position: int, *records: tuple[int, str], end: int | None = None, high_watermark: int = 100) -> Past:
+        operation = self.history.begin("c", Poll(partition=T, position=position))
+        next_offset = end if end is not None else max((offset for offset, _ in records), default=position - 1) + 1
+        self.history.end(operation, Outcome.OK, Polled(records, high_watermark, 0, next_offset))
+        return self
+
+    def commit(self, offset: int, outcome: Outcome = Outcome.OK) -> Past:
+        self.history.end(self.history.begin("c", Commit(group="g", partition=T, offset=offset)), outcome)
+        return self
+
+    def read_commit(self, offset: int) -> Past:
+        self.history.end(self.history.begin("c", ReadCommit(group="g", partition=T)), Outcome.OK, offset)
+        return self
+
+    def kinds(self, *values: str, start: int = 0, drained: bool = False) -> list[str]:
+        final: Final = {T: FinalLog(records=dict(enumerate(values)), log_start_offset=start)}
+        found = check(self.history, final, drained=frozenset({("c", T)} if drained else ()))
+        return sorted({anomaly.kind for anomaly in found})
+
+
+def test_a_history_in_which_nothing_is_wrong() -> None:
+    past = Past().send("a", "b", at=0).send("c", outcome=Outcome.INFO).send("d", outcome=Outcome.FAIL).send("e", at=3)
+    past.poll(0, (0, "a"), (1, "b")).commit(2).read_commit(2).poll(2, (2, "c")).poll(3).commit(3, Outcome.INFO)
+    past.read_commit(2).read_commit(3).poll(3, (3, "e"))
+    assert past.kinds("a", "b", "c", "e", drained=True) == []
+
+
+def test_lost_write() -> None:
+    assert Past().send("a", at=0).kinds() == ["inconsistent offset", "lost write"]
+
+
+def test_a_write_below_the_log_start_is_not_lost() -> None:
+    final: Final = {T: FinalLog(log_start_offset=1, records={1: "b"})}
+    assert check(Past().send("a", "b", at=0).history, final) == []
+
+
+def test_a_write_that_nobody_acknowledged_may_be_lost() -> None:
+    assert Past().send("a", outcome=Outcome.INFO).kinds() == []
+
+
+def test_duplicate_of_an_idempotent_producer() -> None:
+    assert Past().send("a", at=0, tries=2).kinds("a", "a") == ["duplicate"]
+
+
+def test_a_producer_without_idempotence_that_tried_again_may_write_twice() -> None:
+    assert Past().send("a", at=1, tries=2, idempotent=False).kinds("a", "a") == []
+    assert Past().send("a", at=1, idempotent=False).kinds("a", "a") == ["duplicate"]
+
+
+def test_inconsistent_offsets_between_a_reader_and_the_end() -> None:
+    past = Past().send("a", outcome=Outcome.INFO).send("b", at=0).poll(0, (0, "a"))
+    assert past.kinds("b") == ["inconsistent offset"]
+
+
+def test_what_was_read_and_is_gone() -> None:
+    past = Past().send("a", outcome=Outcome.INFO).poll(0, (0, "a"))
+    assert past.kinds() == ["inconsistent offset"]
+
+
+def test_aborted_read() -> None:
+    assert Past().send("a", outcome=Outcome.FAIL).kinds("a") == ["aborted read"]
+
+
+def test_phantom() -> None:
+    assert Past().kinds("a") == ["phantom"]
+
+
+def test_non_monotonic_send() -> None:
+    assert Past().send("a", at=1).send("b", at=0).kinds("b", "a") == ["non-monotonic send"]
+
+
+def test_what_was_given_up_without_idempotence_may_be_written_late() -> None:
+    past = Past().send("a", outcome=Outcome.INFO, idempotent=False).send("b", at=0, idempotent=False)
+    assert past.kinds("b", "a") == []
+
+
+def test_non_monotonic_poll() -> None:
+    past = Past().send("a", "b", at=0).poll(0, (1, "b"), (0, "a"), end=2)
+    assert past.kinds("a", "b") == ["non-monotonic poll"]
+    past = Past().send("a", "b", at=0).poll(1, (0, "a"), (1, "b"), end=2)
+    assert past.kinds("a", "b") == ["non-monotonic poll"]
+
+
+def test_poll_skip() -> None:
+    past = Past().send("a", "b", at=0).poll(0, (1, "b"))
+    assert past.kinds("a", "b") == ["poll skip"]
+
+
+def test_unseen() -> None:
+    past = Past().send("a", "b", at=0).poll(0, (0, "a"))
+    assert past.kinds("a", "b") == []
+    assert past.kinds("a", "b", drained=True) == ["unseen"]
+
+
+def test_above_the_high_watermark() -> None:
+    past = Past().send("a", "b", at=0).poll(0, (0, "a"), (1, "b"), high_watermark=1)
+    assert past.kinds("a", "b") == ["above high watermark"]
+
+
+@pytest.mark.parametrize("read", [-1, 1, 4])
+def test_lost_commit(read: int) -> None:
+    past = Past().commit(1).commit(2).read_commit(read)
+    assert past.kinds() == ["lost commit"]
+
+
+def test_a_commit_that_was_refused_does_not_count() -> None:
+    past = Past().commit(1).commit(2, Outcome.FAIL).read_commit(2)
+    assert past.kinds() == ["lost commit"]
+
+
+def test_an_anomaly_says_where_and_who() -> None:
+    past = Past().send("a", at=0)
+    lost = check(past.history, {T: FinalLog(records={})})[0]
+    assert str(lost) == "lost write: t-0@0 = 'a', acknowledged to p at 1.000 s, is not there at the end"
+
+
+def test_other_partitions_are_not_looked_at() -> None:
+    operation = Past().send("a", at=0).history
+    operation.operations[0].action = dataclasses.replace(
+        operation.operations[0].action, partition=TopicPartition("deleted", 0)
+    )
+    assert check(operation, {T: FinalLog(records={})}) == []
