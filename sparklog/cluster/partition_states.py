@@ -1,0 +1,135 @@
+"""The states of partitions in the cluster store, as two kinds of writers change them.
+
+    /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 3, "leader": 1, "leader_epoch": 5,
+                                            "isr": [1, 2]}
+
+The controller creates the node with the partition's first leader and sets it at each election. Each transaction of its
+writes begins with a check of `/controller_epoch`: one that was deposed changes nothing. The leader sets it when it
+changes the ISR. Both compare the node's version with the one that they have decided on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sparklog.base.errors import BadVersion, ControllerMoved, NodeExists, NoNode
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.store import Check, Create, Operation, Set, Store
+from sparklog.cluster.topics import TOPICS, state_path
+
+CONTROLLER_EPOCH = "/controller_epoch"
+NOT_WRITTEN = -1
+STATES_AT_ONCE = 200
+"""In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """Who leads a partition, since when, and who is in sync (Kafka: LeaderAndIsr)."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    version: int = NOT_WRITTEN
+    """Of the node; NOT_WRITTEN: there is none yet."""
+
+
+def encode_state(state: Leadership) -> bytes:
+    value = {
+        "version": 1,
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode_state(data: bytes, version: int) -> Leadership:
+    value = json.loads(data)
+    return Leadership(
+        leader=value["leader"],
+        leader_epoch=value["leader_epoch"],
+        isr=tuple(value["isr"]),
+        controller_epoch=value["controller_epoch"],
+        version=version,
+    )
+
+
+def read_states(store: Store, names: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
+    """Of those of `names` that have one."""
+    found = {}
+    for name in names:
+        try:
+            node = store.get(state_path(*name))
+        except NoNode:
+            continue
+        found[name] = decode_state(node.data, node.version)
+    return found
+
+
+def fenced_multi(store: Store, epoch_version: int, operations: Iterable[Operation]) -> None:
+    """Do `operations` if `/controller_epoch` is at `epoch_version`. Raises ControllerMoved where it is not."""
+    try:
+        store.multi((Check(CONTROLLER_EPOCH, epoch_version), *operations))
+    except (BadVersion, NoNode):
+        check_controller(store, epoch_version)
+        raise
+
+
+def check_controller(store: Store, epoch_version: int) -> None:
+    """Raises ControllerMoved if another controller was elected since `/controller_epoch` was at `epoch_version`."""
+    try:
+        version = store.get(CONTROLLER_EPOCH).version
+    except NoNode:
+        version = NOT_WRITTEN
+    if version != epoch_version:
+        raise ControllerMoved(f"{CONTROLLER_EPOCH} is at version {version}, no longer at {epoch_version}")
+
+
+def write_states(
+    store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int
+) -> dict[TopicPartition, Leadership]:
+    """The controller's. Create, or set where the node is as it was read; those that were written, with their version.
+
+    Who is missing in the answer was changed or deleted by somebody else meanwhile. Raises ControllerMoved.
+    """
+    names = list(states)
+    written: dict[TopicPartition, Leadership] = {}
+    for first in range(0, len(names), STATES_AT_ONCE):
+        part = {name: states[name] for name in names[first : first + STATES_AT_ONCE]}
+        if _write(store, part, epoch_version):
+            written |= part
+        elif len(part) > 1:  # one of them has changed: the others need not wait for it
+            written |= {name: state for name, state in part.items() if _write(store, {name: state}, epoch_version)}
+    return {name: dataclasses.replace(state, version=state.version + 1) for name, state in written.items()}
+
+
+def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int) -> bool:
+    created = sorted(name for name, state in states.items() if state.version == NOT_WRITTEN)
+    operations = [
+        *_parents(store, created),
+        *(
+            Create(state_path(*name), encode_state(state))
+            if state.version == NOT_WRITTEN
+            else Set(state_path(*name), encode_state(state), state.version)
+            for name, state in states.items()
+        ),
+    ]
+    try:
+        fenced_multi(store, epoch_version, operations)
+    except (BadVersion, NodeExists, NoNode):
+        return False
+    return True
+
+
+def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]:
+    """The nodes above the new states, as far as they are not there: an earlier controller may have made some."""
+    paths = dict.fromkeys(
+        path for name in created for path in (f"{TOPICS}/{name.topic}/partitions", state_path(*name)[: -len("/state")])
+    )
+    return [Create(path) for path in paths if not store.exists(path)]

@@ -1,0 +1,45 @@
+"""The cluster store as a controller uses it: in a thread, and only as long as no other controller was elected.
+
+Every write begins with a check of `/controller_epoch`; where another controller has raised it meanwhile, nothing is
+written and ControllerMoved is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Concatenate, ParamSpec, TypeVar
+
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.partition_states import Leadership, check_controller, fenced_multi, read_states, write_states
+from sparklog.cluster.store import Operation, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class FencedStore:
+    """The store, for one controller from its election to its end."""
+
+    def __init__(self, store: Store, epoch_version: int) -> None:
+        self._store = store
+        self._epoch_version = epoch_version
+
+    async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` with the store and `args` in a thread; it may make several reads."""
+        return await asyncio.to_thread(function, self._store, *args, **kwargs)
+
+    async def multi(self, operations: Iterable[Operation]) -> None:
+        """Do all or nothing. Raises as Store.multi, and ControllerMoved."""
+        await self.read(fenced_multi, self._epoch_version, tuple(operations))
+
+    async def read_states(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
+        return await self.read(read_states, tuple(names))
+
+    async def write_states(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:
+        """Those that were written, with their version; who is missing was changed by another meanwhile."""
+        return await self.read(write_states, dict(states), self._epoch_version) if states else {}
+
+    async def check(self) -> None:
+        """Raises ControllerMoved."""
+        await self.read(check_controller, self._epoch_version)

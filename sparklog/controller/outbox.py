@@ -1,0 +1,145 @@
+"""What one step of the controller has to tell the brokers, gathered so that each gets few requests.
+
+    LeaderAndIsr      to brokers that have a replica, with its whole state and the configuration of its topic
+    UpdateMetadata    to all brokers: the brokers, and the topics that have changed, whole
+    StopReplica       to a broker that is to stop a replica, or to delete it
+
+`flush` makes the requests from what the context holds then, and hands them to the brokers' channels in this order: who
+leads learns it before the clients look for him. Requests for brokers that are not registered are left out; they are
+told everything when they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.messages import UpdateMetadata
+from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.states import ReplicaState
+from sparklog.replica.messages import (
+    LEADER_EPOCH_DURING_DELETE,
+    LeaderAndIsr,
+    PartitionState,
+    StopPartition,
+    StopReplica,
+)
+
+Request = LeaderAndIsr | UpdateMetadata | StopReplica
+Send = Callable[[int, Request], None]
+
+
+class Outbox:
+    """Requests of one controller, until they are handed over."""
+
+    def __init__(self, context: ControllerContext, broker_id: int, send: Send) -> None:
+        self._context = context
+        self._broker_id = broker_id
+        self._send = send
+        self._leaderships: dict[int, dict[TopicPartition, bool]] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}
+        self._topics: dict[int, set[str]] = {}
+        self._full: set[int] = set()
+
+    def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
+        """Tell `brokers` the partition's state, and all brokers who leads it. `is_new`: nobody can have records."""
+        for broker in brokers:
+            told = self._leaderships.setdefault(broker, {})
+            told[name] = told.get(name, False) or is_new
+        self.update_metadata([name.topic])
+
+    def stop_replica(self, replica: Replica, *, delete: bool) -> None:
+        stops = self._stops.setdefault(replica.broker_id, {})
+        stops[replica.name] = stops.get(replica.name, False) or delete
+
+    def update_metadata(self, topics: Iterable[str] = (), *, brokers: Iterable[int] | None = None) -> None:
+        """Tell `brokers`, or all, who the brokers are, and these topics as they are now: also that they are gone."""
+        named = list(topics)
+        for broker in self._context.brokers if brokers is None else brokers:
+            self._topics.setdefault(broker, set()).update(named)
+
+    def everything(self, brokers: Iterable[int]) -> None:
+        """Tell `brokers` all brokers and all topics: whatever they knew before is void."""
+        for broker in brokers:
+            self._topics.setdefault(broker, set())
+            self._full.add(broker)
+
+    def whole_state(self, broker: int) -> None:
+        """Tell a broker all that it could have missed."""
+        self.everything([broker])
+        for replica in self._context.replicas_on([broker]):
+            match self._context.replica_state(replica):
+                case ReplicaState.ONLINE | ReplicaState.NEW if replica.name in self._context.leadership:
+                    self._leaderships.setdefault(broker, {})[replica.name] = False
+                case ReplicaState.OFFLINE:
+                    self.stop_replica(replica, delete=False)
+                case ReplicaState.DELETION_STARTED:
+                    self.stop_replica(replica, delete=True)
+
+    def flush(self) -> None:
+        for broker in sorted(self._leaderships.keys() & self._context.brokers.keys()):
+            self._send(broker, self._leader_and_isr(broker))
+        for broker in sorted(self._topics.keys() & self._context.brokers.keys()):
+            self._send(broker, self._update_metadata(broker))
+        for broker in sorted(self._stops.keys() & self._context.brokers.keys()):
+            self._send(broker, self._stop_replica(broker))
+        for gathered in (self._leaderships, self._topics, self._stops, self._full):
+            gathered.clear()
+
+    def _leader_and_isr(self, broker: int) -> LeaderAndIsr:
+        context, told = self._context, self._leaderships[broker]
+        return LeaderAndIsr(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker].epoch,
+            partitions=tuple(self._state(name, is_new=told[name]) for name in sorted(told)),
+            overrides={topic: context.overrides.get(topic, {}) for topic in sorted({name.topic for name in told})},
+        )
+
+    def _state(self, name: TopicPartition, *, is_new: bool) -> PartitionState:
+        assignment, known = self._context.assignment(name), self._context.leadership[name]
+        return PartitionState(
+            name=name,
+            topic_id=self._context.topic_ids[name.topic],
+            leader=known.leader,
+            leader_epoch=known.leader_epoch,
+            isr=known.isr,
+            replicas=assignment.replicas,
+            adding=assignment.adding,
+            removing=assignment.removing,
+            partition_epoch=known.version,
+            is_new=is_new,
+        )
+
+    def _update_metadata(self, broker: int) -> UpdateMetadata:
+        context, is_full = self._context, broker in self._full
+        served = context.topic_ids.keys() - context.deleting
+        told = context.topic_ids.keys() if is_full else self._topics[broker]
+        return UpdateMetadata(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker].epoch,
+            brokers=tuple(context.brokers[each] for each in sorted(context.brokers)),
+            topics=tuple(context.topic_state(topic) for topic in sorted(told & served)),
+            deleted=tuple(sorted(told - served)),
+            is_full=is_full,
+            broker_overrides=context.broker_overrides,
+        )
+
+    def _stop_replica(self, broker: int) -> StopReplica:
+        context, stops = self._context, self._stops[broker]
+        return StopReplica(
+            controller_id=self._broker_id,
+            controller_epoch=context.epoch,
+            broker_epoch=context.brokers[broker].epoch,
+            partitions=tuple(
+                StopPartition(name=name, leader_epoch=self._stop_epoch(name), delete=stops[name])
+                for name in sorted(stops)
+            ),
+        )
+
+    def _stop_epoch(self, name: TopicPartition) -> int:
+        known = self._context.leadership.get(name)
+        if known is None or name.topic in self._context.deleting:
+            return LEADER_EPOCH_DURING_DELETE
+        return known.leader_epoch

@@ -1,0 +1,117 @@
+"""Moves partitions from state to state: decides, writes, remembers, tells the brokers.
+
+What is decided stands on the context. It is written with the versions that the context knows, so where a leader has
+changed its ISR meanwhile the write fails; then the state is read again and decided again. Only what has been written
+gets into the context and to the brokers. One move is one batch of requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from sparklog.base.errors import KafkaError, StoreError
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.partition_states import Leadership
+from sparklog.cluster.topics import config_of
+from sparklog.controller.context import ControllerContext
+from sparklog.controller.election import Election, elect
+from sparklog.controller.fenced_store import FencedStore
+from sparklog.controller.outbox import Outbox
+from sparklog.controller.states import PARTITION_MOVES, PartitionState, check_moves
+
+MAX_ROUNDS = 100
+"""A partition is decided again each time that its leader was quicker to write; this often, and something is wrong."""
+logger = logging.getLogger(__name__)
+
+
+class PartitionMachine:
+    """Of one controller, from its election to its end."""
+
+    def __init__(
+        self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, defaults: TopicConfig
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._outbox = outbox
+        self._defaults = defaults
+
+    def begin(self) -> None:
+        """The states of all partitions that were read from the store."""
+        for name in self._context.partitions():
+            if name not in self._context.leadership:
+                state = PartitionState.NEW
+            else:
+                state = PartitionState.ONLINE if self._context.has_leader(name) else PartitionState.OFFLINE
+            self._context.partition_states[name] = state
+
+    async def elect_where_nobody_leads(self) -> dict[TopicPartition, KafkaError]:
+        """Elect leaders for all that are New or Offline, but for topics that are being deleted."""
+        waiting = self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
+        names = [name for name in waiting if name.topic not in self._context.deleting]
+        return await self.move(names, PartitionState.ONLINE)
+
+    async def move(
+        self, names: Iterable[TopicPartition], target: PartitionState, election: Election = Election.OFFLINE
+    ) -> dict[TopicPartition, KafkaError]:
+        """Those that got no leader, and why; they stay what they were. `election`: how one is chosen, to ONLINE.
+
+        Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError.
+        """
+        moved = list(names)
+        check_moves(PARTITION_MOVES, {name: self._context.partition_state(name) for name in moved}, target)
+        if target is PartitionState.ONLINE:
+            errors = await self._elect(moved, election)
+        else:
+            errors = {}
+            for name in moved:
+                self._put(name, target)
+        self._outbox.flush()
+        return errors
+
+    async def _elect(self, names: list[TopicPartition], election: Election) -> dict[TopicPartition, KafkaError]:
+        errors: dict[TopicPartition, KafkaError] = {}
+        for _ in range(MAX_ROUNDS):
+            decided: dict[TopicPartition, Leadership] = {}
+            for name in names:
+                try:
+                    decided[name] = elect(self._context, name, election, unclean=self._is_unclean(name.topic))
+                except KafkaError as error:
+                    errors[name] = error
+                    logger.warning("no leader (%s): %s", election.value, error)
+            written = await self._store.write_states(decided)
+            for name, state in written.items():
+                self._elected(name, state)
+            names = [name for name in decided if name not in written]
+            if not names:
+                return errors
+            await read_again(self._context, self._store, names)
+        raise StoreError(f"the states of {names} change whenever they are written")
+
+    def _elected(self, name: TopicPartition, state: Leadership) -> None:
+        is_new = name not in self._context.leadership
+        self._context.leadership[name] = state
+        self._put(name, PartitionState.ONLINE)
+        told = self._context.online_replicas(name, with_shutting_down=True)
+        self._outbox.leader_and_isr(told, name, is_new=is_new)
+        logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
+
+    def _is_unclean(self, topic: str) -> bool:
+        overrides = self._context.overrides.get(topic, {})
+        return config_of(topic, overrides, self._defaults).unclean_leader_election_enable
+
+    def _put(self, name: TopicPartition, state: PartitionState) -> None:
+        if state is PartitionState.NON_EXISTENT:
+            self._context.partition_states.pop(name, None)
+        else:
+            self._context.partition_states[name] = state
+
+
+async def read_again(context: ControllerContext, store: FencedStore, names: Iterable[TopicPartition]) -> None:
+    """Bring what the context knows of who leads `names` up to date."""
+    asked = list(names)
+    found = await store.read_states(asked)
+    for name in asked:
+        context.leadership.pop(name, None)
+    context.leadership.update(found)

@@ -1,0 +1,127 @@
+"""Moves replicas from state to state: decides, writes, remembers, tells the brokers (as partition_machine does).
+
+A replica that goes offline leaves the ISR, but for the last one in it: nobody else has all that was acknowledged, so
+only with it can the partition go on. Of several that go at once, those that are named first leave first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Sequence
+
+from sparklog.base.errors import StoreError
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.partition_states import Leadership
+from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.fenced_store import FencedStore
+from sparklog.controller.outbox import Outbox
+from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
+from sparklog.controller.states import REPLICA_MOVES, IllegalMove, ReplicaState, check_moves
+from sparklog.replica.messages import NO_LEADER
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaMachine:
+    """Of one controller, from its election to its end."""
+
+    def __init__(self, context: ControllerContext, store: FencedStore, outbox: Outbox) -> None:
+        self._context = context
+        self._store = store
+        self._outbox = outbox
+
+    async def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
+        """Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError."""
+        moved = list(dict.fromkeys(replicas))
+        check_moves(REPLICA_MOVES, {each: self._context.replica_state(each) for each in moved}, target)
+        match target:
+            case ReplicaState.NEW:
+                self._begin_to_follow(moved)
+            case ReplicaState.ONLINE:
+                self._bring_online(moved)
+            case ReplicaState.OFFLINE:
+                await self._stop(moved)
+            case ReplicaState.DELETION_STARTED:
+                for replica in moved:
+                    self._outbox.stop_replica(replica, delete=True)
+            case ReplicaState.NON_EXISTENT:
+                self._remove(moved)
+        for replica in moved:
+            self._put(replica, target)
+        self._outbox.flush()
+
+    def _begin_to_follow(self, replicas: Sequence[Replica]) -> None:
+        led = [replica for replica in replicas if replica.name in self._context.leadership]
+        for replica in led:
+            if self._context.leadership[replica.name].leader == replica.broker_id:
+                raise IllegalMove(f"{replica} cannot be new: it leads the partition")
+        for replica in led:
+            self._outbox.leader_and_isr([replica.broker_id], replica.name)
+
+    def _bring_online(self, replicas: Sequence[Replica]) -> None:
+        for replica in replicas:
+            is_told = self._context.replica_state(replica) is ReplicaState.NEW
+            if not is_told and replica.name in self._context.leadership:
+                self._outbox.leader_and_isr([replica.broker_id], replica.name)
+
+    async def _stop(self, replicas: Sequence[Replica]) -> None:
+        leaving: dict[TopicPartition, list[int]] = {}
+        for replica in replicas:
+            self._outbox.stop_replica(replica, delete=False)
+            if replica.name.topic in self._context.deleting:
+                continue  # nobody will lead it again: who is in sync does not matter
+            if replica.name in self._context.leadership:
+                leaving.setdefault(replica.name, []).append(replica.broker_id)
+            else:
+                self._outbox.update_metadata([replica.name.topic])
+        for _ in range(MAX_ROUNDS):
+            decided = {name: new for name, gone in leaving.items() if (new := self._without(name, gone))}
+            written = await self._store.write_states(decided)
+            for name, state in written.items():
+                self._context.leadership[name] = state
+                self._tell_others(name, leaving[name])
+                logger.info("%s: replicas %s are offline, in sync %s", name, leaving[name], state.isr)
+            leaving = {name: leaving[name] for name in decided if name not in written}
+            if not leaving:
+                return
+            await read_again(self._context, self._store, leaving)
+        raise StoreError(f"the states of {list(leaving)} change whenever they are written")
+
+    def _without(self, name: TopicPartition, gone: Sequence[int]) -> Leadership | None:
+        """The partition's state without these replicas; None: they are in no part of it."""
+        known = self._context.leadership.get(name)
+        if known is None or not ({known.leader, *known.isr} & set(gone)):
+            return None
+        isr = list(known.isr)
+        for broker in gone:
+            if broker in isr and len(isr) > 1:
+                isr.remove(broker)
+        leader = NO_LEADER if known.leader in gone else known.leader
+        if (leader, tuple(isr)) == (known.leader, known.isr):
+            return None
+        return dataclasses.replace(
+            known,
+            leader=leader,
+            isr=tuple(isr),
+            leader_epoch=known.leader_epoch + 1,
+            controller_epoch=self._context.epoch,
+        )
+
+    def _tell_others(self, name: TopicPartition, gone: Sequence[int]) -> None:
+        online = self._context.online_replicas(name, with_shutting_down=True)
+        self._outbox.leader_and_isr([broker for broker in online if broker not in gone], name)
+
+    def _remove(self, replicas: Sequence[Replica]) -> None:
+        for name, broker in replicas:
+            old = self._context.assignment(name)
+            kept = (tuple(each for each in part if each != broker) for part in (old.replicas, old.adding, old.removing))
+            replicas_, adding, removing = kept
+            new = dataclasses.replace(old, replicas=replicas_, adding=adding, removing=removing)
+            self._context.set_assignment(name, new)
+
+    def _put(self, replica: Replica, state: ReplicaState) -> None:
+        if state is ReplicaState.NON_EXISTENT:
+            self._context.replica_states.pop(replica, None)
+        else:
+            self._context.replica_states[replica] = state
