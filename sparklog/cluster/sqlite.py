@@ -1,136 +1,314 @@
 """The embedded cluster store: the tree in one SQLite file, for one broker or several on the same machine.
 
-    node(path, parent, data, version)       one row for each node; the root is always there
+A session is a lease. A thread renews it; each time it also looks at the others' sessions, and ends those whose
+`beats` have stood still while its own were renewed for their time-out. So no clocks are compared: a machine that starts
+again, a clock that is set or a file that was locked for long ends nobody's session, and a process that was stopped
+itself gives the others their full time again when it goes on. What goes beyond that:
 
-A write is one transaction, synced to disk before the call returns (write-ahead log, synchronous=FULL); after a crash
-each transaction is there as a whole or not at all. Writers of several processes wait for one another
-for up to `BUSY_TIMEOUT_S`. The path ":memory:" makes a store that lives as long as the object.
+    watches     The thread looks every `POLL_S` whether another connection has written (PRAGMA data_version, no disk);
+                then, and after every write of its own, the changes that came are compared with what is watched.
+    waiting     Writers of several processes wait for one another, half of the session's time-out at most, and the
+                threads of a process for each other for the other half; then it is ConnectionLoss.
+    killed      A process that is killed loses its session after the time-out, if any other lives; else when one comes.
+    stopped     So does one that is stopped (SIGSTOP). It learns it when it goes on: a write raises SessionExpired. One
+                that was stopped in the middle of a write holds the file: the others are SUSPENDED, and nobody's
+                session expires, until it goes on or is killed.
+
+The session begins, and the thread starts, with the first call that needs them: a tool that only reads and writes leaves
+no trace. The path ":memory:" makes a store that lives as long as the object.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import logging
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from queue import Empty, SimpleQueue
 
-from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
-from sparklog.cluster.store import ANY_VERSION, Check, Create, Delete, Node, Operation, Set, parent_of
+from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
+from sparklog.cluster.sqlite_tree import Session, SqliteTree
+from sparklog.cluster.store import (
+    ANY_VERSION,
+    NO_OWNER,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionListener,
+    SessionState,
+    Set,
+    Watch,
+)
+from sparklog.cluster.watches import Call, Watches
 
-BUSY_TIMEOUT_S = 10
+DEFAULT_SESSION_TIMEOUT_MS = 6_000
+BEATS_PER_TIMEOUT = 5
+POLL_S = 0.02
+NEVER = -1
+logger = logging.getLogger(__name__)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS node (
-    path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS node_parent ON node (parent);
-INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0);
-"""
+Work = Callable[[], None]
 
 
 class SqliteStore:
     """Implements Store; the calls of several threads take turns."""
 
-    def __init__(self, path: str) -> None:
-        self._lock = threading.Lock()
-        try:
-            self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'node_parent'").fetchone():
-                self._db.executescript("BEGIN IMMEDIATE;" + _SCHEMA + "COMMIT;")
-        except sqlite3.Error as error:
-            raise StoreError(f"{path}: {error}") from None
+    def __init__(self, path: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
+        self._path = path
+        self._timeout_ms = session_timeout_ms
+        self._patience_s = session_timeout_ms / 2000
+        self._lock = threading.RLock()
+        self._tree = SqliteTree(path, busy_timeout_s=self._patience_s)
+        self._is_closed = False
+        self._session_id = NO_OWNER
+        self._state = SessionState.CONNECTED
+        self._others = _OtherSessions()
+        self._watches = Watches()
+        self._seen = 0
+        """The newest change that the watches were compared with."""
+        self._version = NEVER
+        """The data version at which the thread looked for changes."""
+        self._listeners: list[SessionListener] = []
+        self._due: SimpleQueue[Work] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
-    def get(self, path: str) -> Node:
-        with self._reading():
-            return self._get(path)
+    @property
+    def session_id(self) -> int:
+        self._start()
+        return self._session_id
 
-    def exists(self, path: str) -> bool:
-        with self._reading():
-            return self._find(path) is not None
+    def listen(self, listener: SessionListener) -> None:
+        self._start()
+        self._listeners.append(listener)
 
-    def children(self, path: str) -> list[str]:
-        with self._reading():
-            self._get(path)
-            rows = self._db.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
-            return [found.rpartition("/")[2] for (found,) in rows]
+    def get(self, path: str, watch: Watch | None = None) -> Node:
+        with self._reading(watch):
+            node = self._tree.get(path)
+            if watch:
+                self._watches.on_node(path, watch)
+            return node
 
-    def create(self, path: str, data: bytes = b"") -> None:
-        self.multi((Create(path, data),))
+    def exists(self, path: str, watch: Watch | None = None) -> bool:
+        with self._reading(watch):
+            found = self._tree.find(path)
+            if watch:
+                self._watches.on_node(path, watch)
+            return found is not None
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        with self._reading(watch):
+            names = self._tree.names(path)
+            if watch:
+                self._watches.on_children(path, watch)
+            return names
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        if ephemeral:
+            self._start()
+        with self._writing():
+            if sequential:
+                path = self._tree.next_in_sequence(path)
+            self._tree.apply((Create(path, data, ephemeral),), self._session_id)
+            return path
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         with self._writing():
-            return self._set(path, data, version)
+            self._tree.apply((Set(path, data, version),), self._session_id)
+            return self._tree.get(path).version
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         self.multi((Delete(path, version),))
 
     def multi(self, operations: Iterable[Operation]) -> None:
+        listed = tuple(operations)
+        if any(isinstance(operation, Create) and operation.ephemeral for operation in listed):
+            self._start()
         with self._writing():
-            for operation in operations:
-                match operation:
-                    case Create(path, data):
-                        self._create(path, data)
-                    case Set(path, data, version):
-                        self._set(path, data, version)
-                    case Delete(path, version):
-                        self._delete(path, version)
-                    case Check(path, version):
-                        self._check(path, version)
+            self._tree.apply(listed, self._session_id)
+
+    def end_session(self, session_id: int) -> None:
+        """End a session, of this store or of another, as if its time were over."""
+        with self._taking_turns():
+            with self._tree.writing():
+                self._tree.end_session(session_id)
+            self._look_for_changes()
 
     def close(self) -> None:
+        try:
+            if self._session_id != NO_OWNER and not self._is_closed:
+                self.end_session(self._session_id)
+        except StoreError as error:
+            logger.warning("session %d is left to expire: %s", self._session_id, error)
+        self._is_closed = True
+        self._due.put(_nothing)
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join()
         with self._lock:
-            self._db.close()
+            self._tree.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except sqlite3.Error as error:
-                raise StoreError(str(error)) from error
+    def _taking_turns(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=self._patience_s):
+            raise ConnectionLoss(f"{self._path}: others have been waiting for it for {self._patience_s} s")
+        try:
+            if self._is_closed:
+                raise StoreError(f"{self._path} is closed")
+            yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _reading(self, watch: Watch | None) -> Iterator[None]:
+        if watch:
+            self._start()
+        with self._taking_turns(), self._tree.reading():
+            if watch:
+                self._compare_changes()  # so that the watch is set exactly behind what is read here
+            yield
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with self._reading():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+        with self._taking_turns():
+            with self._tree.writing():
+                if self._session_id != NO_OWNER and not self._tree.has_session(self._session_id):
+                    self._due.put(self._keep_session)
+                    raise SessionExpired(f"session {self._session_id} has expired")
                 yield
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
+            self._look_for_changes()
 
-    def _find(self, path: str) -> Node | None:
-        row = self._db.execute("SELECT data, version FROM node WHERE path = ?", (path,)).fetchone()
-        return Node(*row) if row else None
+    def _look_for_changes(self) -> None:
+        """After a write. Where it fails, the thread does it."""
+        if not self._watches:
+            return
+        try:
+            with self._tree.reading():
+                self._compare_changes()
+        except StoreError:
+            self._version = NEVER
 
-    def _get(self, path: str) -> Node:
-        node = self._find(path)
-        if node is None:
-            raise NoNode(path)
-        return node
+    def _compare_changes(self) -> None:
+        """Compare what has changed since the last time with what is watched."""
+        changes = self._tree.changes_since(self._seen)
+        if changes is None:
+            self._call(self._watches.take_all())
+            self._seen = self._tree.newest_change()
+            return
+        for change in changes:
+            self._call(self._watches.take(change))
+        self._seen += len(changes)
 
-    def _check(self, path: str, version: int) -> None:
-        node = self._get(path)
-        if version not in (ANY_VERSION, node.version):
-            raise BadVersion(f"{path} is at version {node.version}, not {version}")
+    def _call(self, calls: Iterable[Call]) -> None:
+        for watch, path in calls:
+            self._due.put(partial(watch, path))
 
-    def _create(self, path: str, data: bytes) -> None:
-        if self._find(path):
-            raise NodeExists(path)
-        parent = parent_of(path)
-        self._get(parent)
-        self._db.execute("INSERT INTO node VALUES (?, ?, ?, 0)", (path, parent, data))
+    # What follows is about the session and its thread.
 
-    def _set(self, path: str, data: bytes, version: int) -> int:
-        self._check(path, version)
-        self._db.execute("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", (data, path))
-        return self._get(path).version
+    def _start(self) -> None:
+        with self._taking_turns():
+            if self._thread:
+                return
+            with self._tree.writing(is_synced=False):
+                self._session_id = self._tree.begin_session(self._timeout_ms)
+                self._seen = self._tree.newest_change()
+            self._thread = threading.Thread(target=self._run, name="cluster store", daemon=True)
+            self._thread.start()
 
-    def _delete(self, path: str, version: int) -> None:
-        self._check(path, version)
-        if self._db.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
-            raise NotEmpty(path)
-        self._db.execute("DELETE FROM node WHERE path = ?", (path,))
+    def _run(self) -> None:
+        interval_s = self._timeout_ms / 1000 / BEATS_PER_TIMEOUT
+        beat_at = time.monotonic() + interval_s
+        while not self._is_closed:
+            try:
+                _carry_out(self._due.get(timeout=min(POLL_S, interval_s)))
+            except Empty:
+                self._poll()
+            if time.monotonic() >= beat_at:
+                self._keep_session()
+                beat_at = time.monotonic() + interval_s
+
+    def _poll(self) -> None:
+        """Look for changes if others have written."""
+        if not self._watches:
+            return
+        try:
+            with self._taking_turns():
+                version = self._tree.data_version()
+                if version != self._version:
+                    with self._tree.reading():
+                        self._compare_changes()
+                    self._version = version
+        except StoreError as error:
+            if not self._is_closed:
+                logger.warning("cluster store %s: %s", self._path, error)
+
+    def _keep_session(self) -> None:
+        """Renew the session; where it has expired, begin another."""
+        try:
+            if self._state is not SessionState.EXPIRED:
+                if self._renew():
+                    self._become(SessionState.CONNECTED)
+                    return
+                self._become(SessionState.EXPIRED)
+                with self._taking_turns():
+                    self._call(self._watches.take_all())
+            with self._taking_turns(), self._tree.writing(is_synced=False):
+                self._session_id = self._tree.begin_session(self._timeout_ms)
+            self._become(SessionState.CONNECTED)
+        except StoreError as error:
+            if self._is_closed:
+                return
+            logger.warning("session %d of %s was not renewed: %s", self._session_id, self._path, error)
+            if self._state is SessionState.CONNECTED:
+                self._become(SessionState.SUSPENDED)
+
+    def _renew(self) -> bool:
+        with self._taking_turns():
+            with self._tree.writing(is_synced=False):
+                if not self._tree.renew_session(self._session_id):
+                    return False
+                others = [session for session in self._tree.sessions() if session.session_id != self._session_id]
+                longest_ms = 2 * self._timeout_ms / BEATS_PER_TIMEOUT
+                for session_id in self._others.overdue(others, time.monotonic() * 1000, longest_ms):
+                    logger.warning("session %d of %s has expired", session_id, self._path)
+                    self._tree.end_session(session_id)
+            self._look_for_changes()
+            return True
+
+    def _become(self, state: SessionState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        for listener in self._listeners:
+            _carry_out(partial(listener, state))
+
+
+class _OtherSessions:
+    """How long each other session has stood still, while this one was renewed."""
+
+    def __init__(self) -> None:
+        self._looked_ms = 0.0
+        self._silent: dict[int, tuple[int, float]] = {}
+        """Of each session, its beats and for how long they have been that."""
+
+    def overdue(self, sessions: Iterable[Session], now_ms: float, longest_ms: float) -> list[int]:
+        """Those whose time-out has passed; no more than `longest_ms` is counted for each time of looking."""
+        passed_ms = min(now_ms - self._looked_ms, longest_ms)
+        self._looked_ms = now_ms
+        before, self._silent = self._silent, {}
+        for session_id, _, beats in sessions:
+            known, silent_ms = before.get(session_id, (-1, 0.0))
+            self._silent[session_id] = (beats, silent_ms + passed_ms if known == beats else 0.0)
+        return [session.session_id for session in sessions if self._silent[session.session_id][1] >= session.timeout_ms]
+
+
+def _carry_out(work: Work) -> None:
+    try:
+        work()
+    except Exception:
+        logger.exception("a watch or a listener of the cluster store failed")
+
+
+def _nothing() -> None:
+    return None

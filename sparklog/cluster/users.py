@@ -124,8 +124,8 @@ class UserStore:
         ensure_path(self._store, USERS)
         for _ in range(ATTEMPTS):
             try:
-                data, version = self._store.get(_path(name))
-                self._store.set(_path(name), _encode(change(_decode(data))), version)
+                node = self._store.get(_path(name))
+                self._store.set(_path(name), _encode(change(_decode(node.data))), node.version)
                 return
             except NoNode:
                 try:

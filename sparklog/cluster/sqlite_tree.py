@@ -1,0 +1,232 @@
+"""The tables of the embedded cluster store, and what can be done to them within one transaction.
+
+    node(path, parent, data, version,       one row for each node; the root is always there. created: the number of the
+         created, owner, creations)         change that made it; creations: how many were ever made directly under it
+    change(number, path, kind)              the last `CHANGES_KEPT` changes of nodes, without a gap, for those who watch
+    session(id, timeout_ms, beats)          sessions that last; `beats` grows while their process lives. No id is used
+                                            twice
+
+A write is one transaction, synced to disk before it returns (write-ahead log, synchronous=FULL); after a crash each
+transaction is there as a whole or not at all. A renewal of a session is not synced: nobody needs it after a power cut.
+Files from before there were sessions get what they lack when they are opened.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sparklog.base.errors import (
+    BadVersion,
+    ConnectionLoss,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    StoreError,
+)
+from sparklog.cluster.store import ANY_VERSION, NO_OWNER, Check, Create, Delete, Node, Operation, Set, parent_of
+from sparklog.cluster.watches import Change, ChangeKind
+
+CHANGES_KEPT = 10_000
+OPEN_RETRY_S = 0.02
+SCHEMA_VERSION = 1
+
+_FIRST_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, "
+    "version INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS node_parent ON node (parent)",
+    "INSERT OR IGNORE INTO node (path, parent, data, version) VALUES ('/', '', x'', 0)",
+)
+_SESSIONS_SCHEMA = (
+    *(f"ALTER TABLE node ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0" for name in ("created", "owner", "creations")),
+    "CREATE INDEX node_owner ON node (owner) WHERE owner != 0",
+    "CREATE TABLE change (number INTEGER PRIMARY KEY, path TEXT NOT NULL, kind TEXT NOT NULL)",
+    "CREATE TABLE session (id INTEGER PRIMARY KEY AUTOINCREMENT, timeout_ms INTEGER NOT NULL, beats INTEGER NOT NULL)",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class Session(NamedTuple):
+    """A row of `session`."""
+
+    session_id: int
+    timeout_ms: int
+    beats: int
+
+
+class SqliteTree:
+    """One connection to the file; whoever uses it lets nobody else use it meanwhile.
+
+    Everything raises ConnectionLoss where the file cannot be read or written at the moment.
+    """
+
+    def __init__(self, path: str, *, busy_timeout_s: float) -> None:
+        deadline = time.monotonic() + busy_timeout_s
+        while True:
+            try:
+                self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+                self._prepare()
+                return
+            except sqlite3.OperationalError as error:
+                # two that make the file at the same moment: SQLite does not wait where it sets the journal's mode
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise StoreError(f"{path}: {error}") from None
+                self._db.close()
+                time.sleep(OPEN_RETRY_S)
+            except sqlite3.Error as error:
+                raise StoreError(f"{path}: {error}") from None
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        if self._schema_version() < SCHEMA_VERSION:
+            self._db.execute("BEGIN IMMEDIATE")
+            if self._schema_version() < SCHEMA_VERSION:  # nobody else has done it meanwhile
+                for statement in (*_FIRST_SCHEMA, *_SESSIONS_SCHEMA):
+                    self._db.execute(statement)
+            self._db.execute("COMMIT")
+
+    def _schema_version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What is read within is of one moment."""
+        with self._transaction("BEGIN"):
+            yield
+
+    @contextmanager
+    def writing(self, *, is_synced: bool = True) -> Iterator[None]:
+        """All of it is done, or nothing."""
+        if is_synced:
+            with self._transaction("BEGIN IMMEDIATE"):
+                yield
+            return
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        try:
+            with self._transaction("BEGIN IMMEDIATE"):
+                yield
+        finally:
+            self._db.execute("PRAGMA synchronous=FULL")
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        try:
+            self._db.execute(begin)
+            try:
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+        except sqlite3.OperationalError as error:
+            raise ConnectionLoss(str(error)) from error
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from error
+
+    def data_version(self) -> int:
+        """Changes when another connection has written."""
+        try:
+            return int(self._db.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error as error:
+            raise ConnectionLoss(str(error)) from error
+
+    def find(self, path: str) -> Node | None:
+        row = self._db.execute("SELECT data, version, created, owner FROM node WHERE path = ?", (path,)).fetchone()
+        return Node(*row) if row else None
+
+    def get(self, path: str) -> Node:
+        node = self.find(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def names(self, path: str) -> list[str]:
+        self.get(path)
+        rows = self._db.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
+        return [found.rpartition("/")[2] for (found,) in rows]
+
+    def next_in_sequence(self, path: str) -> str:
+        row = self._db.execute("SELECT creations FROM node WHERE path = ?", (parent_of(path),)).fetchone()
+        if row is None:
+            raise NoNode(parent_of(path))
+        return f"{path}{row[0]:010}"
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> None:
+        number = self.newest_change()
+        for operation in operations:
+            match operation:
+                case Create(path, data, ephemeral):
+                    self._create(path, data, number + 1, session_id if ephemeral else NO_OWNER)
+                    number = self._note(number, Change(path, ChangeKind.CREATED))
+                case Set(path, data, version):
+                    self._check(path, version)
+                    self._db.execute("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", (data, path))
+                    number = self._note(number, Change(path, ChangeKind.CHANGED))
+                case Delete(path, version):
+                    self._delete(path, version)
+                    number = self._note(number, Change(path, ChangeKind.DELETED))
+                case Check(path, version):
+                    self._check(path, version)
+        self._db.execute("DELETE FROM change WHERE number <= ?", (number - CHANGES_KEPT,))
+
+    def _check(self, path: str, version: int) -> None:
+        node = self.get(path)
+        if version not in (ANY_VERSION, node.version):
+            raise BadVersion(f"{path} is at version {node.version}, not {version}")
+
+    def _create(self, path: str, data: bytes, number: int, owner: int) -> None:
+        if self.find(path):
+            raise NodeExists(path)
+        parent = parent_of(path)
+        if self.get(parent).owner != NO_OWNER:
+            raise StoreError(f"{parent} is ephemeral: it has no children")
+        self._db.execute("UPDATE node SET creations = creations + 1 WHERE path = ?", (parent,))
+        self._db.execute("INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, 0)", (path, parent, data, number, owner))
+
+    def _delete(self, path: str, version: int) -> None:
+        self._check(path, version)
+        if self._db.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
+            raise NotEmpty(path)
+        self._db.execute("DELETE FROM node WHERE path = ?", (path,))
+
+    def _note(self, number: int, change: Change) -> int:
+        self._db.execute("INSERT INTO change VALUES (?, ?, ?)", (number + 1, change.path, change.kind.value))
+        return number + 1
+
+    def newest_change(self) -> int:
+        return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
+
+    def changes_since(self, number: int) -> list[Change] | None:
+        """Those after `number`; None where not all of them are known any more."""
+        rows = self._db.execute("SELECT number, path, kind FROM change WHERE number > ? ORDER BY number", (number,))
+        found = rows.fetchall()
+        if found and found[0][0] > number + 1:
+            return None
+        return [Change(path, ChangeKind(kind)) for _, path, kind in found]
+
+    def begin_session(self, timeout_ms: int) -> int:
+        added = self._db.execute("INSERT INTO session (timeout_ms, beats) VALUES (?, 0)", (timeout_ms,))
+        return int(added.lastrowid or NO_OWNER)
+
+    def has_session(self, session_id: int) -> bool:
+        return self._db.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is not None
+
+    def renew_session(self, session_id: int) -> bool:
+        """Whether it lasts still."""
+        return self._db.execute("UPDATE session SET beats = beats + 1 WHERE id = ?", (session_id,)).rowcount > 0
+
+    def sessions(self) -> list[Session]:
+        return [Session(*row) for row in self._db.execute("SELECT id, timeout_ms, beats FROM session ORDER BY id")]
+
+    def end_session(self, session_id: int) -> None:
+        """Its ephemeral nodes go."""
+        owned = self._db.execute("SELECT path FROM node WHERE owner = ? ORDER BY path", (session_id,)).fetchall()
+        self.apply([Delete(path) for (path,) in owned], session_id)
+        self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
