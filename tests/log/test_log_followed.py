@@ -88,7 +88,9 @@ def test_a_log_that_goes_on_in_a_segment_before_is_whole_after_a_crash() -> None
     log.roll()
     log.append(batch(1), leader_epoch=1)
     log.flush()
-    fs.crash(random.Random(1))
+    for folder in ("/", "/logs"):
+        fs.flush_dir(folder)
+    fs = fs.crash(random.Random(1))
     again = open_log(fs, config=UNLIMITED, clean=False, recovery_point=log.recovery_point)
     assert (bases(again), offsets_in(read_all(again))) == ([0, 7], list(range(8)))
 
