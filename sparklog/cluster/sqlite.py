@@ -229,16 +229,18 @@ class SqliteStore:
                 beat_at = time.monotonic() + interval_s
 
     def _poll(self) -> None:
-        """Look for changes if others have written."""
-        if not self._watches:
-            return
+        """Look for changes if others have written; one of them may have ended this session."""
         try:
             with self._taking_turns():
                 version = self._tree.data_version()
-                if version != self._version:
-                    with self._tree.reading():
-                        self._compare_changes()
-                    self._version = version
+                if version == self._version:
+                    return
+                with self._tree.reading():
+                    self._compare_changes()
+                    lasts = self._tree.has_session(self._session_id)
+                self._version = version
+            if not lasts:
+                self._keep_session()
         except StoreError as error:
             if not self._is_closed:
                 logger.warning("cluster store %s: %s", self._path, error)
