@@ -190,7 +190,17 @@ class AdminServicer:
             is_unclean=request.type == admin_pb2.UNCLEAN,
         )
         response = await self._broker.serve(elect_leaders.API, wanted)
-        return admin_pb2.ElectLeadersResponse(partitions=_changed(response.errors))
+        return admin_pb2.ElectLeadersResponse(
+            partitions=[
+                admin_pb2.PartitionElected(
+                    topic=name.topic,
+                    partition=name.partition,
+                    error=error_message(error),
+                    leader=response.leaders.get(name, -1),
+                )
+                for name, error in response.errors.items()
+            ]
+        )
 
 
 def _names(partitions: Iterable[admin_pb2.PartitionId]) -> list[TopicPartition]:

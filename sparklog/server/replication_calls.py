@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.replica.messages import LeaderAndIsr, ReplicaFetch, StopReplica
-from sparklog.server import controller_messages, fetch_messages
+from sparklog.server import controller_call_messages, controller_messages, fetch_messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,5 +62,29 @@ CALLS = (
         decode_request=fetch_messages.decode_fetch,
         encode_response=fetch_messages.encode_fetch_response,
         decode_response=fetch_messages.decode_fetch_response,
+    ),
+    Call(
+        method="AlterPartitionReassignments",
+        request=AlterPartitionReassignmentsRequest,
+        encode_request=controller_call_messages.encode_reassignments,
+        decode_request=controller_call_messages.decode_reassignments,
+        encode_response=controller_call_messages.encode_reassignments_response,
+        decode_response=controller_call_messages.decode_reassignments_response,
+    ),
+    Call(
+        method="ElectLeaders",
+        request=ElectLeadersRequest,
+        encode_request=controller_call_messages.encode_elections,
+        decode_request=controller_call_messages.decode_elections,
+        encode_response=controller_call_messages.encode_elections_response,
+        decode_response=controller_call_messages.decode_elections_response,
+    ),
+    Call(
+        method="ControlledShutdown",
+        request=ControlledShutdownRequest,
+        encode_request=controller_call_messages.encode_shutdown,
+        decode_request=controller_call_messages.decode_shutdown,
+        encode_response=controller_call_messages.encode_shutdown_response,
+        decode_response=controller_call_messages.decode_shutdown_response,
     ),
 )

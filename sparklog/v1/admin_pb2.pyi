@@ -455,5 +455,17 @@ class ElectLeadersRequest(_message.Message):
 class ElectLeadersResponse(_message.Message):
     __slots__ = ("partitions",)
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    partitions: _containers.RepeatedCompositeFieldContainer[PartitionChanged]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionChanged, _Mapping]]] = ...) -> None: ...
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionElected]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionElected, _Mapping]]] = ...) -> None: ...
+
+class PartitionElected(_message.Message):
+    __slots__ = ("topic", "partition", "error", "leader")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    error: _records_pb2.Error
+    leader: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., leader: _Optional[int] = ...) -> None: ...

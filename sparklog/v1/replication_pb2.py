@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from sparklog.v1 import admin_pb2 as sparklog_dot_v1_dot_admin__pb2
 from sparklog.v1 import records_pb2 as sparklog_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsparklog/v1/replication.proto\x12\x0bsparklog.v1\x1a\x19sparklog/v1/records.proto\"\xd4\x01\n\x0ePartitionState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x10\n\x08replicas\x18\x07 \x03(\x05\x12\x0e\n\x06\x61\x64\x64ing\x18\x08 \x03(\x05\x12\x10\n\x08removing\x18\t \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\n \x01(\x05\x12\x0e\n\x06is_new\x18\x0b \x01(\x08\"{\n\x0eTopicOverrides\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.sparklog.v1.TopicOverrides.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa0\x02\n\x13LeaderAndIsrRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12/\n\npartitions\x18\x04 \x03(\x0b\x32\x1b.sparklog.v1.PartitionState\x12\x42\n\toverrides\x18\x05 \x03(\x0b\x32/.sparklog.v1.LeaderAndIsrRequest.OverridesEntry\x1aM\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.sparklog.v1.TopicOverrides:\x02\x38\x01\"W\n\x10PartitionOutcome\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\"E\n\x14LeaderAndIsrResponse\x12-\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionOutcome\"W\n\rStopPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06\x64\x65lete\x18\x04 \x01(\x08\"\x8b\x01\n\x12StopReplicaRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12.\n\npartitions\x18\x04 \x03(\x0b\x32\x1a.sparklog.v1.StopPartition\"D\n\x13StopReplicaResponse\x12-\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionOutcome\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x8e\x01\n\x0b\x42rokerState\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0cgrpc_address\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.sparklog.v1.Listener\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\"\xca\x01\n\nTopicState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.sparklog.v1.PartitionState\x12\x39\n\toverrides\x18\x04 \x03(\x0b\x32&.sparklog.v1.TopicState.OverridesEntry\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfc\x02\n\x15UpdateMetadataRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12)\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x18.sparklog.v1.BrokerState\x12\'\n\x06topics\x18\x05 \x03(\x0b\x32\x17.sparklog.v1.TopicState\x12\x0f\n\x07\x64\x65leted\x18\x06 \x03(\t\x12\x0f\n\x07is_full\x18\x07 \x01(\x08\x12Q\n\x10\x62roker_overrides\x18\x08 \x03(\x0b\x32\x37.sparklog.v1.UpdateMetadataRequest.BrokerOverridesEntry\x1aS\n\x14\x42rokerOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.sparklog.v1.TopicOverrides:\x02\x38\x01\"\x18\n\x16UpdateMetadataResponse\"\xe4\x01\n\x15ReplicaFetchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x42\x15\n\x13_last_fetched_epoch\"\x94\x02\n\x13ReplicaFetchRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\x05\x12\x11\n\tmin_bytes\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x12\n\nsession_id\x18\x06 \x01(\x05\x12\x15\n\rsession_epoch\x18\x07 \x01(\x05\x12\x36\n\npartitions\x18\x08 \x03(\x0b\x32\".sparklog.v1.ReplicaFetchPartition\x12\x35\n\tforgotten\x18\t \x03(\x0b\x32\".sparklog.v1.ReplicaFetchPartition\"-\n\x08\x45pochEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xfe\x01\n\x17ReplicaFetchedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x1b\n\x13segment_base_offset\x18\x06 \x01(\x03\x12(\n\tdiverging\x18\x07 \x01(\x0b\x32\x15.sparklog.v1.EpochEnd\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x0f\n\x07records\x18\x0f \x01(\x0c\"d\n\x14ReplicaFetchResponse\x12\x12\n\nsession_id\x18\x01 \x01(\x05\x12\x38\n\npartitions\x18\x02 \x03(\x0b\x32$.sparklog.v1.ReplicaFetchedPartition2\xdd\x02\n\x0bReplication\x12S\n\x0cLeaderAndIsr\x12 .sparklog.v1.LeaderAndIsrRequest\x1a!.sparklog.v1.LeaderAndIsrResponse\x12P\n\x0bStopReplica\x12\x1f.sparklog.v1.StopReplicaRequest\x1a .sparklog.v1.StopReplicaResponse\x12Y\n\x0eUpdateMetadata\x12\".sparklog.v1.UpdateMetadataRequest\x1a#.sparklog.v1.UpdateMetadataResponse\x12L\n\x05\x46\x65tch\x12 .sparklog.v1.ReplicaFetchRequest\x1a!.sparklog.v1.ReplicaFetchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsparklog/v1/replication.proto\x12\x0bsparklog.v1\x1a\x17sparklog/v1/admin.proto\x1a\x19sparklog/v1/records.proto\"\xd4\x01\n\x0ePartitionState\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x0b\n\x03isr\x18\x06 \x03(\x05\x12\x10\n\x08replicas\x18\x07 \x03(\x05\x12\x0e\n\x06\x61\x64\x64ing\x18\x08 \x03(\x05\x12\x10\n\x08removing\x18\t \x03(\x05\x12\x17\n\x0fpartition_epoch\x18\n \x01(\x05\x12\x0e\n\x06is_new\x18\x0b \x01(\x08\"{\n\x0eTopicOverrides\x12\x39\n\x07\x63onfigs\x18\x01 \x03(\x0b\x32(.sparklog.v1.TopicOverrides.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xa0\x02\n\x13LeaderAndIsrRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12/\n\npartitions\x18\x04 \x03(\x0b\x32\x1b.sparklog.v1.PartitionState\x12\x42\n\toverrides\x18\x05 \x03(\x0b\x32/.sparklog.v1.LeaderAndIsrRequest.OverridesEntry\x1aM\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.sparklog.v1.TopicOverrides:\x02\x38\x01\"W\n\x10PartitionOutcome\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\"E\n\x14LeaderAndIsrResponse\x12-\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionOutcome\"W\n\rStopPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x0e\n\x06\x64\x65lete\x18\x04 \x01(\x08\"\x8b\x01\n\x12StopReplicaRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12.\n\npartitions\x18\x04 \x03(\x0b\x32\x1a.sparklog.v1.StopPartition\"D\n\x13StopReplicaResponse\x12-\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionOutcome\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x8e\x01\n\x0b\x42rokerState\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0cgrpc_address\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.sparklog.v1.Listener\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\"\xca\x01\n\nTopicState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12/\n\npartitions\x18\x03 \x03(\x0b\x32\x1b.sparklog.v1.PartitionState\x12\x39\n\toverrides\x18\x04 \x03(\x0b\x32&.sparklog.v1.TopicState.OverridesEntry\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfc\x02\n\x15UpdateMetadataRequest\x12\x15\n\rcontroller_id\x18\x01 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12)\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x18.sparklog.v1.BrokerState\x12\'\n\x06topics\x18\x05 \x03(\x0b\x32\x17.sparklog.v1.TopicState\x12\x0f\n\x07\x64\x65leted\x18\x06 \x03(\t\x12\x0f\n\x07is_full\x18\x07 \x01(\x08\x12Q\n\x10\x62roker_overrides\x18\x08 \x03(\x0b\x32\x37.sparklog.v1.UpdateMetadataRequest.BrokerOverridesEntry\x1aS\n\x14\x42rokerOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.sparklog.v1.TopicOverrides:\x02\x38\x01\"\x18\n\x16UpdateMetadataResponse\"\xe4\x01\n\x15ReplicaFetchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x14\n\x0c\x66\x65tch_offset\x18\x04 \x01(\x03\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x06 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x10log_start_offset\x18\x08 \x01(\x03\x42\x15\n\x13_last_fetched_epoch\"\x94\x02\n\x13ReplicaFetchRequest\x12\x12\n\nreplica_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x03 \x01(\x05\x12\x11\n\tmin_bytes\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x12\n\nsession_id\x18\x06 \x01(\x05\x12\x15\n\rsession_epoch\x18\x07 \x01(\x05\x12\x36\n\npartitions\x18\x08 \x03(\x0b\x32\".sparklog.v1.ReplicaFetchPartition\x12\x35\n\tforgotten\x18\t \x03(\x0b\x32\".sparklog.v1.ReplicaFetchPartition\"-\n\x08\x45pochEnd\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xfe\x01\n\x17ReplicaFetchedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x1b\n\x13segment_base_offset\x18\x06 \x01(\x03\x12(\n\tdiverging\x18\x07 \x01(\x0b\x32\x15.sparklog.v1.EpochEnd\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x0f\n\x07records\x18\x0f \x01(\x0c\"d\n\x14ReplicaFetchResponse\x12\x12\n\nsession_id\x18\x01 \x01(\x05\x12\x38\n\npartitions\x18\x02 \x03(\x0b\x32$.sparklog.v1.ReplicaFetchedPartition\"D\n\x19\x43ontrolledShutdownRequest\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"I\n\x1a\x43ontrolledShutdownResponse\x12+\n\tremaining\x18\x01 \x03(\x0b\x32\x18.sparklog.v1.PartitionId2\x9c\x05\n\x0bReplication\x12S\n\x0cLeaderAndIsr\x12 .sparklog.v1.LeaderAndIsrRequest\x1a!.sparklog.v1.LeaderAndIsrResponse\x12P\n\x0bStopReplica\x12\x1f.sparklog.v1.StopReplicaRequest\x1a .sparklog.v1.StopReplicaResponse\x12Y\n\x0eUpdateMetadata\x12\".sparklog.v1.UpdateMetadataRequest\x1a#.sparklog.v1.UpdateMetadataResponse\x12L\n\x05\x46\x65tch\x12 .sparklog.v1.ReplicaFetchRequest\x1a!.sparklog.v1.ReplicaFetchResponse\x12\x80\x01\n\x1b\x41lterPartitionReassignments\x12/.sparklog.v1.AlterPartitionReassignmentsRequest\x1a\x30.sparklog.v1.AlterPartitionReassignmentsResponse\x12S\n\x0c\x45lectLeaders\x12 .sparklog.v1.ElectLeadersRequest\x1a!.sparklog.v1.ElectLeadersResponse\x12\x65\n\x12\x43ontrolledShutdown\x12&.sparklog.v1.ControlledShutdownRequest\x1a\'.sparklog.v1.ControlledShutdownResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,50 +41,54 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICSTATE_OVERRIDESENTRY']._serialized_options = b'8\001'
   _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._loaded_options = None
   _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._serialized_options = b'8\001'
-  _globals['_PARTITIONSTATE']._serialized_start=74
-  _globals['_PARTITIONSTATE']._serialized_end=286
-  _globals['_TOPICOVERRIDES']._serialized_start=288
-  _globals['_TOPICOVERRIDES']._serialized_end=411
-  _globals['_TOPICOVERRIDES_CONFIGSENTRY']._serialized_start=365
-  _globals['_TOPICOVERRIDES_CONFIGSENTRY']._serialized_end=411
-  _globals['_LEADERANDISRREQUEST']._serialized_start=414
-  _globals['_LEADERANDISRREQUEST']._serialized_end=702
-  _globals['_LEADERANDISRREQUEST_OVERRIDESENTRY']._serialized_start=625
-  _globals['_LEADERANDISRREQUEST_OVERRIDESENTRY']._serialized_end=702
-  _globals['_PARTITIONOUTCOME']._serialized_start=704
-  _globals['_PARTITIONOUTCOME']._serialized_end=791
-  _globals['_LEADERANDISRRESPONSE']._serialized_start=793
-  _globals['_LEADERANDISRRESPONSE']._serialized_end=862
-  _globals['_STOPPARTITION']._serialized_start=864
-  _globals['_STOPPARTITION']._serialized_end=951
-  _globals['_STOPREPLICAREQUEST']._serialized_start=954
-  _globals['_STOPREPLICAREQUEST']._serialized_end=1093
-  _globals['_STOPREPLICARESPONSE']._serialized_start=1095
-  _globals['_STOPREPLICARESPONSE']._serialized_end=1163
-  _globals['_LISTENER']._serialized_start=1165
-  _globals['_LISTENER']._serialized_end=1217
-  _globals['_BROKERSTATE']._serialized_start=1220
-  _globals['_BROKERSTATE']._serialized_end=1362
-  _globals['_TOPICSTATE']._serialized_start=1365
-  _globals['_TOPICSTATE']._serialized_end=1567
-  _globals['_TOPICSTATE_OVERRIDESENTRY']._serialized_start=1519
-  _globals['_TOPICSTATE_OVERRIDESENTRY']._serialized_end=1567
-  _globals['_UPDATEMETADATAREQUEST']._serialized_start=1570
-  _globals['_UPDATEMETADATAREQUEST']._serialized_end=1950
-  _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._serialized_start=1867
-  _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._serialized_end=1950
-  _globals['_UPDATEMETADATARESPONSE']._serialized_start=1952
-  _globals['_UPDATEMETADATARESPONSE']._serialized_end=1976
-  _globals['_REPLICAFETCHPARTITION']._serialized_start=1979
-  _globals['_REPLICAFETCHPARTITION']._serialized_end=2207
-  _globals['_REPLICAFETCHREQUEST']._serialized_start=2210
-  _globals['_REPLICAFETCHREQUEST']._serialized_end=2486
-  _globals['_EPOCHEND']._serialized_start=2488
-  _globals['_EPOCHEND']._serialized_end=2533
-  _globals['_REPLICAFETCHEDPARTITION']._serialized_start=2536
-  _globals['_REPLICAFETCHEDPARTITION']._serialized_end=2790
-  _globals['_REPLICAFETCHRESPONSE']._serialized_start=2792
-  _globals['_REPLICAFETCHRESPONSE']._serialized_end=2892
-  _globals['_REPLICATION']._serialized_start=2895
-  _globals['_REPLICATION']._serialized_end=3244
+  _globals['_PARTITIONSTATE']._serialized_start=99
+  _globals['_PARTITIONSTATE']._serialized_end=311
+  _globals['_TOPICOVERRIDES']._serialized_start=313
+  _globals['_TOPICOVERRIDES']._serialized_end=436
+  _globals['_TOPICOVERRIDES_CONFIGSENTRY']._serialized_start=390
+  _globals['_TOPICOVERRIDES_CONFIGSENTRY']._serialized_end=436
+  _globals['_LEADERANDISRREQUEST']._serialized_start=439
+  _globals['_LEADERANDISRREQUEST']._serialized_end=727
+  _globals['_LEADERANDISRREQUEST_OVERRIDESENTRY']._serialized_start=650
+  _globals['_LEADERANDISRREQUEST_OVERRIDESENTRY']._serialized_end=727
+  _globals['_PARTITIONOUTCOME']._serialized_start=729
+  _globals['_PARTITIONOUTCOME']._serialized_end=816
+  _globals['_LEADERANDISRRESPONSE']._serialized_start=818
+  _globals['_LEADERANDISRRESPONSE']._serialized_end=887
+  _globals['_STOPPARTITION']._serialized_start=889
+  _globals['_STOPPARTITION']._serialized_end=976
+  _globals['_STOPREPLICAREQUEST']._serialized_start=979
+  _globals['_STOPREPLICAREQUEST']._serialized_end=1118
+  _globals['_STOPREPLICARESPONSE']._serialized_start=1120
+  _globals['_STOPREPLICARESPONSE']._serialized_end=1188
+  _globals['_LISTENER']._serialized_start=1190
+  _globals['_LISTENER']._serialized_end=1242
+  _globals['_BROKERSTATE']._serialized_start=1245
+  _globals['_BROKERSTATE']._serialized_end=1387
+  _globals['_TOPICSTATE']._serialized_start=1390
+  _globals['_TOPICSTATE']._serialized_end=1592
+  _globals['_TOPICSTATE_OVERRIDESENTRY']._serialized_start=1544
+  _globals['_TOPICSTATE_OVERRIDESENTRY']._serialized_end=1592
+  _globals['_UPDATEMETADATAREQUEST']._serialized_start=1595
+  _globals['_UPDATEMETADATAREQUEST']._serialized_end=1975
+  _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._serialized_start=1892
+  _globals['_UPDATEMETADATAREQUEST_BROKEROVERRIDESENTRY']._serialized_end=1975
+  _globals['_UPDATEMETADATARESPONSE']._serialized_start=1977
+  _globals['_UPDATEMETADATARESPONSE']._serialized_end=2001
+  _globals['_REPLICAFETCHPARTITION']._serialized_start=2004
+  _globals['_REPLICAFETCHPARTITION']._serialized_end=2232
+  _globals['_REPLICAFETCHREQUEST']._serialized_start=2235
+  _globals['_REPLICAFETCHREQUEST']._serialized_end=2511
+  _globals['_EPOCHEND']._serialized_start=2513
+  _globals['_EPOCHEND']._serialized_end=2558
+  _globals['_REPLICAFETCHEDPARTITION']._serialized_start=2561
+  _globals['_REPLICAFETCHEDPARTITION']._serialized_end=2815
+  _globals['_REPLICAFETCHRESPONSE']._serialized_start=2817
+  _globals['_REPLICAFETCHRESPONSE']._serialized_end=2917
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_start=2919
+  _globals['_CONTROLLEDSHUTDOWNREQUEST']._serialized_end=2987
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_start=2989
+  _globals['_CONTROLLEDSHUTDOWNRESPONSE']._serialized_end=3062
+  _globals['_REPLICATION']._serialized_start=3065
+  _globals['_REPLICATION']._serialized_end=3733
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from sparklog.v1 import admin_pb2 as _admin_pb2
 from sparklog.v1 import records_pb2 as _records_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -268,3 +269,17 @@ class ReplicaFetchResponse(_message.Message):
     session_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[ReplicaFetchedPartition]
     def __init__(self, session_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[ReplicaFetchedPartition, _Mapping]]] = ...) -> None: ...
+
+class ControlledShutdownRequest(_message.Message):
+    __slots__ = ("broker_id", "broker_epoch")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    broker_epoch: int
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
+
+class ControlledShutdownResponse(_message.Message):
+    __slots__ = ("remaining",)
+    REMAINING_FIELD_NUMBER: _ClassVar[int]
+    remaining: _containers.RepeatedCompositeFieldContainer[_admin_pb2.PartitionId]
+    def __init__(self, remaining: _Optional[_Iterable[_Union[_admin_pb2.PartitionId, _Mapping]]] = ...) -> None: ...

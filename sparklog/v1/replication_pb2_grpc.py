@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from sparklog.v1 import admin_pb2 as sparklog_dot_v1_dot_admin__pb2
 from sparklog.v1 import replication_pb2 as sparklog_dot_v1_dot_replication__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -30,6 +31,8 @@ class ReplicationStub:
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
+    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -64,6 +67,21 @@ class ReplicationStub:
                 request_serializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchResponse.FromString,
                 _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/sparklog.v1.Replication/AlterPartitionReassignments',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/sparklog.v1.Replication/ElectLeaders',
+                request_serializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.ControlledShutdown = channel.unary_unary(
+                '/sparklog.v1.Replication/ControlledShutdown',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServicer:
@@ -71,6 +89,8 @@ class ReplicationServicer:
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
+    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -108,6 +128,25 @@ class ReplicationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ControlledShutdown(self, request, context):
+        """The broker is about to stop: others take over what it leads, and no leader waits for it any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplicationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +170,21 @@ def add_ReplicationServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchResponse.SerializeToString,
             ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'ControlledShutdown': grpc.unary_unary_rpc_method_handler(
+                    servicer.ControlledShutdown,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sparklog.v1.Replication', rpc_method_handlers)
@@ -144,6 +198,8 @@ class Replication:
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
+    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -250,6 +306,87 @@ class Replication:
             '/sparklog.v1.Replication/Fetch',
             sparklog_dot_v1_dot_replication__pb2.ReplicaFetchRequest.SerializeToString,
             sparklog_dot_v1_dot_replication__pb2.ReplicaFetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/AlterPartitionReassignments',
+            sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/ElectLeaders',
+            sparklog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            sparklog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ControlledShutdown(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/ControlledShutdown',
+            sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.FromString,
             options,
             channel_credentials,
             insecure,

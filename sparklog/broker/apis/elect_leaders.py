@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparklog.base.errors import ElectionNotNeeded, KafkaError
 from sparklog.base.ids import TopicPartition
@@ -23,11 +23,15 @@ class ElectLeadersRequest:
     """None: all of them."""
     is_unclean: bool = False
     timeout_ms: int = 60_000
+    is_for_controller: bool = False
+    """It comes from another broker: who is not the controller refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse:
     errors: Mapping[TopicPartition, KafkaError | None]
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Who was elected."""
 
 
 async def handle(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
