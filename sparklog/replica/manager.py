@@ -1,30 +1,69 @@
 """The replicas of this broker: the shell that does what `Partition` decides on the logs of `LogManager`.
 
-All methods run on the event loop, but for those that say they block. Appends and reads are a system call into the
-page cache, cheaper than handing them to a thread; whatever waits for a disk is done in a thread by the caller.
+    become     the controller's LeaderAndIsr: lead or follow partitions. One such request, or StopReplica, at a time
+    append     at the leader; who waits for committed records is told when the high watermark moves
+    fetched    a follower has asked: it moves the high watermark, and may join the ISR
+    shrink     time has passed: who lags leaves the ISR
+    stop       the controller's StopReplica: follow or lead no more; and take the log away, where it says so
 
-High watermarks are written to `replication-offset-checkpoint` in each log directory, for readers of the files (Spark's
-`path` mode) that have no broker to ask. A checkpoint is always behind what it describes, never ahead.
+All methods run on the event loop, but for those that say they block. Appends and reads are a system call into the
+page cache, cheaper than handing them to a thread; whatever waits for a disk is done in a thread.
+
+A partition that becomes led is followed no more before, so nobody else writes to its log. It is led from the moment the
+loop says so: an append that comes earlier is refused, one that comes later has the new epoch. Who waits for records
+that are not committed when the leadership goes is told at once (`Partition.is_replicated`).
+
+A broker leads and follows nothing before the controller has spoken. High watermarks: high_watermarks.py; changes of the
+ISR: isr_changes.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sparklog.base.errors import KafkaStorageError, UnknownTopicOrPartition
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import (
+    ConnectionLoss,
+    FencedLeaderEpoch,
+    InvalidConfig,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.checkpoints import HIGH_WATERMARKS, OffsetCheckpoint
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.manager import LogManager
-from sparklog.replica.partition import Partition
+from sparklog.replica.following import Fetchers, FetchState, NoFetchers
+from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
+from sparklog.replica.isr_changes import IsrChanges, WriteIsr
+from sparklog.replica.messages import (
+    LEADER_EPOCH_DURING_DELETE,
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    AlterIsr,
+    IsrAltered,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    PartitionState,
+    StopPartition,
+    StopReplica,
+    StopReplicaResponse,
+)
+from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
 
 logger = logging.getLogger(__name__)
+OnLeadership = Callable[[TopicPartition, bool, int], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,18 +79,65 @@ class Replica:
         end_offset = self.log.log_end_offset
         return self.log.epochs.assign(self.partition.leader_epoch, end_offset).end_offset_for(epoch, end_offset)
 
+    def is_replicated(self, last_offset: int, led_since: int) -> bool:
+        """As `Partition.is_replicated`, with the topic's min.insync.replicas."""
+        return self.partition.is_replicated(last_offset, led_since, self.config.min_insync_replicas)
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A log that a partition is to have, and what is known of its high watermark."""
+
+    log: Log
+    high_watermark: int
+
 
 class ReplicaManager:
-    """Replicas by partition."""
+    """Replicas by partition.
 
-    def __init__(self, fs: Fs, logs: LogManager, on_high_watermark: Callable[[TopicPartition], None]) -> None:
-        self._fs = fs
+    `fetchers` and `on_leadership` are given by whoever puts the broker together; the latter is told of every change:
+    which partition, whether it is led here from now on, and the leader epoch. `broker_epoch` is this broker's own,
+    once it is registered.
+    """
+
+    def __init__(
+        self,
+        fs: Fs,
+        logs: LogManager,
+        on_high_watermark: Callable[[TopicPartition], None],
+        *,
+        broker_id: int = NO_LEADER,
+        clock: Clock | None = None,
+        max_lag_ms: int = 30_000,
+        topic_defaults: TopicConfig | None = None,
+        alter_isr: WriteIsr | None = None,
+        broker_epoch_of: Callable[[int], int | None] = lambda _: None,
+        exists: Callable[[TopicPartition], bool] = lambda _: False,
+        on_log_end: Callable[[TopicPartition], None] = lambda _: None,
+    ) -> None:
+        """on_high_watermark: who waits for a partition's records, or for the end of their wait, looks again.
+        on_log_end: a partition that others follow has records that are not committed yet. alter_isr: writes to the
+        store; raises StoreError. broker_epoch_of: of a broker that is alive. exists: whether the cluster has it."""
         self._logs = logs
         self._on_high_watermark = on_high_watermark
+        self._on_log_end = on_log_end
+        self._broker_id = broker_id
+        self._clock = clock or SystemClock()
+        self._max_lag_ms = max_lag_ms
+        self._topic_defaults = topic_defaults or TopicConfig()
+        self._broker_epoch_of = broker_epoch_of
+        self._exists = exists
         self._replicas: dict[TopicPartition, Replica] = {}
         self._offline: dict[TopicPartition, str] = {}
-        self._checkpoints: dict[str, OffsetCheckpoint] = {}
-        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        self._files = HighWatermarkFiles(fs, self._is_here)
+        self._changing = asyncio.Lock()
+        self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark)
+        self.fetchers: Fetchers = NoFetchers()
+        self.on_leadership: OnLeadership = lambda name, is_leader, leader_epoch: None
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.controller_epoch = NO_EPOCH
+
+    # What there is
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(tuple(self._replicas.values()))
@@ -61,13 +147,31 @@ class ReplicaManager:
         """The partitions that are here, those whose directory has failed too."""
         return (*self._replicas, *self._offline)
 
+    @property
+    def offline(self) -> Mapping[TopicPartition, str]:
+        """The partitions whose log cannot be used, and why."""
+        return self._offline
+
     def get(self, name: TopicPartition) -> Replica:
-        """Raises UnknownTopicOrPartition, or KafkaStorageError where the partition's directory has failed."""
+        """Whatever it is here, leader or not.
+
+        Raises KafkaStorageError where the partition's log has failed, NotLeaderOrFollower where others have it, and
+        UnknownTopicOrPartition.
+        """
         replica = self._replicas.get(name)
         if replica is None:
             if why := self._offline.get(name):
                 raise KafkaStorageError(f"{name} is offline: {why}")
+            if self._exists(name):
+                raise NotLeaderOrFollower(f"{name} has no replica here")
             raise UnknownTopicOrPartition(f"{name.topic!r} has no partition {name.partition} here")
+        return replica
+
+    def get_leader(self, name: TopicPartition) -> Replica:
+        """The same, of a partition that is led here: raises NotLeaderOrFollower for others."""
+        replica = self._replicas.get(name) or self.get(name)
+        if not replica.partition.is_leader:
+            replica.partition.check_leader()
         return replica
 
     def find(self, name: TopicPartition) -> Replica | None:
@@ -77,27 +181,201 @@ class ReplicaManager:
         replica = self._replicas.get(name)
         return replica.partition.high_watermark if replica else None
 
+    # What the controller says
+
+    def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
+        """Refuse a controller that has been deposed, and what was meant for this broker before its restart.
+
+        Raises StaleControllerEpoch or StaleBrokerEpoch; else the controller is the newest that is known.
+        """
+        if controller_epoch < self.controller_epoch:
+            raise StaleControllerEpoch(
+                f"controller epoch {controller_epoch} is over, {self.controller_epoch} has been seen"
+            )
+        if broker_epoch not in (NO_BROKER_EPOCH, self.broker_epoch):
+            raise StaleBrokerEpoch(f"for broker epoch {broker_epoch}; this is {self.broker_epoch}")
+        self.controller_epoch = controller_epoch
+
+    async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
+        """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does."""
+        async with self._changing:
+            self.check_controller(request.controller_epoch, request.broker_epoch)
+            errors: dict[TopicPartition, KafkaError] = {}
+            states: dict[TopicPartition, PartitionState] = {}
+            for state in request.partitions:
+                if error := self._fenced(state.name, state.leader_epoch):
+                    errors[state.name] = error
+                else:
+                    states[state.name] = state
+            await self.fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
+            configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
+            opened = await asyncio.to_thread(self._open_all, states, configs)
+            followed: dict[TopicPartition, FetchState] = {}
+            for name, found in opened.items():
+                if isinstance(found, KafkaStorageError):
+                    self.set_offline(name, str(found))
+                    errors[name] = found
+                    continue
+                if self._apply(states[name], request.controller_epoch, found, configs[name.topic]):
+                    state = states[name]
+                    followed[name] = FetchState(
+                        leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
+                    )
+            self.fetchers.follow(followed)
+            return LeaderAndIsrResponse(errors=errors)
+
+    async def stop(self, request: StopReplica) -> StopReplicaResponse:
+        """Follow or lead partitions no more. Raises as `check_controller` does."""
+        async with self._changing:
+            self.check_controller(request.controller_epoch, request.broker_epoch)
+            errors: dict[TopicPartition, KafkaError] = {}
+            stopped: list[StopPartition] = []
+            for each in request.partitions:
+                is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
+                if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
+                    errors[each.name] = error
+                else:
+                    stopped.append(each)
+            await self.fetchers.unfollow([each.name for each in stopped])
+            for each in stopped:
+                self._stop(each)
+            errors.update(await asyncio.to_thread(self._delete_all, [each.name for each in stopped if each.delete]))
+            return StopReplicaResponse(errors=errors)
+
+    def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
+        replica = self._replicas.get(name)
+        if replica is None or leader_epoch >= replica.partition.leader_epoch:
+            return None
+        return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
+
+    def _is_moved(self, state: PartitionState) -> bool:
+        """Whether the partition must not be copied as it is now."""
+        replica = self._replicas.get(state.name)
+        if replica is None:
+            return True
+        partition = replica.partition
+        return (partition.leader, partition.leader_epoch) != (state.leader, state.leader_epoch)
+
+    def _apply(self, state: PartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig) -> bool:
+        """Whether it is to be copied from another broker from now on."""
+        replica = self._find_or_add(state.name, opened, config)
+        partition = replica.partition
+        before = (partition.is_leader, partition.leader_epoch)
+        is_followed = False
+        if state.leader == self._broker_id:
+            effects = partition.become_leader(
+                state,
+                controller_epoch,
+                log_end_offset=replica.log.log_end_offset,
+                now_ms=self._clock.monotonic_ms(),
+            )
+            self.isr_changes.carry_out(partition, effects)
+        else:
+            is_followed = partition.become_follower(state, controller_epoch) and state.leader != NO_LEADER
+        self._changed(partition, before)
+        return is_followed
+
+    def _find_or_add(self, name: TopicPartition, opened: _Opened, config: TopicConfig) -> Replica:
+        replica = self._replicas.get(name)
+        if replica and replica.log is not opened.log:
+            self._leave(name)
+            replica = None
+        if replica is None:
+            partition = Partition(
+                name,
+                broker_id=self._broker_id,
+                log_end_offset=opened.log.log_end_offset,
+                high_watermark=opened.high_watermark,
+            )
+            replica = self._replicas[name] = Replica(partition=partition, log=opened.log, config=config)
+            self._offline.pop(name, None)
+        replica.config = config
+        return replica
+
+    def _changed(self, partition: Partition, before: tuple[bool, int]) -> None:
+        """Tell who waits, and who goes by the leadership."""
+        if before == (partition.is_leader, partition.leader_epoch):
+            return
+        logger.info(
+            "%s: %s of leader epoch %d, leader %d", partition.name, partition.role.value, partition.leader_epoch,
+            partition.leader,
+        )  # fmt: skip
+        self._on_high_watermark(partition.name)
+        self.on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
+
+    def _stop(self, stopped: StopPartition) -> None:
+        if stopped.delete:
+            self.drop(stopped.name)
+        elif replica := self._replicas.get(stopped.name):
+            before = (replica.partition.is_leader, replica.partition.leader_epoch)
+            replica.partition.stop(stopped.leader_epoch)
+            self._changed(replica.partition, before)
+
+    def _config_of(self, topic: str, overrides: Mapping[str, Mapping[str, str]]) -> TopicConfig:
+        try:
+            return TopicConfig.parse(overrides.get(topic, {}), self._topic_defaults)
+        except InvalidConfig as error:
+            logger.error("the configuration of topic %s is not used: %s", topic, error)
+            return self._topic_defaults
+
+    # What follows blocks: it runs in a thread.
+
+    def _open_all(
+        self, states: Mapping[TopicPartition, PartitionState], configs: Mapping[str, TopicConfig]
+    ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
+        opened: dict[TopicPartition, _Opened | KafkaStorageError] = {}
+        for name, state in states.items():
+            try:
+                config = configs[name.topic]
+                log = self._logs.create(name, config, topic_id=state.topic_id, is_new=state.is_new)
+                if log.config != config:
+                    log.configure(config)
+                committed = self._files.find(posixpath.dirname(log.folder), name)
+                opened[name] = _Opened(log, log.log_start_offset if committed is None else committed)
+            except KafkaStorageError as error:
+                logger.error("%s is offline: %s", name, error)
+                opened[name] = error
+        return opened
+
+    def _delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
+        errors: dict[TopicPartition, KafkaError] = {}
+        for name in names:
+            try:
+                self._files.forget(name)
+                self._logs.delete(name)
+            except KafkaStorageError as error:
+                logger.error("%s could not be deleted: %s", name, error)
+                errors[name] = error
+        return errors
+
+    def _is_here(self, name: TopicPartition) -> bool:
+        try:
+            return self._logs.get(name) is not None
+        except KafkaStorageError:
+            return True
+
+    # Changes without a controller
+
     def lead(self, name: TopicPartition, log: Log, *, leader_epoch: int, config: TopicConfig, broker_id: int) -> None:
         """Become the leader, and only replica, of a partition whose log is open."""
-        partition = Partition(
-            name,
-            leader_epoch=leader_epoch,
-            in_sync_replicas=(broker_id,),
-            log_end_offset=log.log_end_offset,
-        )
+        end = log.log_end_offset
+        partition = Partition(name, broker_id=broker_id, log_end_offset=end, high_watermark=end)
+        state = PartitionState(
+            name=name, topic_id=log.topic_id or uuid.UUID(int=0), leader=broker_id, leader_epoch=leader_epoch,
+            isr=(broker_id,), replicas=(broker_id,), partition_epoch=0,
+        )  # fmt: skip
+        partition.become_leader(state, 0, log_end_offset=end, now_ms=self._clock.monotonic_ms())
         self._replicas[name] = Replica(partition=partition, log=log, config=config)
 
     def drop(self, name: TopicPartition) -> None:
         """Forget a partition; who waits for it learns that it is gone."""
         self._offline.pop(name, None)
-        self._replicas.pop(name, None)
-        self._on_high_watermark(name)
+        self._leave(name)
 
     def set_offline(self, name: TopicPartition, why: str) -> None:
         """Serve the partition no more, and say why, to who waits for it too."""
         self._offline[name] = why
-        self._replicas.pop(name, None)
-        self._on_high_watermark(name)
+        self._leave(name)
 
     def set_dir_offline(self, path: str, why: str) -> None:
         """Serve the partitions of a log directory that has failed no more."""
@@ -105,17 +383,29 @@ class ReplicaManager:
             if posixpath.dirname(replica.log.folder) == path:
                 self.set_offline(replica.partition.name, why)
 
+    def _leave(self, name: TopicPartition) -> None:
+        if replica := self._replicas.pop(name, None):
+            before = (replica.partition.is_leader, NO_EPOCH)
+            replica.partition.leave()
+            self._changed(replica.partition, before)
+
     def update_config(self, topic: str, config: TopicConfig) -> None:
         self._logs.update_config(topic, config)
         for replica in self:
             if replica.partition.name.topic == topic:
                 replica.config = config
 
+    async def close(self) -> None:
+        """Change no ISR any more: the broker stops."""
+        await self.isr_changes.stop()
+
+    # At the leader
+
     def append(
         self, name: TopicPartition, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """As `append_to`; raises as `get` does, too."""
-        return self.append_to(self.get(name), data, acks=acks, leader_epoch=leader_epoch)
+        """As `append_to`; raises as `get_leader` does, too."""
+        return self.append_to(self.get_leader(name), data, acks=acks, leader_epoch=leader_epoch)
 
     def append_to(
         self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
@@ -128,8 +418,11 @@ class ReplicaManager:
         partition.check_leader_epoch(leader_epoch)
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
-        if not appended.is_duplicate and partition.log_appended(appended.last_offset + 1):
-            self._on_high_watermark(partition.name)
+        if not appended.is_duplicate:
+            if partition.log_appended(appended.last_offset + 1):
+                self._on_high_watermark(partition.name)
+            elif partition.followers:
+                self._on_log_end(partition.name)
         return appended
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
@@ -138,9 +431,61 @@ class ReplicaManager:
             offset, max_bytes, max_offset=replica.partition.high_watermark, min_one_batch=min_one_batch
         )
 
-    def high_watermarks(self) -> dict[str, dict[TopicPartition, int]]:
+    def follower_fetched(
+        self, replica: Replica, broker_id: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int
+    ) -> None:
+        """A follower asks for what comes after `fetch_offset`, in the current leader epoch, and its log does not
+        diverge from the leader's. It counts only in the life of the broker that the controller has spoken of.
+
+        Raises NotLeaderOrFollower where it is none of the partition's replicas.
+        """
+        if self._broker_epoch_of(broker_id) != broker_epoch:
+            return
+        partition = replica.partition
+        follower = partition.followers.get(broker_id)
+        is_trimmed = follower is not None and follower.log_start_offset < log_start_offset
+        effects = partition.follower_fetched(
+            broker_id,
+            broker_epoch=broker_epoch,
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        if effects is not NOTHING:
+            self.isr_changes.carry_out(partition, effects)
+        if is_trimmed:
+            self._on_high_watermark(partition.name)  # a DeleteRecords may wait for that
+
+    def low_watermark(self, replica: Replica) -> int:
+        """The lowest log start of the partition's live replicas."""
+        partition = replica.partition
+        alive = {each for each in partition.replicas if self._broker_epoch_of(each) is not None}
+        return partition.low_watermark(replica.log.log_start_offset, alive)
+
+    def shrink_isr(self) -> None:
+        """Let those who lag leave the ISRs; to be called every half of replica.lag.time.max.ms."""
+        now_ms = self._clock.monotonic_ms()
+        for replica in self:
+            partition = replica.partition
+            self.isr_changes.carry_out(partition, partition.look_for_laggards(now_ms, self._max_lag_ms))
+            self.isr_changes.resume(partition)
+
+    # At a follower
+
+    def followed(self, replica: Replica, leader_high_watermark: int) -> None:
+        """The log has taken what the leader answered, if anything."""
+        if replica.partition.followed(replica.log.log_end_offset, leader_high_watermark):
+            self._on_high_watermark(replica.partition.name)
+
+    def truncated(self, replica: Replica) -> None:
+        """The log has been cut."""
+        replica.partition.truncated(replica.log.log_end_offset)
+
+    # High watermarks on the disk
+
+    def high_watermarks(self) -> HighWatermarks:
         """By log directory, what `write_high_watermarks` is to write."""
-        found: dict[str, dict[TopicPartition, int]] = {folder: {} for folder in self._logs.dirs}
+        found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
         for replica in self:
             folder = posixpath.dirname(replica.log.folder)
             found.setdefault(folder, {})[replica.partition.name] = replica.partition.high_watermark
@@ -148,12 +493,8 @@ class ReplicaManager:
 
     def write_high_watermarks(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
         """Blocks: writes and flushes one file in each directory, unless it says so already."""
-        for folder, offsets in found.items():
-            if self._written.get(folder) == offsets:
-                continue
-            checkpoint = self._checkpoints.setdefault(folder, OffsetCheckpoint(self._fs, f"{folder}/{HIGH_WATERMARKS}"))
-            try:
-                checkpoint.write(offsets)
-                self._written[folder] = offsets
-            except OSError as error:
-                logger.error("high watermarks in %s could not be written: %s", folder, error)
+        self._files.write(found)
+
+
+async def _no_store(change: AlterIsr) -> IsrAltered:
+    raise ConnectionLoss(f"{change.name}: there is no store to write the ISR to")

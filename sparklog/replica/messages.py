@@ -3,6 +3,7 @@
     LeaderAndIsr   controller → broker   these partitions are yours, and this is who leads them
     StopReplica    controller → broker   follow or lead these no more; delete their logs, where it says so
     ReplicaFetch   follower → leader     records from the follower's log end on; and how far the follower is
+    AlterIsr       leader → store        the in-sync replicas as they are to be from now on, by compare and set
 
 The controller's requests carry its epoch: one older than the last that was seen is refused with
 STALE_CONTROLLER_EPOCH. They carry the epoch of the broker that they are for (`Node.created` of its node in the store):
@@ -80,6 +81,32 @@ class StopReplica:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaResponse:
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterIsr:
+    """What a leader wants its partition's node to say, if that is still what the leader last knew of it."""
+
+    name: TopicPartition
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    """Of the controller that made it the leader: stays in the node."""
+    isr: tuple[int, ...]
+    partition_epoch: int
+    """The version that the node must have."""
+    joining: Mapping[int, int] = field(default_factory=dict)
+    """The brokers that come into the ISR, with the epoch that each had when it was seen at the log's end: the broker
+    must still be in that life."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrAltered:
+    """What the node says now: what was asked for; or, where a controller has written it meanwhile and left the leader
+    and its epoch, what that one wrote."""
+
+    isr: tuple[int, ...]
+    partition_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,72 @@
+"""`replication-offset-checkpoint` in each log directory: up to where each partition is committed.
+
+Written on a schedule and at the stop; read when a partition is opened, and by readers of the files that have no broker
+to ask (Spark's `path` mode). It is always behind what it describes, never ahead: a replica that starts with an old
+high watermark learns the rest from its leader, or from its followers if it leads. A partition that nobody has spoken of
+since the start keeps what was written of it; one that is deleted is struck out before another can get its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.checkpoints import HIGH_WATERMARKS, CorruptCheckpoint, OffsetCheckpoint
+
+logger = logging.getLogger(__name__)
+HighWatermarks = dict[str, dict[TopicPartition, int]]
+"""By log directory."""
+
+
+class HighWatermarkFiles:
+    """The checkpoints of one broker. All methods block; they may be called from any thread."""
+
+    def __init__(self, fs: Fs, is_here: Callable[[TopicPartition], bool]) -> None:
+        """is_here: whether there is a log of the partition, or one that is offline."""
+        self._fs = fs
+        self._is_here = is_here
+        self._lock = threading.Lock()
+        self._written: HighWatermarks = {}
+
+    def find(self, folder: str, name: TopicPartition) -> int | None:
+        """What is written of a partition in a log directory."""
+        with self._lock:
+            return self._of(folder).get(name)
+
+    def write(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Write and flush one file in each directory, unless it says so already."""
+        with self._lock:
+            for folder, offsets in found.items():
+                kept = {name: offset for name, offset in self._of(folder).items() if self._is_here(name)}
+                self._write(folder, {**kept, **offsets})
+
+    def forget(self, name: TopicPartition) -> None:
+        """Strike out a partition that is deleted."""
+        with self._lock:
+            for folder, offsets in tuple(self._written.items()):
+                if name in offsets:
+                    self._write(folder, {each: offset for each, offset in offsets.items() if each != name})
+
+    def _of(self, folder: str) -> dict[TopicPartition, int]:
+        if folder not in self._written:
+            try:
+                self._written[folder] = self._file(folder).read()
+            except (CorruptCheckpoint, OSError) as error:
+                logger.error("high watermarks in %s could not be read: %s", folder, error)
+                self._written[folder] = {}
+        return self._written[folder]
+
+    def _write(self, folder: str, offsets: dict[TopicPartition, int]) -> None:
+        if self._written.get(folder) == offsets:
+            return
+        try:
+            self._file(folder).write(offsets)
+            self._written[folder] = offsets
+        except OSError as error:
+            logger.error("high watermarks in %s could not be written: %s", folder, error)
+
+    def _file(self, folder: str) -> OffsetCheckpoint:
+        return OffsetCheckpoint(self._fs, f"{folder}/{HIGH_WATERMARKS}")
