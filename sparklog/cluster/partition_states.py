@@ -6,6 +6,9 @@
 The controller creates the node with the partition's first leader and sets it at each election. Each transaction of its
 writes begins with a check of `/controller_epoch`: one that was deposed changes nothing. The leader sets it when it
 changes the ISR. Both compare the node's version with the one that they have decided on.
+
+    /isr_change_notification/isr_change_*  {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}: a leader has
+                                           changed these ISRs; the controller reads and removes it
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sparklog.base.errors import BadVersion, ControllerMoved, NodeExists, NoNode
+from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.store import Check, Create, Operation, Set, Store
+from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
 from sparklog.cluster.topics import TOPICS, state_path
+from sparklog.replica.messages import AlterIsr, IsrAltered
 
 CONTROLLER_EPOCH = "/controller_epoch"
+ISR_CHANGES = "/isr_change_notification"
+BROKERS = "/brokers/ids"
 NOT_WRITTEN = -1
 STATES_AT_ONCE = 200
 """In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
@@ -133,3 +139,54 @@ def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]
         path for name in created for path in (f"{TOPICS}/{name.topic}/partitions", state_path(*name)[: -len("/state")])
     )
     return [Create(path) for path in paths if not store.exists(path)]
+
+
+def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
+    """The leader's. Write the ISR if the node is as the leader knows it, and tell the controller.
+
+    A node that is not is read: where it still names this leader with this epoch, what it says is the answer, be it the
+    change itself (an answer of the store was lost) or what a controller has made of the ISR. Else raises BadVersion.
+    Raises InvalidUpdateVersion, with nothing written, where a broker that is to join is not in the life any more in
+    which it had caught up: it may have lost since what it had then. That is looked at before the write. A broker that
+    dies between the two is taken out of the ISR again, as the controller learns of its death after that.
+    """
+    for broker_id, epoch in change.joining.items():
+        _check_alive(store, broker_id, epoch)
+    path = state_path(*change.name)
+    state = Leadership(
+        leader=change.leader,
+        leader_epoch=change.leader_epoch,
+        isr=change.isr,
+        controller_epoch=change.controller_epoch,
+    )
+    try:
+        version = store.set(path, encode_state(state), change.partition_epoch)
+    except BadVersion:
+        node = store.get(path)
+        found = decode_state(node.data, node.version)
+        if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
+            raise
+        if found.isr != change.isr:
+            return IsrAltered(isr=found.isr, partition_epoch=found.version)
+        version = found.version
+    _notify(store, change.name)
+    return IsrAltered(isr=change.isr, partition_epoch=version)
+
+
+def _check_alive(store: Store, broker_id: int, epoch: int) -> None:
+    try:
+        found = store.get(f"{BROKERS}/{broker_id}").created
+    except NoNode:
+        found = NOT_WRITTEN
+    if found != epoch:
+        raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
+
+
+def _notify(store: Store, name: TopicPartition) -> None:
+    value = {"version": 1, "partitions": [{"topic": name.topic, "partition": name.partition}]}
+    data = json.dumps(value, separators=(",", ":")).encode()
+    try:
+        store.create(f"{ISR_CHANGES}/isr_change_", data, sequential=True)
+    except NoNode:
+        ensure_path(store, ISR_CHANGES)
+        store.create(f"{ISR_CHANGES}/isr_change_", data, sequential=True)
