@@ -38,6 +38,7 @@ from sparklog.broker.services import Services
 from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.identity import find_or_create_cluster_id, register_broker
+from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.producer_ids import ProducerIds
@@ -105,6 +106,9 @@ class Broker:
         )
         store, topic_store, cluster_id = await asyncio.to_thread(self._open)
         self.services = self._put_together(info, store, topic_store, cluster_id)
+        self.services.metadata.update(
+            UpdateMetadata(controller_id=info.broker_id, controller_epoch=0, broker_epoch=-1, brokers=(info,))
+        )
         await self.services.topics.load()
         self.services.groups.start()
         await asyncio.to_thread(register_broker, store, info)

@@ -198,7 +198,8 @@ class GroupCoordinator:
         count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
         return _positive(java_hash(group_id)) % count
 
-    async def _ensure_topic(self) -> None:
+    async def ensure_topic(self) -> None:
+        """Have the offsets topic created if it is not there. Raises CoordinatorNotAvailable."""
         if OFFSETS_TOPIC not in self._topics:
             try:
                 await self._create_offsets_topic()
@@ -208,7 +209,7 @@ class GroupCoordinator:
     async def _host(self, group_id: str) -> Host:
         """Raises CoordinatorLoadInProgress, NotCoordinator or CoordinatorNotAvailable."""
         self._check_serves()
-        await self._ensure_topic()
+        await self.ensure_topic()
         return self._host_of(self.partition_for(group_id))
 
     def _check_serves(self) -> None:

@@ -1,6 +1,6 @@
 """DescribeCluster: the cluster's id, its brokers, and which of them is the controller (key 60, versions 0 to 2).
 
-The cluster is this one broker, so it is the controller too.
+As the controller has told this broker; -1 while no controller is known.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import NO_CONTROLLER
 from sparklog.cluster.model import BrokerInfo
 
 
@@ -27,7 +28,9 @@ class DescribeClusterResponse:
 
 async def handle(services: Services, request: DescribeClusterRequest) -> DescribeClusterResponse:
     return DescribeClusterResponse(
-        cluster_id=services.cluster_id, controller_id=services.info.broker_id, brokers=[services.info]
+        cluster_id=services.cluster_id,
+        controller_id=services.metadata.controller_id if services.metadata.controller else NO_CONTROLLER,
+        brokers=list(services.metadata.brokers.values()),
     )
 
 

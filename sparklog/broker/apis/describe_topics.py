@@ -2,7 +2,9 @@
 
 - No names: every topic. A name that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, or, with
   `allow_auto_topic_creation` and auto.create.topics.enable, becomes a topic with the broker's defaults.
-- A partition whose log directory has failed has KAFKA_STORAGE_ERROR, no leader and no offsets.
+- Offsets and size are those of the leader: they are there where this broker leads, and -1 where another does.
+- A partition that has no leader has LEADER_NOT_AVAILABLE, one whose log directory has failed here KAFKA_STORAGE_ERROR,
+  and neither leader nor offsets.
 - Kafka's Metadata and DescribeTopicPartitions in one, with the offsets that its tools ask for separately.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
@@ -26,7 +28,7 @@ class DescribeTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """`leader` and the offsets are -1 where there is an error."""
+    """`leader` is -1 where there is an error; the offsets where this broker is not the leader, too."""
 
     partition: int
     error: KafkaError | None = None
@@ -77,8 +79,19 @@ async def _describe(services: Services, name: str, *, create: bool) -> TopicDesc
 
 def _partition(services: Services, topic: Topic, number: int) -> PartitionDescription:
     info: PartitionInfo = topic.partitions[number]
+    name = TopicPartition(topic.name, number)
     try:
-        replica = services.replicas.get(TopicPartition(topic.name, number))
+        if info.leader not in services.metadata.brokers:
+            raise LeaderNotAvailable(f"{name} has no leader at the moment")
+        if info.leader != services.info.broker_id:
+            return PartitionDescription(
+                partition=number,
+                leader=info.leader,
+                leader_epoch=info.leader_epoch,
+                replicas=info.replicas,
+                in_sync_replicas=info.in_sync_replicas,
+            )
+        replica = services.replicas.get(name)
     except KafkaError as error:
         return PartitionDescription(
             partition=number,

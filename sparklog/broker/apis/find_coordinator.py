@@ -1,6 +1,7 @@
 """FindCoordinator: which broker coordinates groups (key 10).
 
-- The cluster is this one broker, so it is the one.
+- The coordinator of a group is who leads its partition of __consumer_offsets; the topic is created when the first
+  group is asked for. COORDINATOR_NOT_AVAILABLE while that cannot be done, or nobody leads: clients ask again.
 - There are no coordinators of other things. Share groups are refused with INVALID_REQUEST and not, as Kafka does for
   what will be there soon, with COORDINATOR_NOT_AVAILABLE: clients would ask again until they time out. Transactions are
   refused as InitProducerId refuses them, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: librdkafka asks again after
@@ -13,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.model import BrokerInfo
+from sparklog.group.coordinator import OFFSETS_TOPIC
 
 GROUP, TRANSACTION = 0, 1
 
@@ -41,15 +44,28 @@ class FindCoordinatorResponse:
 
 
 async def handle(services: Services, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(coordinators=[_find(services, request.key_type, key) for key in request.keys])
+    return FindCoordinatorResponse(coordinators=[await _find(services, request.key_type, key) for key in request.keys])
 
 
-def _find(services: Services, key_type: int, key: str) -> FoundCoordinator:
+async def _find(services: Services, key_type: int, key: str) -> FoundCoordinator:
     if key_type == TRANSACTION:
         return FoundCoordinator(key=key, error=TransactionalIdAuthorizationFailed("transactions are not supported"))
     if key_type != GROUP:
         return FoundCoordinator(key=key, error=InvalidRequest(f"key type {key_type}: only groups have coordinators"))
-    return FoundCoordinator(key=key, broker=services.info)
+    try:
+        return FoundCoordinator(key=key, broker=await _leader(services, key))
+    except KafkaError as error:
+        return FoundCoordinator(key=key, error=error)
+
+
+async def _leader(services: Services, group_id: str) -> BrokerInfo:
+    """Raises CoordinatorNotAvailable."""
+    await services.groups.ensure_topic()
+    name = TopicPartition(OFFSETS_TOPIC, services.groups.partition_for(group_id))
+    leader = services.metadata.leader_of(name)
+    if leader is None:
+        raise CoordinatorNotAvailable(f"{name} has no leader at the moment")
+    return leader
 
 
 API = Api(name="FindCoordinator", handle=handle, key=10, versions=(0, 6))

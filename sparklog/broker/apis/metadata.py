@@ -7,8 +7,10 @@
   INVALID_TOPIC_EXCEPTION for a name that no topic can have. Internal topics are created by brokers only.
 - By topic id from version 12 on; an id that no topic has gets UNKNOWN_TOPIC_ID. In versions 10 and 11, which have the
   field but not the meaning, an id or a null name is refused with INVALID_REQUEST, as Kafka does.
-- A partition whose log directory has failed has LEADER_NOT_AVAILABLE, no leader, and its replica among the offline.
-- The cluster is this one broker, so it is the controller too.
+- A partition whose leader is dead or was never elected, or is this broker with a log directory that has failed, has
+  LEADER_NOT_AVAILABLE and no leader. Its replicas on such brokers are among the offline.
+- All is as the controller has told this broker: it may be behind what others know by a moment. While no controller is
+  known, its id is -1.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import NO_CONTROLLER
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 
 NO_LEADER = -1
@@ -80,8 +83,8 @@ async def handle(services: Services, request: MetadataRequest) -> MetadataRespon
         topics = [await _find(services, query, create=create) for query in request.topics]
     return MetadataResponse(
         cluster_id=services.cluster_id,
-        controller_id=services.info.broker_id,
-        brokers=[services.info],
+        controller_id=services.metadata.controller_id if services.metadata.controller else NO_CONTROLLER,
+        brokers=list(services.metadata.brokers.values()),
         topics=topics,
     )
 
@@ -111,22 +114,26 @@ async def _find(services: Services, query: TopicQuery, *, create: bool) -> Topic
 
 def _partition(services: Services, topic: str, number: int, info: PartitionInfo) -> PartitionMetadata:
     name = TopicPartition(topic, number)
-    if services.replicas.find(name):
-        return PartitionMetadata(
-            partition=number,
-            leader=info.leader,
-            leader_epoch=info.leader_epoch,
-            replicas=info.replicas,
-            in_sync_replicas=info.in_sync_replicas,
-        )
+    offline = offline_replicas(services, name, info)
+    is_led = info.leader in services.metadata.brokers and info.leader not in offline
     return PartitionMetadata(
         partition=number,
-        error=LeaderNotAvailable(f"{name} is offline"),
-        leader=NO_LEADER,
+        error=None if is_led else LeaderNotAvailable(f"{name} has no leader at the moment"),
+        leader=info.leader if is_led else NO_LEADER,
         leader_epoch=info.leader_epoch,
         replicas=info.replicas,
         in_sync_replicas=info.in_sync_replicas,
-        offline_replicas=info.replicas,
+        offline_replicas=offline,
+    )
+
+
+def offline_replicas(services: Services, name: TopicPartition, info: PartitionInfo) -> tuple[int, ...]:
+    """Those on brokers that are dead, and the one here if it does not work."""
+    here = services.info.broker_id
+    return tuple(
+        broker
+        for broker in info.replicas
+        if broker not in services.metadata.brokers or (broker == here and services.replicas.find(name) is None)
     )
 
 

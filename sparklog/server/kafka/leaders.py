@@ -1,36 +1,57 @@
 """Who leads a partition, in answers to requests that went to another broker or by another epoch (KIP-951).
 
 Both are tagged fields: the leader's id and epoch in the partition, the addresses of the leaders that were named at the
-end of the response. There is one broker, so it is always the leader.
+end of the response. They are as this broker knows them; nobody is named where that is nobody, or a broker that does not
+have the listener that the request came in on.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.model import BrokerInfo
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.translation import Call
 
 NODE_ENDPOINTS_TAG = 0
 _LEADER = struct.Struct(">ii")
+_NOBODY = _LEADER.pack(-1, -1)
 _INT32 = struct.Struct(">i")
 
 
-def current_leader(call: Call, leader_epoch: int) -> bytes:
+def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
     """LeaderIdAndEpoch."""
-    return _LEADER.pack(call.broker.services.info.broker_id, leader_epoch) + packing.NO_TAGS
+    name = TopicPartition(topic or "", partition)
+    info = call.broker.services.metadata.find_partition(name)
+    if info is None or _reachable_leader(call, name) is None:
+        return _NOBODY + packing.NO_TAGS
+    return _LEADER.pack(info.leader, info.leader_epoch) + packing.NO_TAGS
 
 
-def node_endpoints(call: Call) -> bytes:
-    """The tagged fields of a response that has NodeEndpoints: this broker, as the request's listener has it."""
-    info = call.broker.services.info
-    address = broker_address(info, call.session.listener)
-    endpoint = (
-        _INT32.pack(info.broker_id)
+def node_endpoints(call: Call, names: Iterable[tuple[str | None, int]]) -> bytes:
+    """The tagged fields of a response that has NodeEndpoints: the leaders of these partitions, each once."""
+    leaders = {}
+    for topic, partition in names:
+        if leader := _reachable_leader(call, TopicPartition(topic or "", partition)):
+            leaders[leader.broker_id] = leader
+    endpoints = b"".join(_endpoint(call, leaders[broker_id]) for broker_id in sorted(leaders))
+    return packing.tags({NODE_ENDPOINTS_TAG: packing.array(len(leaders), flexible=True) + endpoints})
+
+
+def _reachable_leader(call: Call, name: TopicPartition) -> BrokerInfo | None:
+    leader = call.broker.services.metadata.leader_of(name)
+    return leader if leader and call.session.listener in leader.listeners else None
+
+
+def _endpoint(call: Call, broker: BrokerInfo) -> bytes:
+    address = broker_address(broker, call.session.listener)
+    return (
+        _INT32.pack(broker.broker_id)
         + packing.string(address["host"], flexible=True)
         + _INT32.pack(address["port"])
-        + packing.string(info.rack or None, flexible=True)
+        + packing.string(broker.rack or None, flexible=True)
         + packing.NO_TAGS
     )
-    return packing.tags({NODE_ENDPOINTS_TAG: packing.array(1, flexible=True) + endpoint})

@@ -10,7 +10,7 @@ from sparklog.base.errors import KafkaError, MismatchedEndpointType, Unsupported
 from sparklog.broker.apis import describe_cluster
 from sparklog.broker.apis.describe_cluster import DescribeClusterRequest
 from sparklog.server.kafka import operations
-from sparklog.server.kafka.addresses import broker_address
+from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -38,7 +38,7 @@ async def serve(call: Call, request: Message) -> Message:
                 "rack": broker.rack or None,
                 "is_fenced": False,
             }
-            for broker in response.brokers
+            for broker in with_listener(response.brokers, call.session.listener)
         ],
         cluster_authorized_operations=operations.ON_CLUSTER if ask_operations else operations.NOT_ASKED,
     )

@@ -167,12 +167,13 @@ def _partition_tags(call: Call, part: PartitionFetched) -> bytes:
         data = _DIVERGING_EPOCH.pack(part.diverging.epoch, part.diverging.end_offset) + packing.NO_TAGS
         return packing.tags({DIVERGING_EPOCH_TAG: data})
     if _is_told_leader(call, part):
-        return packing.tags({CURRENT_LEADER_TAG: current_leader(call, part.leader_epoch)})
+        return packing.tags({CURRENT_LEADER_TAG: current_leader(call, part.topic, part.partition)})
     return packing.NO_TAGS
 
 
 def _response_tags(call: Call, parts: Iterable[PartitionFetched]) -> bytes:
-    return node_endpoints(call) if any(_is_told_leader(call, part) for part in parts) else packing.NO_TAGS
+    named = [(part.topic, part.partition) for part in parts if _is_told_leader(call, part)]
+    return node_endpoints(call, named) if named else packing.NO_TAGS
 
 
 def _is_told_leader(call: Call, part: PartitionFetched) -> bool:

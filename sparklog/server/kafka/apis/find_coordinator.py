@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import CoordinatorNotAvailable, KafkaError
 from sparklog.broker.apis import find_coordinator
 from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest, FoundCoordinator
 from sparklog.server.kafka.addresses import broker_address
@@ -42,13 +42,15 @@ def _answer(call: Call, coordinators: Sequence[FoundCoordinator]) -> Message:
 
 
 def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
-    broker = found.broker
+    broker, error = found.broker, found.error
+    if broker and listener not in broker.listeners:
+        broker, error = None, CoordinatorNotAvailable(f"the coordinator has no listener {listener}")
     address = broker_address(broker, listener) if broker else {"host": "", "port": -1}
     return {
         "node_id": broker.broker_id if broker else -1,
         **address,
-        "error_code": found.error,
-        "error_message": message_of(found.error),
+        "error_code": error,
+        "error_message": message_of(error),
     }
 
 

@@ -8,7 +8,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.server.kafka import operations
-from sparklog.server.kafka.addresses import broker_address
+from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -32,7 +32,7 @@ async def serve(call: Call, request: Message) -> Message:
                 **broker_address(broker, call.session.listener),
                 "rack": broker.rack or None,
             }
-            for broker in response.brokers
+            for broker in with_listener(response.brokers, call.session.listener)
         ],
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,

@@ -151,7 +151,7 @@ def _pack(call: Call, request: WireProduceRequest, results: Iterable[PartitionPr
     flexible = version >= FIRST_FLEXIBLE
     left = iter(results)
     parts = [packing.array(len(request.topics), flexible=flexible)]
-    told_leader = False
+    named = []
     for topic in request.topics:
         parts += (topic.key, packing.array(len(topic.partitions), flexible=flexible))
         for _ in topic.partitions:
@@ -159,12 +159,13 @@ def _pack(call: Call, request: WireProduceRequest, results: Iterable[PartitionPr
             if result.error is None:
                 parts.append(_pack_success(version, result))
             else:
-                told_leader = told_leader or _is_told_leader(version, result)
+                if _is_told_leader(version, result):
+                    named.append((result.topic, result.partition))
                 parts.append(_pack_error(call, result, result.error))
         if flexible:
             parts.append(packing.NO_TAGS)
-    if told_leader:
-        parts += (_NO_THROTTLE, node_endpoints(call))
+    if named:
+        parts += (_NO_THROTTLE, node_endpoints(call, named))
     else:
         parts.append(_NO_THROTTLE_NO_TAGS if flexible else _NO_THROTTLE)
     return b"".join(parts)
@@ -190,7 +191,7 @@ def _pack_error(call: Call, result: PartitionProduced, error: KafkaError) -> byt
     if version >= FIRST_WITH_MESSAGES:
         packed += packing.array(0, flexible=flexible) + packing.string(str(error), flexible=flexible)
     if _is_told_leader(version, result):
-        return packed + packing.tags({CURRENT_LEADER_TAG: current_leader(call, result.leader_epoch)})
+        return packed + packing.tags({CURRENT_LEADER_TAG: current_leader(call, result.topic, result.partition)})
     return packed + packing.NO_TAGS if flexible else packed
 
 
