@@ -1,0 +1,165 @@
+"""The live brokers in the cluster store, at the path and in the JSON that Kafka has in ZooKeeper (BrokerIdZNode).
+
+    /brokers/ids/N   {"version": 5, "host": …, "port": …, "jmx_port": -1, "timestamp": "1700000000000", "rack": "r1",
+                      "endpoints": ["PLAINTEXT://host:9092", "GRPC://host:9094"], "features": {},
+                      "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "GRPC": "PLAINTEXT"},
+                      "sparklog": {"version": "…", "directory_id": "…"}}
+
+The node is ephemeral: a broker lives as long as its session. Its epoch is `Node.created`, so that one that has gone and
+come back between two looks is known from before. `host` and `port` are of its first PLAINTEXT listener, for tools that
+know no endpoints.
+
+A broker that was killed and starts again finds its node there still, until its session's time is over. It replaces it
+at once, as nobody else can be that broker: the node names the log directory by its id, and who registers has the lock
+on that directory. Where the node is of another log directory, two brokers have been given one id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import (
+    BadVersion,
+    ConfigError,
+    ConnectionLoss,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    StoreError,
+)
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, ensure_path
+
+BROKER_IDS = "/brokers/ids"
+GRPC = "GRPC"
+PLAINTEXT = "PLAINTEXT"
+ATTEMPTS = 20
+"""To create the node, each of which another broker of the same id can come before."""
+RETRY_S = 0.5
+BY_NAME: Mapping[str, str] = MappingProxyType({})
+"""Listeners are called as their protocol is."""
+
+
+def broker_path(broker_id: int) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def encode_broker(
+    info: BrokerInfo, directory_id: str, *, time_ms: int, protocols: Mapping[str, str] = BY_NAME
+) -> bytes:
+    """`protocols`: the security protocol of each listener that has another name; that of GRPC is PLAINTEXT or SSL."""
+    grpc = Address.parse(info.grpc_address, "grpc.advertised.listener")
+    listeners = {**info.listeners, GRPC: grpc}
+    protocol_of = {name: protocols.get(name, PLAINTEXT if name == GRPC else name) for name in listeners}
+    plain = [address for name, address in info.listeners.items() if protocol_of[name] == PLAINTEXT]
+    value = {
+        "version": 5,
+        "host": plain[0].host if plain else None,
+        "port": plain[0].port if plain else -1,
+        "jmx_port": -1,
+        "timestamp": str(time_ms),
+        "endpoints": [f"{name}://{address}" for name, address in listeners.items()],
+        "listener_security_protocol_map": protocol_of,
+        **({"rack": info.rack} if info.rack else {}),
+        "features": {},
+        "sparklog": {"version": info.version, "directory_id": directory_id},
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
+    value = _decode(node)
+    endpoints = dict(endpoint.split("://", 1) for endpoint in value["endpoints"])
+    return BrokerInfo(
+        broker_id=broker_id,
+        grpc_address=endpoints.pop(GRPC, ""),
+        listeners={name: Address.parse(address, name) for name, address in endpoints.items()},
+        rack=value.get("rack") or "",
+        version=value.get("sparklog", {}).get("version", ""),
+        epoch=node.created,
+    )
+
+
+def load(store: Store, watch: Watch | None = None) -> dict[int, BrokerInfo]:
+    """The live brokers; `watch` is called when one comes, goes, or has been replaced by its next life."""
+    ensure_path(store, BROKER_IDS)
+    found: dict[int, BrokerInfo] = {}
+    for broker_id in sorted(map(int, store.children(BROKER_IDS, watch))):
+        try:
+            found[broker_id] = decode_broker(broker_id, store.get(broker_path(broker_id)))
+        except NoNode:
+            continue  # it has gone meanwhile, and `watch` is called
+    return found
+
+
+def register(
+    store: Store, info: BrokerInfo, directory_id: str, *, time_ms: int, protocols: Mapping[str, str] = BY_NAME
+) -> int:
+    """Tell the cluster that this broker lives; its epoch. Where the session has registered it already, that is it.
+
+    Raises NodeExists where another broker has the id.
+    """
+    ensure_path(store, BROKER_IDS)
+    path = broker_path(info.broker_id)
+    node = Create(path, encode_broker(info, directory_id, time_ms=time_ms, protocols=protocols), ephemeral=True)
+    for _ in range(ATTEMPTS):
+        before = _find(store, path)
+        deletion: tuple[Delete, ...] = ()
+        if before:
+            if before.owner == store.session_id:
+                return before.created
+            if before.owner != NO_OWNER and _directory_id(before) != directory_id:
+                raise NodeExists(f"broker {info.broker_id} is alive, with {', '.join(_decode(before)['endpoints'])}")
+            deletion = (Delete(path, before.version),)
+        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was quicker
+            store.multi((*deletion, node))
+    raise StoreError(f"{path} has been changed by others {ATTEMPTS} times")
+
+
+async def register_when_free(
+    store: Store,
+    info: BrokerInfo,
+    directory_id: str,
+    *,
+    time_ms: int,
+    timeout_ms: int,
+    protocols: Mapping[str, str] = BY_NAME,
+) -> int:
+    """As `register`; waits for another broker of the same id to go, and for a store that cannot be reached.
+
+    Raises ConfigError or StoreError after `timeout_ms`.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_ms / 1000
+    while True:
+        try:
+            return await asyncio.to_thread(register, store, info, directory_id, time_ms=time_ms, protocols=protocols)
+        except NodeExists as error:
+            if loop.time() >= deadline:
+                raise ConfigError(f"broker.id = {info.broker_id}: {error}") from error
+        except (ConnectionLoss, SessionExpired):
+            if loop.time() >= deadline:
+                raise
+        await asyncio.sleep(min(RETRY_S, timeout_ms / 1000))
+
+
+def _find(store: Store, path: str) -> Node | None:
+    try:
+        return store.get(path)
+    except NoNode:
+        return None
+
+
+def _directory_id(node: Node) -> str | None:
+    found = _decode(node).get("sparklog", {}).get("directory_id")
+    return str(found) if found else None
+
+
+def _decode(node: Node) -> dict[str, Any]:
+    return json.loads(node.data)  # type: ignore[no-any-return]

@@ -1,0 +1,116 @@
+"""Which broker is the controller, at the paths and in the JSON that Kafka has in ZooKeeper (kafka.zk.ControllerZNode).
+
+    /controller         {"version": 1, "brokerid": 1, "timestamp": "1700000000000", "sparklog": {"directory_id": "…"}}
+                        ephemeral: who creates it is the controller, until its session ends
+    /controller_epoch   7      grows by one with each election
+
+Both are written in one transaction. Whatever a controller writes begins with a check of the version that its election
+gave `/controller_epoch`: so one that does not know yet that it was followed by another changes nothing.
+
+A broker that was the controller, was killed and starts again, finds its node there still: it is elected anew at once,
+as nobody else has its log directory.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sparklog.base.errors import BadVersion, NodeExists, NoNode, StoreError
+from sparklog.cluster.store import Check, Create, Delete, Node, Set, Store, Watch
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+NO_CONTROLLER = -1
+ATTEMPTS = 20
+"""Each of which another broker can come before, or a session end in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elected:
+    """This broker is the controller."""
+
+    epoch: int
+    epoch_version: int
+    """Of `/controller_epoch`: every write of this controller begins with `fence`."""
+
+    @property
+    def fence(self) -> Check:
+        return Check(CONTROLLER_EPOCH, self.epoch_version)
+
+
+def find_controller(store: Store, watch: Watch | None = None) -> int:
+    """Its broker's id, or NO_CONTROLLER; `watch` is called when that changes."""
+    if not store.exists(CONTROLLER, watch):
+        return NO_CONTROLLER
+    try:
+        return int(json.loads(store.get(CONTROLLER).data)["brokerid"])
+    except NoNode:
+        return NO_CONTROLLER  # it has gone meanwhile, and `watch` is called
+
+
+def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> Elected | int:
+    """Become the controller if there is none; the id of the one that there is.
+
+    Where this session has been elected already, its election. After ConnectionLoss it can be asked again.
+    """
+    node = Create(CONTROLLER, _encode(broker_id, directory_id, time_ms), ephemeral=True)
+    for _ in range(ATTEMPTS):
+        epoch = _get_epoch(store)
+        before = _get_controller(store)
+        deletion: tuple[Delete, ...] = ()
+        if before:
+            value = json.loads(before.data)
+            if value["brokerid"] != broker_id or value.get("sparklog", {}).get("directory_id") != directory_id:
+                return int(value["brokerid"])
+            if before.owner == store.session_id:
+                elected = _own_election(store, before)
+                if elected:
+                    return elected
+                continue
+            deletion = (Delete(CONTROLLER, before.version),)
+        with suppress(NodeExists, NoNode, BadVersion):  # another broker, or the end of a session, was quicker
+            number = int(epoch.data) + 1
+            store.multi((*deletion, node, Set(CONTROLLER_EPOCH, str(number).encode(), epoch.version)))
+            return Elected(epoch=number, epoch_version=epoch.version + 1)
+    raise StoreError(f"{CONTROLLER} has been changed by others {ATTEMPTS} times")
+
+
+def resign(store: Store, elected: Elected) -> None:
+    """Let another broker be elected; nothing happens where another has been."""
+    with suppress(NoNode, BadVersion):
+        store.multi((elected.fence, Delete(CONTROLLER)))
+
+
+def _get_epoch(store: Store) -> Node:
+    if not store.exists(CONTROLLER_EPOCH):
+        with suppress(NodeExists):
+            store.create(CONTROLLER_EPOCH, b"0")
+    return store.get(CONTROLLER_EPOCH)
+
+
+def _get_controller(store: Store) -> Node | None:
+    try:
+        return store.get(CONTROLLER)
+    except NoNode:
+        return None
+
+
+def _own_election(store: Store, own: Node) -> Elected | None:
+    """The epoch that goes with this session's node; None where that has gone meanwhile."""
+    epoch = store.get(CONTROLLER_EPOCH)
+    now = _get_controller(store)
+    if now is None or now.created != own.created:
+        return None
+    return Elected(epoch=int(epoch.data), epoch_version=epoch.version)
+
+
+def _encode(broker_id: int, directory_id: str, time_ms: int) -> bytes:
+    value = {
+        "version": 1,
+        "brokerid": broker_id,
+        "timestamp": str(time_ms),
+        "sparklog": {"directory_id": directory_id},
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
