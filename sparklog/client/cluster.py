@@ -1,20 +1,26 @@
 """Which brokers there are, and which of them leads a partition: a client's picture of the cluster.
 
-The picture is learnt from any broker that answers (the bootstrap ones until others are known), kept for
-`metadata_max_age_ms`, and learnt anew for a topic after an error that says it is out of date. Used on one event loop
-only.
+The picture is learnt from any broker that answers (the one that did so last, then the bootstrap ones, then all that are
+known), kept for `metadata_max_age_ms`, and learnt anew for a topic after an error that says it is out of date. Where
+one partition has lost its leader, those of the others stay in use meanwhile. Used on one event loop only.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import BrokerNotAvailable, LeaderNotAvailable, NetworkException, UnknownTopicOrPartition
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    LeaderNotAvailable,
+    NetworkException,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition, check_topic
 from sparklog.client.config import ClientConfig
 from sparklog.client.connection import Connection, Connections, error_of
@@ -23,6 +29,10 @@ from sparklog.v1 import admin_pb2
 
 UNKNOWN_TOPIC_GRACE_MS = 1_000
 """A topic that was just created may not be known to every broker yet: how long to ask again before believing it."""
+
+LEARNING_TIMEOUT_MS = 5_000
+"""How long one broker may take to say what it knows of the cluster, before another is asked."""
+LONG_AGO_MS = float("-inf")
 
 T = TypeVar("T")
 
@@ -33,7 +43,15 @@ class TopicPicture:
 
     name: str
     leaders: tuple[int, ...]
-    learnt_ms: int
+    learnt_ms: float
+
+    def leader_of(self, partition: int) -> int:
+        """The broker's id, -1 if there is none; raises UnknownTopicOrPartition where there is no such partition."""
+        if not 0 <= partition < len(self.leaders):
+            raise UnknownTopicOrPartition(
+                f"topic {self.name!r} has partitions 0 to {len(self.leaders) - 1}, not {partition}"
+            )
+        return self.leaders[partition]
 
 
 class Cluster:
@@ -53,22 +71,28 @@ class Cluster:
         self._brokers_outdated = True
         self._topics: dict[str, TopicPicture] = {}
         self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
+        self._answered_last: tuple[str, ...] = ()
 
     async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
-        """What `call` returns from the first broker that answers; raises the last NetworkException if none does."""
-        failure: NetworkException | None = None
-        for address in dict.fromkeys((*self.config.bootstrap_servers, *self._brokers.values())):
+        """What `call` returns from the first broker that answers; raises the last one's error if none does."""
+        failure: NetworkException | RequestTimedOut | None = None
+        for address in dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values())):
             try:
-                return await call(self.connections.get(address))
-            except NetworkException as unreachable:
-                failure = unreachable
+                answer = await call(self.connections.get(address))
+            except (NetworkException, RequestTimedOut) as silent:
+                failure = silent
+            else:
+                self._answered_last = (address,)
+                return answer
         assert failure is not None  # bootstrap_servers is never empty
         raise failure
 
-    async def ask_admin(self, method: str, request: Any, timeout_ms: int | None = None) -> Any:
+    async def ask_admin(
+        self, method: str, request: Any, timeout_ms: int | None = None, *, per_broker_ms: int | None = None
+    ) -> Any:
         """The answer of the Admin service of any broker, tried again while errors are retriable."""
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        per_request_ms = self.config.request_timeout_ms
+        per_request_ms = min(self.config.request_timeout_ms, per_broker_ms or self.config.request_timeout_ms)
 
         def attempt() -> Awaitable[Any]:
             return self.any_broker(lambda broker: broker.call(getattr(broker.admin, method), request, per_request_ms))
@@ -100,19 +124,29 @@ class Cluster:
         self._topics.pop(topic, None)
         self._brokers_outdated = True
 
+    def lost_leader(self, partition: TopicPartition) -> None:
+        """Learn who leads `partition` before anybody is asked for it again: it was not who was thought to."""
+        topic = self._topics.get(partition.topic)
+        if topic is not None and partition.partition < len(topic.leaders):
+            leaders = [-1 if number == partition.partition else leader for number, leader in enumerate(topic.leaders)]
+            self._topics[partition.topic] = replace(topic, leaders=tuple(leaders), learnt_ms=LONG_AGO_MS)
+        self._brokers_outdated = True
+
     async def leader(self, partition: TopicPartition, timeout_ms: int) -> Connection:
         """The connection to the partition's leader; raises LeaderNotAvailable or UnknownTopicOrPartition without
         one.
         """
         topic = await self.topic(partition.topic, timeout_ms)
-        if not 0 <= partition.partition < len(topic.leaders):
+        try:
+            return self.connection_to_leader(topic, partition)
+        except (LeaderNotAvailable, UnknownTopicOrPartition):
             self.outdated(partition.topic)
-            raise UnknownTopicOrPartition(
-                f"topic {partition.topic!r} has partitions 0 to {len(topic.leaders) - 1}, not {partition.partition}"
-            )
-        address = self._brokers.get(topic.leaders[partition.partition])
+            raise
+
+    def connection_to_leader(self, topic: TopicPicture, partition: TopicPartition) -> Connection:
+        """As `leader`, in a picture that is there already."""
+        address = self._brokers.get(topic.leader_of(partition.partition))
         if address is None:
-            self.outdated(partition.topic)
             raise LeaderNotAvailable(f"partition {partition} has no leader at the moment")
         return self.connections.get(address)
 
@@ -158,7 +192,8 @@ class Cluster:
         await self.connections.close()
 
     async def _learn_brokers(self, timeout_ms: int) -> None:
-        answer = await self.ask_admin("DescribeCluster", admin_pb2.DescribeClusterRequest(), timeout_ms)
+        request = admin_pb2.DescribeClusterRequest()
+        answer = await self.ask_admin("DescribeCluster", request, timeout_ms, per_broker_ms=LEARNING_TIMEOUT_MS)
         self._brokers = {broker.id: broker.grpc_address for broker in answer.brokers}
         self._brokers_outdated = False
 
@@ -167,7 +202,7 @@ class Cluster:
 
         async def attempt() -> Any:
             request = admin_pb2.DescribeTopicsRequest(names=[name], allow_auto_topic_creation=self._create_topics)
-            answer = await self.ask_admin("DescribeTopics", request, timeout_ms)
+            answer = await self.ask_admin("DescribeTopics", request, timeout_ms, per_broker_ms=LEARNING_TIMEOUT_MS)
             [description] = answer.topics
             if error := error_of(description):
                 raise error

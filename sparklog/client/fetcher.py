@@ -99,20 +99,24 @@ class Fetcher:
             idle = [state for state in self._assignment if not state.fetching and state.error is None]
             due = [state for state in idle if state.retry_at_ms <= now_ms]
             later_ms = [state.retry_at_ms for state in idle if state.retry_at_ms > now_ms]
-            unknown = {state: state.generation for state in due if state.position is None}
             room = self._config.prefetch_max_bytes - self._assignment.queued_bytes
-            by_leader: dict[Connection | None, Moment] = {}
+            unknown: dict[Connection, Moment] = {}
+            known: dict[Connection, Moment] = {}
+            leaderless: Moment = {}
             for state in due:
-                if room > 0 and self._wants(state):
+                if state.position is None or (room > 0 and self._wants(state)):
                     leader = self._cluster.known_leader(state.partition)
-                    by_leader.setdefault(leader, {})[state] = state.generation
-        if unknown:
-            self._start(self._look_up(unknown), unknown)
-        for leader, moment in by_leader.items():
-            if leader is None:
-                self._start(self._find_leaders(moment), moment)
-            else:
-                self._start(self._fetch(leader, moment, room), moment)
+                    if leader is None:
+                        leaderless[state] = state.generation
+                    else:
+                        group = unknown if state.position is None else known
+                        group.setdefault(leader, {})[state] = state.generation
+        if leaderless:
+            self._start(self._find_leaders(leaderless), leaderless)
+        for moment in unknown.values():
+            self._start(self._look_up(moment), moment)
+        for leader, moment in known.items():
+            self._start(self._fetch(leader, moment, room), moment)
         return min(later_ms, default=None)
 
     def _wants(self, state: PartitionState) -> bool:
@@ -179,10 +183,21 @@ class Fetcher:
         return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
-        try:
-            await self._cluster.by_leader((state.partition for state in moment), self._config.request_timeout_ms)
-        except KafkaError as error:
-            self._failed(moment, error)
+        """Find out who leads these partitions. One without a leader keeps no other one waiting."""
+        of_topic: dict[str, Moment] = {}
+        for state, generation in moment.items():
+            of_topic.setdefault(state.partition.topic, {})[state] = generation
+        for name, states in of_topic.items():
+            try:
+                topic = await self._cluster.topic(name, self._config.request_timeout_ms)
+            except KafkaError as error:
+                self._failed(states, error)
+                continue
+            for state, generation in states.items():
+                try:
+                    self._cluster.connection_to_leader(topic, state.partition)
+                except KafkaError as error:
+                    self._failed({state: generation}, error)
 
     async def _fetch(self, leader: Connection, moment: Moment, room: int) -> None:
         request = log_pb2.FetchRequest(
@@ -241,7 +256,7 @@ class Fetcher:
             state.retry_at_ms = 0
         elif error.retriable and not gone:
             logger.info("%s: fetching again, attempt %d: %s", state.partition, state.failures, error)
-            self._cluster.outdated(state.partition.topic)
+            self._cluster.lost_leader(state.partition)
         else:
             state.error = error
 

@@ -7,7 +7,8 @@ answer means for a partition's batches:
     no error                               acknowledged
     too large, several batches             sent again one by one
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
-    retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again
+    retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
+                                           the topic's other partitions go on with theirs
     anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
@@ -229,7 +230,7 @@ class Sender:
             self._fail(queue, batches, self._timed_out(batches[0]))
         else:
             logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
-            self._cluster.outdated(queue.partition.topic)
+            self._cluster.lost_leader(queue.partition)
             self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
 
     def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
@@ -280,21 +281,26 @@ class Sender:
     def _learn(self, topic: str) -> None:
         """Look up the topic's leaders in the background, once at a time; the batches wait in their queues."""
         if topic not in self._learning:
-            self._learning[topic] = task = asyncio.create_task(self._look_up(topic))
-            task.add_done_callback(lambda _: self._learning.pop(topic, None))
+            self._learning[topic] = asyncio.create_task(self._look_up(topic), name="sparklog producer leaders")
+            self._learning[topic].add_done_callback(report_defect)
 
     async def _look_up(self, topic: str) -> None:
         try:
             picture = await self._cluster.topic(topic, self._config.request_timeout_ms)
             queues = self._accumulator.add_topic(topic, picture.leaders)
-            if len(picture.leaders) < len(queues.queues) or min(picture.leaders) < 0:
-                raise LeaderNotAvailable(f"a partition of topic {topic!r} has no leader at the moment")
+            without = [
+                queue.partition for queue in queues.queues if self._cluster.known_leader(queue.partition) is None
+            ]
+            for partition in without:
+                self._cluster.lost_leader(partition)
+            if without:
+                raise LeaderNotAvailable(f"partition {without[0]} has no leader at the moment")
         except KafkaError as error:
             logger.info("looking up the leaders of topic %s: %s", topic, error)
             self._accumulator.note(topic, str(error))
-            self._cluster.outdated(topic)
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
         finally:
+            del self._learning[topic]  # before `wake`: `run` comes next, and would not look up what is being looked up
             self.wake()
 
     def _notify_freed(self) -> None:

@@ -44,6 +44,8 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         self.most_in_flight = 0
         self.answer_after = 0.0
         self.address = ""
+        self.leaders: deque[int] = deque()
+        """Of partition 0, in the next answers; then it is this broker."""
 
     async def DescribeCluster(self, request: Any, context: Any) -> Any:  # noqa: N802
         broker = admin_pb2.Broker(id=0, grpc_address=self.address)
@@ -51,6 +53,7 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
 
     async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
         parts = [admin_pb2.PartitionDescription(partition=number, leader=0) for number in range(self.partitions)]
+        parts[0].leader = self.leaders.popleft() if self.leaders else 0
         return admin_pb2.DescribeTopicsResponse(topics=[admin_pb2.TopicDescription(name="t", partitions=parts)])
 
     async def InitProducerId(self, request: Any, context: Any) -> Any:  # noqa: N802

@@ -1,0 +1,97 @@
+"""A partition without a leader is waited for, and costs the other partitions of its topic nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from scripted import ScriptedBroker, running
+
+from sparklog.base.errors import NotLeaderOrFollower
+from sparklog.base.ids import TopicPartition
+from sparklog.client.aio import AsyncConsumer, AsyncProducer
+
+NOBODY = -1
+ELSEWHERE = 7  # a broker that the cluster does not have
+LONG_MS = 40_000
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[ScriptedBroker]:
+    async with running(ScriptedBroker()) as broker:
+        yield broker
+
+
+def producer_of(*brokers: str, **options: Any) -> AsyncProducer:
+    quick = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "delivery_timeout_ms": LONG_MS}
+    return AsyncProducer(bootstrap_servers=list(brokers), **(quick | options))
+
+
+@pytest.mark.parametrize("leader", [NOBODY, ELSEWHERE])
+async def test_a_leader_is_asked_for_until_there_is_one(broker: ScriptedBroker, leader: int) -> None:
+    broker.leaders.extend([leader] * 3)
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        metadata = await (await producer.send("t", b"v", partition=0))
+    assert metadata.offset == 0
+
+
+async def test_a_leader_that_resigned_is_asked_for_until_there_is_another(broker: ScriptedBroker) -> None:
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        await (await producer.send("t", b"0", partition=0))
+        broker.script.append(NotLeaderOrFollower("resigned"))
+        broker.leaders.extend([NOBODY] * 3)
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+
+
+async def test_partitions_with_a_leader_go_on_while_another_has_none(broker: ScriptedBroker) -> None:
+    broker.leaders.extend([NOBODY] * 100_000)
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        stuck = await producer.send("t", b"0", partition=0)
+        for number in range(5):
+            assert (await (await producer.send("t", b"1", partition=1))).offset == number
+        assert not stuck.done()
+        broker.leaders.clear()
+        assert (await stuck).offset == 0
+
+
+async def test_a_consumer_reads_partitions_with_a_leader_while_another_has_none(sparklog_broker: Any) -> None:
+    async with AsyncProducer(bootstrap_servers=sparklog_broker.bootstrap) as producer:
+        await (await producer.send("t", b"0", partition=0))
+    async with (
+        AsyncConsumer(bootstrap_servers=sparklog_broker.bootstrap, auto_offset_reset="earliest") as consumer,
+        asyncio.timeout(15),
+    ):
+        real_topic = consumer._cluster._learn
+
+        async def learn(name: str, timeout_ms: int) -> Any:
+            picture = await real_topic(name, timeout_ms)
+            return type(picture)(name=name, leaders=(*picture.leaders, NOBODY), learnt_ms=picture.learnt_ms)
+
+        consumer._cluster._learn = learn
+        consumer.assign([TopicPartition("t", 1), TopicPartition("t", 0)])
+        while not (records := await consumer.poll(1_000)):
+            pass
+        assert [record.value for record in records] == [b"0"]
+
+
+async def test_a_broker_that_hangs_is_passed_over_for_one_that_answers(broker: ScriptedBroker) -> None:
+    hung = grpc.aio.server()
+
+    async def hang(_: Any, __: Any) -> bytes:
+        await asyncio.sleep(3_600)
+        return b""
+
+    class Everything(grpc.GenericRpcHandler):
+        def service(self, _: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(hang)
+
+    hung.add_generic_rpc_handlers((Everything(),))
+    address = f"127.0.0.1:{hung.add_insecure_port('127.0.0.1:0')}"
+    await hung.start()
+    async with producer_of(address, broker.address, request_timeout_ms=100) as producer, asyncio.timeout(15):
+        assert (await (await producer.send("t", b"v", partition=0))).offset == 0
+    await hung.stop(None)
