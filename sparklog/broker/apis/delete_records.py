@@ -1,7 +1,11 @@
 """DeleteRecords: move the log start offset of partitions up (key 21).
 
-- Everything before `before_offset` is gone for readers once the response is there; segments that hold nothing else go
-  with the next round of retention. -1: the high watermark, so everything that is committed goes.
+- Everything before `before_offset` is gone for readers once the response is there, and no replica that is alive would
+  bring it back as the leader: the answer, the low watermark, is the lowest log start of them. Followers move theirs
+  when they fetch. Segments that hold nothing else go with the next round of retention. -1: the high watermark, so everything
+  that is committed goes.
+- REQUEST_TIMED_OUT where a follower has not got there within `timeout_ms`, the leader's log start has moved all the
+  same; NOT_LEADER_OR_FOLLOWER where another broker leads, or does meanwhile.
 - An offset above the high watermark, or a negative one other than -1, is OFFSET_OUT_OF_RANGE; one below the log start
   changes nothing.
 - Refused with POLICY_VIOLATION where the topic's cleanup.policy has no "delete".
@@ -13,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation
+from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.replica.manager import Replica
 
 HIGH_WATERMARK = -1
+DEFAULT_TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +37,7 @@ class RecordsToDelete:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRecordsRequest:
     partitions: Sequence[RecordsToDelete]
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +54,61 @@ class DeleteRecordsResponse:
 
 
 async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(partitions=[_delete(services, part) for part in request.partitions])
+    results = [_delete(services, part) for part in request.partitions]
+    waiting = [each for each in results if isinstance(each, _Deleting)]
+    if waiting:
+        names = [each.replica.partition.name for each in waiting]
+        await services.waiting.wait(
+            names, lambda: all(each.is_settled(services) for each in waiting) or None, request.timeout_ms
+        )
+    return DeleteRecordsResponse(
+        partitions=[each.answer(services) if isinstance(each, _Deleting) else each for each in results]
+    )
 
 
-def _delete(services: Services, part: RecordsToDelete) -> RecordsDeleted:
+@dataclass(frozen=True, slots=True)
+class _Deleting:
+    """The leader's log start has moved; those of the followers are to."""
+
+    part: RecordsToDelete
+    replica: Replica
+    target: int
+
+    def is_settled(self, services: Services) -> bool:
+        if not self.replica.partition.is_leader:
+            return True
+        return services.replicas.low_watermark(self.replica) >= self.target
+
+    def answer(self, services: Services) -> RecordsDeleted:
+        name = self.replica.partition.name
+        try:
+            services.replicas.get_leader(name)
+            if not self.is_settled(services):
+                raise RequestTimedOut(f"{name}: a replica's log does not begin at {self.target} yet")
+        except KafkaError as error:
+            return _refused(self.part, error)
+        return RecordsDeleted(
+            topic=name.topic,
+            partition=name.partition,
+            log_start_offset=services.replicas.low_watermark(self.replica),
+        )
+
+
+def _delete(services: Services, part: RecordsToDelete) -> RecordsDeleted | _Deleting:
     try:
-        log_start_offset = _advance(services, TopicPartition(part.topic, part.partition), part.before_offset)
+        replica = services.replicas.get_leader(TopicPartition(part.topic, part.partition))
+        return _Deleting(part, replica, _advance(replica, part.before_offset))
     except KafkaError as error:
-        return RecordsDeleted(topic=part.topic, partition=part.partition, error=error)
-    return RecordsDeleted(topic=part.topic, partition=part.partition, log_start_offset=log_start_offset)
+        return _refused(part, error)
 
 
-def _advance(services: Services, name: TopicPartition, before_offset: int) -> int:
-    replica = services.replicas.get(name)
+def _refused(part: RecordsToDelete, error: KafkaError) -> RecordsDeleted:
+    return RecordsDeleted(topic=part.topic, partition=part.partition, error=error)
+
+
+def _advance(replica: Replica, before_offset: int) -> int:
+    """Where the log is to begin, and at the leader does."""
+    name = replica.partition.name
     if "delete" not in replica.config.cleanup_policy:
         raise PolicyViolation(f"{name}: cleanup.policy has no 'delete', so its records cannot be deleted")
     high_watermark = replica.partition.high_watermark
@@ -68,7 +117,7 @@ def _advance(services: Services, name: TopicPartition, before_offset: int) -> in
     target = high_watermark if before_offset == HIGH_WATERMARK else before_offset
     if target > replica.log.log_start_offset:
         replica.log.advance_log_start(target)
-    return replica.log.log_start_offset
+    return target
 
 
 API = Api(name="DeleteRecords", handle=handle, key=21, versions=(0, 2))

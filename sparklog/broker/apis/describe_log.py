@@ -49,13 +49,13 @@ def _begin(services: Services, name: TopicPartition) -> tuple[Log, LogDescriptio
         replica = services.replicas.get(name)
     except KafkaError as error:
         return error
-    topic, partition, log = services.metadata.find(name.topic), replica.partition, replica.log
+    partition, log = replica.partition, replica.log
     return log, LogDescription(
         partition=name,
         cluster_id=services.cluster_id,
         topic_id=encode_id(log.topic_id) if log.topic_id else "",
         broker_id=services.config.broker_id,
-        is_leader=topic is not None and topic.partitions[name.partition].leader == services.config.broker_id,
+        is_leader=partition.is_leader,
         leader_epoch=partition.leader_epoch,
         log_start_offset=log.log_start_offset,
         high_watermark=partition.high_watermark,

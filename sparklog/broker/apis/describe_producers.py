@@ -1,7 +1,7 @@
 """DescribeProducers: what partitions remember of their producers (key 61, version 0; KIP-664).
 
 A producer is listed until it is forgotten (log/producer_state.py), whether it still runs or not. What is wrong with one
-partition stands in its own part of the response.
+partition stands in its own part of the response. Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def handle(services: Services, request: DescribeProducersRequest) -> Descr
 
 def _describe(services: Services, name: TopicPartition) -> PartitionProducers:
     try:
-        producers = services.replicas.get(name).log.producers
+        producers = services.replicas.get_leader(name).log.producers
     except KafkaError as error:
         return PartitionProducers(topic=name.topic, partition=name.partition, error=error)
     return PartitionProducers(

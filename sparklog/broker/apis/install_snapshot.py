@@ -47,7 +47,7 @@ class InstallSnapshotResponse:
 async def handle(services: Services, request: InstallSnapshotRequest) -> InstallSnapshotResponse:
     if request.partition.topic != OFFSETS_TOPIC:
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
-    replica = services.replicas.get(request.partition)
+    replica = services.replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
     if request.end_offset > replica.partition.high_watermark:
         raise OffsetOutOfRange(

@@ -8,6 +8,9 @@
 - Segments are on this broker's disks only (KIP-405): EARLIEST_LOCAL is EARLIEST; there is no LATEST_TIERED and no
   EARLIEST_PENDING_UPLOAD, so both are -1.
 - Offsets above the high watermark are never told.
+- Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. A new leader does not know at once how much its predecessor
+  had committed. Until then it answers OFFSET_NOT_AVAILABLE for LATEST, as for a time of which it has no committed
+  record: what a client has been told once would go back (KIP-207).
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ async def handle(services: Services, request: ListOffsetsRequest) -> ListOffsets
 
 def _replica(services: Services, query: PartitionOffsetQuery) -> Replica | KafkaError:
     try:
-        replica = services.replicas.get(TopicPartition(query.topic, query.partition))
+        replica = services.replicas.get_leader(TopicPartition(query.topic, query.partition))
         replica.partition.check_leader_epoch(query.current_leader_epoch)
     except KafkaError as error:
         return error
@@ -98,6 +101,7 @@ def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError) -> Parti
 def _find(replica: Replica, position: int) -> TimestampOffset:
     partition, log = replica.partition, replica.log
     if position == LATEST:
+        partition.check_offset_is_known()
         return TimestampOffset(-1, partition.high_watermark, partition.leader_epoch)
     if position in (EARLIEST, EARLIEST_LOCAL):
         return TimestampOffset(-1, log.log_start_offset, partition.leader_epoch)
@@ -106,7 +110,10 @@ def _find(replica: Replica, position: int) -> TimestampOffset:
     if position < MAX_TIMESTAMP:
         raise InvalidRequest(f"{partition.name}: {position} is neither a time nor a position")
     found = log.max_timestamp() if position == MAX_TIMESTAMP else log.offset_for_timestamp(position)
-    return found if found and partition.is_committed(found.offset) else NOTHING
+    if found and partition.is_committed(found.offset):
+        return found
+    partition.check_offset_is_known()
+    return NOTHING
 
 
 API = Api(name="ListOffsets", handle=handle, key=2, versions=(1, 11))

@@ -4,7 +4,8 @@
   below its position, the log was truncated under it.
 - The answer is the end of the greatest epoch at or below the one that was asked for, and that epoch; -1 and -1 for an
   epoch above the leader's own.
-- `current_leader_epoch` is compared with the leader's: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+- Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. `current_leader_epoch` is compared with the leader's:
+  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ async def handle(services: Services, request: OffsetForLeaderEpochRequest) -> Of
 
 def _answer(services: Services, query: EpochQuery) -> PartitionEpochEnd:
     try:
-        replica = services.replicas.get(TopicPartition(query.topic, query.partition))
+        replica = services.replicas.get_leader(TopicPartition(query.topic, query.partition))
         replica.partition.check_leader_epoch(query.current_leader_epoch)
     except KafkaError as error:
         return PartitionEpochEnd(topic=query.topic, partition=query.partition, error=error)

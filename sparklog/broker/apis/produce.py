@@ -1,8 +1,12 @@
 """Produce: append record batches to partitions (key 0, versions 3 to 13).
 
 - Batches are stored as they come (records/batch.py: checked, not opened); base offsets in them are ignored.
-- acks 1: answered once the leader has appended; -1 (all): once every in-sync replica has, or with REQUEST_TIMED_OUT for
-  the partitions that did not get there within `timeout_ms` (their records stay appended); 0: the face sends no answer.
+- acks 1: answered once the leader has appended; -1 (all): once every in-sync replica has; 0: the face sends no answer.
+- With acks all, and the records appended: REQUEST_TIMED_OUT for the partitions that did not get there within
+  `timeout_ms`; NOT_ENOUGH_REPLICAS_AFTER_APPEND for those whose in-sync replicas have become fewer than
+  min.insync.replicas; NOT_LEADER_OR_FOLLOWER, at once, for those that this broker does not lead any more: the records
+  may stay or not, and who sends them again with idempotence has them once. KAFKA_STORAGE_ERROR if the disk has failed.
+- NOT_LEADER_OR_FOLLOWER, with nothing appended, where another broker leads.
 - A topic that does not exist is created with the broker's defaults if the request wants it and
   auto.create.topics.enable is set. Kafka's protocol does that when a client asks for metadata, not here.
 - Clients cannot write to internal topics (INVALID_TOPIC_EXCEPTION).
@@ -19,13 +23,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, RequestTimedOut
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.model import Topic
+from sparklog.replica.manager import Replica
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -62,13 +68,26 @@ class PartitionProduced:
     last_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    leader_epoch: int = -1
-    """The partition's, told where another broker leads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
     partitions: Sequence[PartitionProduced] = field(default_factory=list)
+
+
+class _Pending(NamedTuple):
+    """Appended batches that cannot be answered yet."""
+
+    place: int
+    """In the response."""
+    replica: Replica
+    led_since: int
+    """What `Partition.led_since` was when they were appended."""
+    last_offset: int
+
+    def is_settled(self, acks: int) -> bool:
+        """Whether there is nothing left to wait for. Raises as `Partition.is_replicated` does."""
+        return acks != ACKS_ALL or self.replica.is_replicated(self.last_offset, self.led_since)
 
 
 async def handle(services: Services, request: ProduceRequest) -> ProduceResponse:
@@ -78,24 +97,22 @@ async def handle(services: Services, request: ProduceRequest) -> ProduceResponse
     if request.creates_topics:
         await create_missing_topics(services, request)
     results, pending = _append_all(services, request)
-    for number in pending:
-        results[number] = await _flush_if_due(services, results[number])
-    if pending and request.acks == ACKS_ALL and not all(_is_settled(services, result) for result in results):
-        results = await _wait_for_replicas(services, results, request.timeout_ms)
+    if pending:
+        await _settle(services, request, results, pending)
     return ProduceResponse(partitions=results)
 
 
-def _append_all(services: Services, request: ProduceRequest) -> tuple[list[PartitionProduced], list[int]]:
-    """What became of each partition's batches, and the places of those that cannot be answered yet."""
+def _append_all(services: Services, request: ProduceRequest) -> tuple[list[PartitionProduced], list[_Pending]]:
+    """What became of each partition's batches, and those of them that cannot be answered yet."""
     results: list[PartitionProduced] = []
-    pending: list[int] = []
+    pending: list[_Pending] = []
     for part in request.partitions:
         try:
-            result, is_pending = _append(services, request, part)
+            result, waits_at = _append(services, request, part)
         except KafkaError as error:
-            result, is_pending = PartitionProduced(topic=part.topic, partition=part.partition, error=error), False
-        if is_pending:
-            pending.append(len(results))
+            result, waits_at = PartitionProduced(topic=part.topic, partition=part.partition, error=error), None
+        if waits_at is not None:
+            pending.append(_Pending(len(results), waits_at, waits_at.partition.led_since, result.last_offset))
         results.append(result)
     return results, pending
 
@@ -115,63 +132,83 @@ async def find_or_create_topic(services: Services, name: str) -> Topic:
     return services.metadata.get(name)
 
 
-def _append(services: Services, request: ProduceRequest, part: PartitionProduce) -> tuple[PartitionProduced, bool]:
-    """What became of a partition's batches, and whether a flush or replicas must be waited for; raises KafkaError."""
+def _append(
+    services: Services, request: ProduceRequest, part: PartitionProduce
+) -> tuple[PartitionProduced, Replica | None]:
+    """What became of a partition's batches, and where a flush or replicas must be waited for; raises KafkaError."""
     topic = part.topic
     if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
         raise InvalidTopic(f"{topic} is written by brokers only")
-    replica = services.replicas.get(TopicPartition(topic, part.partition))
+    replica = services.replicas.get_leader(TopicPartition(topic, part.partition))
     appended = services.replicas.append_to(
         replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
     )
     last_offset = appended.last_offset
     if not appended.is_duplicate:
         services.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
-    return PartitionProduced(
+    result = PartitionProduced(
         topic=topic,
         partition=part.partition,
         base_offset=appended.first_offset,
         last_offset=last_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=replica.log.log_start_offset,
-    ), replica.log.must_flush or not replica.partition.is_committed(last_offset)
+    )
+    must_wait = replica.log.must_flush or (request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset))
+    return result, replica if must_wait else None
 
 
-async def _flush_if_due(services: Services, result: PartitionProduced) -> PartitionProduced:
-    """`result`, once its records are on the disk where flush.messages wants that; in a thread."""
-    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
-    if replica and replica.log.must_flush:
+async def _settle(
+    services: Services, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]
+) -> None:
+    """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
+    for each in pending:
+        if error := await _flush_if_due(each.replica):
+            results[each.place] = _failed(results[each.place], error)
+    waiting = [each for each in pending if results[each.place].error is None]
+
+    def is_settled(each: _Pending) -> bool:
+        try:
+            return each.is_settled(request.acks)
+        except KafkaError as error:
+            results[each.place] = _failed(results[each.place], _why_gone(services, each) or error)
+            return True
+
+    def attempt() -> bool | None:
+        waiting[:] = [each for each in waiting if not is_settled(each)]
+        return None if waiting else True
+
+    names = [each.replica.partition.name for each in waiting]
+    if await services.waiting.wait(names, attempt, request.timeout_ms) is None:
+        for each in waiting:
+            results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
+
+
+async def _flush_if_due(replica: Replica) -> KafkaError | None:
+    """Wait until records are on the disk where flush.messages wants that; in a thread. What went wrong."""
+    if replica.log.must_flush:
         try:
             await asyncio.to_thread(replica.log.flush)
         except KafkaError as error:
-            return replace(result, error=error)
-    return result
+            return error
+    return None
 
 
-async def _wait_for_replicas(
-    services: Services, results: Sequence[PartitionProduced], timeout_ms: int
-) -> list[PartitionProduced]:
-    """`results`, with an error in those that were not committed in time."""
-    names = [TopicPartition(result.topic, result.partition) for result in results]
-    await services.waiting.wait(
-        names, lambda: all(_is_settled(services, result) for result in results) or None, timeout_ms
-    )
-    return [
-        result if _is_settled(services, result) else replace(result, error=_not_in_time(result, timeout_ms))
-        for result in results
-    ]
+def _why_gone(services: Services, pending: _Pending) -> KafkaError | None:
+    """Why the partition is not here any more, if there is more to say than that this broker does not lead it."""
+    try:
+        services.replicas.get(pending.replica.partition.name)
+    except KafkaError as error:
+        return error
+    return None
 
 
-def _is_settled(services: Services, result: PartitionProduced) -> bool:
-    """Whether there is nothing left to wait for: committed, refused, or the partition is gone."""
-    if result.error is not None:
-        return True
-    replica = services.replicas.find(TopicPartition(result.topic, result.partition))
-    return replica is None or replica.partition.is_committed(result.last_offset)
+def _failed(result: PartitionProduced, error: KafkaError) -> PartitionProduced:
+    return PartitionProduced(topic=result.topic, partition=result.partition, error=error)
 
 
-def _not_in_time(result: PartitionProduced, timeout_ms: int) -> RequestTimedOut:
-    return RequestTimedOut(f"{result.topic}-{result.partition}: the in-sync replicas took longer than {timeout_ms} ms")
+def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
+    return RequestTimedOut(f"{pending.replica.partition.name}: the in-sync replicas took longer than {timeout_ms} ms")
 
 
 API = Api(name="Produce", handle=handle, key=0, versions=(3, 13))

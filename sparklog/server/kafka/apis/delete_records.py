@@ -1,4 +1,4 @@
-"""DeleteRecords on Kafka's wire. Its low watermark is the log start: there is one replica."""
+"""DeleteRecords on Kafka's wire."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_records
 from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
 from sparklog.server.kafka.grouping import by_topic
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.translation import Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
-    response = await call.serve(delete_records.API, DeleteRecordsRequest(partitions=_parts(request)))
+    wanted = DeleteRecordsRequest(partitions=_parts(request), timeout_ms=whole_ms(request.timeout))
+    response = await call.serve(delete_records.API, wanted)
     return _answer(call, response.partitions)
 
 
