@@ -3,8 +3,9 @@
 A group belongs to the partition of `__consumer_offsets` that its id's hash says (as in Apache Kafka), and its
 coordinator is the leader of that partition. The topic is created when the first group is asked for.
 
-    load      this broker has become the leader: the partition's log is replayed in a thread; until that is done its
-              groups are refused with COORDINATOR_LOAD_IN_PROGRESS
+    load      this broker has become the leader: once all that the log holds is committed, it is replayed in a thread;
+              until that is done its groups are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache Kafka replays what is
+              not committed yet, too, and tells it.) A later epoch of the same leader changes nothing
     unload    it is no longer the leader: whoever waits is answered NOT_COORDINATOR, all memory of the groups goes. A
               load that is still running is for nothing: its result is dropped
 
@@ -28,6 +29,7 @@ from sparklog.base.errors import (
     CoordinatorNotAvailable,
     KafkaError,
     NotCoordinator,
+    NotLeaderOrFollower,
     RequestTimedOut,
 )
 from sparklog.base.ids import TopicPartition
@@ -72,6 +74,7 @@ from sparklog.runtime.purgatory import Purgatory
 
 OFFSETS_TOPIC = "__consumer_offsets"
 ACKS_ALL = -1
+LOOK_AGAIN_MS = 10_000
 Response = TypeVar("Response")
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
 logger = logging.getLogger(__name__)
@@ -82,6 +85,8 @@ class _Place:
     """A partition that this broker leads; `host` is None while it is being loaded."""
 
     leader_epoch: int
+    led_since: int
+    """Where it is another by now, the leadership was lost meanwhile."""
     host: Host | None = None
     failed: NotCoordinator | None = None
     """Why it could not be loaded: nothing changes that but another leader, or a start."""
@@ -113,28 +118,40 @@ class GroupCoordinator:
         self._call_later = call_later
         self._places: dict[int, _Place] = {}
         self._loading: set[asyncio.Task[None]] = set()
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._is_stopped = False
 
     # Partitions
 
     def start(self) -> None:
-        """Load every partition of the offsets topic that is here."""
+        """Load every partition of the offsets topic that is led here."""
         for replica in self._replicas:
-            if replica.partition.name.topic == OFFSETS_TOPIC:
+            if replica.partition.name.topic == OFFSETS_TOPIC and replica.partition.is_leader:
                 self.load(replica.partition.name.partition, replica.partition.leader_epoch)
+
+    def leadership_changed(self, name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
+        """A partition, of whichever topic, is led here from now on, or no longer."""
+        if name.topic == OFFSETS_TOPIC and not self._is_stopped:
+            if is_leader:
+                self.load(name.partition, leader_epoch)
+            else:
+                self.unload(name.partition)
 
     def load(self, partition: int, leader_epoch: int) -> None:
         """This broker leads a partition of the offsets topic, in this epoch."""
         place = self._places.get(partition)
         if place is not None and place.leader_epoch >= leader_epoch:
             return
-        self.unload(partition)
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None:
+        if place is not None and replica is not None and place.led_since == replica.partition.led_since:
+            place.leader_epoch = leader_epoch
             return
-        place = _Place(leader_epoch)
+        self.unload(partition)
+        if replica is None or not replica.partition.is_leader:
+            return
+        place = _Place(leader_epoch, replica.partition.led_since)
         self._places[partition] = place
-        if replica.log.log_start_offset == replica.partition.high_watermark:
+        if replica.log.log_start_offset == replica.log.log_end_offset:
             self._serve(place, self._new_shard(), replica)
             return
         task = asyncio.get_running_loop().create_task(self._load(partition, place, replica))
@@ -151,6 +168,8 @@ class GroupCoordinator:
         place = self._places.pop(partition, None)
         if place is not None and place.host is not None:
             place.host.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
+        if place is not None:
+            self._waiting.check(TopicPartition(OFFSETS_TOPIC, partition))  # a load waits there for what is no more
 
     def stop(self) -> None:
         """Answer all that wait, stop all timers, and serve no more: the broker stops."""
@@ -166,10 +185,10 @@ class GroupCoordinator:
             return self._places.get(partition) is place
 
         started_ms = self._clock.monotonic_ms()
+        end_offset = replica.log.log_end_offset
         try:
-            shard, done = await asyncio.to_thread(
-                load, replica.log, replica.partition.high_watermark, self._new_shard, is_wanted
-            )
+            await self._until_committed(replica, end_offset, is_wanted)
+            shard, done = await asyncio.to_thread(load, replica.log, end_offset, self._new_shard, is_wanted)
         except Exception as error:  # whatever it is: nobody may wait for ever for the end of this
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
@@ -181,8 +200,18 @@ class GroupCoordinator:
             logger.info("read %s of %s-%d in %d ms", done, OFFSETS_TOPIC, partition, took_ms)
             self._serve(place, shard, replica)
 
+    async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
+        """Return once the followers have what the log holds now, or nobody wants it any more."""
+
+        def attempt() -> bool | None:
+            return not is_wanted() or replica.partition.high_watermark >= end_offset or None
+
+        while not self._is_stopped:
+            if await self._waiting.wait([replica.partition.name], attempt, LOOK_AGAIN_MS):
+                return
+
     def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:
-        log = _PartitionLog(replica.partition.name, self._replicas, self._waiting, self._config)
+        log = _PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
         call_later = self._call_later or asyncio.get_running_loop().call_later
         place.host = Host(shard, log, self._clock, call_later)
         place.host.begin()
@@ -219,9 +248,9 @@ class GroupCoordinator:
     def _host_of(self, partition: int) -> Host:
         self._check_serves()  # it may have stopped while the topic was made
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
-        if replica is None:
+        if replica is None or not replica.partition.is_leader:
             self.unload(partition)
-            raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not here")
+            raise NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")
         if partition not in self._places:
             self.load(partition, replica.partition.leader_epoch)
         place = self._places[partition]
@@ -301,6 +330,12 @@ class GroupCoordinator:
         """Look for offsets that have expired."""
         await self._everywhere(lambda shard: shard.expire(self._clock.time_ms()))
 
+    def forget_topics(self, names: Iterable[str]) -> None:
+        """As `delete_topics`, without waiting for its end."""
+        task = asyncio.get_running_loop().create_task(self.delete_topics(names))
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
+
     async def _everywhere(self, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]) -> None:
         for host in self._hosts():
             try:
@@ -359,11 +394,13 @@ class _PartitionLog:
     def __init__(
         self,
         name: TopicPartition,
+        led_since: int,
         replicas: ReplicaManager,
         waiting: Purgatory[TopicPartition],
         config: BrokerConfig,
     ) -> None:
         self._name = name
+        self._led_since = led_since
         self._replicas = replicas
         self._waiting = waiting
         self._timeout_ms = config.offsets_commit_timeout_ms
@@ -374,15 +411,21 @@ class _PartitionLog:
             key, value = encode(record)
             # A sequence without a producer id: that is how Kafka's coordinator writes.
             written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
-        return self._replicas.append(self._name, write_records(written), acks=ACKS_ALL).last_offset
+        replica = self._replicas.get_leader(self._name)
+        if replica.partition.led_since != self._led_since:
+            raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
+        return self._replicas.append_to(replica, write_records(written), acks=ACKS_ALL).last_offset
 
     def is_committed(self, offset: int) -> bool:
         replica = self._replicas.find(self._name)
-        return replica is not None and replica.partition.is_committed(offset)
+        try:
+            return replica is not None and replica.is_replicated(offset, self._led_since)
+        except KafkaError:
+            return False  # `wait_committed` says why
 
     async def wait_committed(self, offset: int) -> None:
         def attempt() -> bool | None:
-            return self._replicas.get(self._name).partition.is_committed(offset) or None
+            return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None
 
         if await self._waiting.wait([self._name], attempt, self._timeout_ms) is None:
             raise RequestTimedOut(f"{self._name}: the in-sync replicas took longer than {self._timeout_ms} ms")
