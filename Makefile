@@ -7,7 +7,7 @@ CACHE := .cache
 IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" -error -cache $(CACHE)/ivy
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test bench proto lock format clean
+.PHONY: help setup demo lint check test sim bench proto lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
 	$(BIN)/pytest -q -n 2 -m "not jvm"
 	$(BIN)/pytest -q -m jvm
+
+SECONDS ?= 60
+JOBS ?= 2
+FROM ?= 0
+sim: setup  ## Simulated clusters with faults, seed after seed, each checked (SECONDS=60 JOBS=2 FROM=0)
+	$(BIN)/python -m sparklog.testing.sim --seconds $(SECONDS) --jobs $(JOBS) --from-seed $(FROM)
 
 lint: setup
 	$(BIN)/ruff format --check --quiet .

@@ -101,7 +101,7 @@ def _non_monotonic_sends(history: History, final: Final) -> Iterator[Anomaly]:
     offsets = {
         (partition, value): offset
         for partition, log in final.items()
-        for offset, value in reversed(log.records.items())  # the first one, where there are several
+        for offset, value in reversed(list(log.records.items()))  # the first one, where there are several
     }
     last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     for operation, send in history.of(Send):

@@ -20,7 +20,7 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVar
@@ -110,44 +110,42 @@ class SimHandle:
         self._context.run(self._callback, *self._args)
 
 
-class SimLoop(asyncio.AbstractEventLoop):
+class SimLoop(asyncio.BaseEventLoop):
     """Run it with `run`; whatever was started and has not ended is dropped then."""
 
     def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
+        self._is_running = self._is_closed = False
+        super().__init__()
         self.steps = 0
         """Callbacks that have been run: the same in each run of a seed."""
         self.errors: list[dict[str, Any]] = []
         """What reached the loop's exception handler: callbacks that raised, tasks whose errors nobody took."""
         self._now = 0.0
-        self._ready: deque[SimHandle] = deque()
+        self._due: deque[SimHandle] = deque()
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._numbers = count()
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = 1_000
         self._max_steps = max_steps
         self._steps_at_once = 0
-        self._is_closed = False
-        self._factory: Any = None
 
     def run(self, main: Coroutine[Any, Any, Result]) -> Result:
         """The result of `main`; raises SimDeadlock, SimRunaway, or what it raises."""
         asyncio._set_running_loop(self)
+        self._is_running = True
         try:
-            task = self.create_task(main)
+            task: asyncio.Task[Result] = self.create_task(main)
             while not task.done():
                 self._step()
             return task.result()
         finally:
             asyncio._set_running_loop(None)
-            self._is_closed = True
-
-    def run_until_complete(self, future: Generator[Any, None, Result] | Any) -> Any:
-        return self.run(future)
+            self._is_running, self._is_closed = False, True
 
     def _step(self) -> None:
-        if not self._ready:
+        if not self._due:
             self._pass_time()
-        handle = self._ready.popleft()
+        handle = self._due.popleft()
         if handle.cancelled():
             return
         process = handle.process
@@ -171,10 +169,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._now = self._timers[0][0]
         self._steps_at_once = 0
         while self._timers and self._timers[0][0] <= self._now:
-            self._ready.append(heapq.heappop(self._timers)[2])
+            self._due.append(heapq.heappop(self._timers)[2])
 
     def run_soon(self, handle: SimHandle) -> None:
-        self._ready.append(handle)
+        self._due.append(handle)
 
     # asyncio.AbstractEventLoop: what an application uses of it
 
@@ -182,7 +180,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def is_running(self) -> bool:
-        return not self._is_closed
+        return self._is_running
 
     def is_closed(self) -> bool:
         return self._is_closed
@@ -193,19 +191,28 @@ class SimLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    # Handles are SimHandles, which have what is used of an asyncio.Handle.
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         handle = SimHandle(callback, args, context, self._now)
-        self._ready.append(handle)
+        self._due.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_soon(callback, *args, context=context)
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
         return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
         handle = SimHandle(callback, args, context, when)
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
@@ -213,21 +220,17 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name="task", context=context)
         self._tasks.append(task)  # one that nobody holds would be freed, and its `finally` run, whenever memory is
         if len(self._tasks) > self._prune_at:
             self._tasks = [each for each in self._tasks if not each.done()]
             self._prune_at = 2 * len(self._tasks) + 1_000
         return task
 
-    def set_task_factory(self, factory: Any) -> None:
-        self._factory = factory
-
-    def get_task_factory(self) -> Any:
-        return self._factory
-
-    def run_in_executor(self, executor: Any, func: Callable[..., Result], *args: Any) -> asyncio.Future[Result]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Result], *args: Any
+    ) -> asyncio.Future[Result]:
         outcome: asyncio.Future[Result] = self.create_future()
         process = PROCESS.get()
         before, after = _delays(process)
@@ -252,15 +255,6 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._is_closed:
             self.errors.append(context)
-
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self.call_exception_handler(context)
-
-    async def shutdown_asyncgens(self) -> None:
-        return None
-
-    async def shutdown_default_executor(self) -> None:
-        return None
 
 
 def _delays(process: SimProcess | None) -> tuple[float, float]:

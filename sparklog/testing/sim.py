@@ -1,0 +1,114 @@
+"""Runs simulated clusters, seed after seed, for a given time: `python -m sparklog.testing.sim --seconds 60 --jobs 2`.
+
+Each seed is one run (sim_run.py). A seed in which anything is wrong is printed with what was found, what was done to
+the cluster, the last that happened, and the command that runs it again, exactly; `--shrink` also looks for the fewest
+faults that still fail. The exit status is 1 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+
+from sparklog.testing.sim_faults import Plan
+from sparklog.testing.sim_run import Scenario, Verdict, run, scenario_of
+
+SHOWN_ANOMALIES = 8
+
+
+def main() -> int:
+    options = _options()
+    if options.seed is not None:
+        verdict = run(_scenario(options, options.seed))
+        if options.shrink and verdict.anomalies:
+            verdict = run(shrink(verdict.scenario))
+        print(describe(verdict, options), flush=True)
+        return bool(verdict.anomalies)
+    return _run_many(options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sparklog.testing.sim", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to run seeds")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--from-seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run this seed alone, and say what happened")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--lasts", type=float, default=12.0, help="seconds of virtual time with faults")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: leave out the faults that are not needed")
+    return parser.parse_args()
+
+
+def _scenario(options: argparse.Namespace, seed: int) -> Scenario:
+    return scenario_of(seed, brokers=options.brokers, lasts_s=options.lasts)
+
+
+def _run_many(options: argparse.Namespace) -> int:
+    """Seeds from the first on, in their order, until the time is up; 1 if any failed."""
+    began = time.monotonic()
+    done = failed = sends = 0
+    for verdict in _verdicts(options, began + options.seconds):
+        done += 1
+        sends += verdict.acknowledged
+        if verdict.anomalies:
+            failed += 1
+            print(describe(verdict, options), flush=True)
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{done} seeds from {options.from_seed} on, {failed} failed, {sends} batches acknowledged; "
+        f"{done / minutes:.0f} seeds per minute with {options.jobs} processes"
+    )
+    return failed > 0
+
+
+def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
+    spawn = multiprocessing.get_context("spawn")
+    seeds = itertools.count(options.from_seed)
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+        running = {pool.submit(run, _scenario(options, next(seeds))) for _ in range(options.jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                if time.monotonic() < until:
+                    running.add(pool.submit(run, _scenario(options, next(seeds))))
+                yield future.result()
+
+
+def shrink(scenario: Scenario) -> Scenario:
+    """The scenario with faults left out, one by one, as long as it still fails."""
+    plan: Plan = scenario.plan
+    for fault in reversed(scenario.plan):
+        shorter = tuple(each for each in plan if each is not fault)
+        if run(dataclasses.replace(scenario, plan=shorter)).anomalies:
+            plan = shorter
+    return dataclasses.replace(scenario, plan=plan)
+
+
+def describe(verdict: Verdict, options: argparse.Namespace) -> str:
+    """What a seed did, in words."""
+    scenario = verdict.scenario
+    lines = [
+        f"seed {scenario.seed}: {len(verdict.anomalies) or 'no'} anomalies, digest {verdict.digest}, "
+        f"{verdict.steps} steps, {verdict.virtual_s:.1f} s of virtual time, "
+        f"{verdict.acknowledged} of {verdict.sends} batches acknowledged"
+    ]
+    if verdict.anomalies:
+        lines += [f"  {anomaly}" for anomaly in verdict.anomalies[:SHOWN_ANOMALIES]]
+        lines += ["  faults:", *(f"    {fault}" for fault in scenario.plan)]
+        lines += ["  events:", *(f"    {line}" for line in verdict.events)]
+        lines += ["  at the end:", *(f"    {line}" for line in verdict.last)]
+        lines.append(
+            f"  again: python -m sparklog.testing.sim --seed {scenario.seed} "
+            f"--brokers {scenario.brokers} --lasts {scenario.lasts_s:g} --shrink"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

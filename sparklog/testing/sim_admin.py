@@ -1,0 +1,121 @@
+"""Administration under way while a simulated cluster works and fails: what is asked for at random moments.
+
+The topics that records are checked of are moved and have leaders elected; others are made, grown and deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.apis import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    elect_leaders,
+    incremental_alter_configs,
+)
+from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_history import Admin, History, Outcome
+
+TIMEOUT_MS = 5_000
+Asked = tuple[str, Api[Any, Any], Any]
+
+
+class Administrator:
+    """Asks for something every few seconds, and takes down what became of it."""
+
+    def __init__(
+        self,
+        client: SimClient,
+        history: History,
+        partitions: Sequence[TopicPartition],
+        brokers: Sequence[int],
+        *,
+        replication_factor: int,
+    ) -> None:
+        self._client = client
+        self._history = history
+        self._partitions = list(partitions)
+        self._brokers = list(brokers)
+        self._factor = replication_factor
+        self._made = 0
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        chance = self._client.chance
+        kinds = [self._create, self._delete, self._grow, self._elect, self._configure]
+        if len(self._brokers) > 1:
+            kinds += [self._move, self._move]
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(0.5))
+            await self._ask(*chance.choice(kinds)())
+
+    async def create(self, topic: create_topics.NewTopic) -> bool:
+        """Whether the topic is there."""
+        request = create_topics.CreateTopicsRequest(topics=[topic])
+        try:
+            answer = await self._client.ask_any(create_topics.API, request, TIMEOUT_MS)
+        except KafkaError:
+            return False
+        error = answer.topics[0].error
+        return error is None or error.name == "TOPIC_ALREADY_EXISTS"
+
+    async def _ask(self, text: str, api: Api[Any, Any], request: Any) -> None:
+        operation = self._history.begin(self._client.name, Admin(text=text))
+        try:
+            answer = await self._client.ask_any(api, request, TIMEOUT_MS)
+        except KafkaError as error:
+            self._history.end(operation, Outcome.INFO, str(error))
+        else:
+            self._history.end(operation, Outcome.OK, answer)
+
+    def _create(self) -> Asked:
+        self._made += 1
+        topic = create_topics.NewTopic(
+            name=f"scratch{self._made}", partitions=self._client.chance.choice((1, 2)), replication_factor=self._factor
+        )
+        return f"create {topic.name}", create_topics.API, create_topics.CreateTopicsRequest(topics=[topic])
+
+    def _delete(self) -> Asked:
+        name = f"scratch{self._client.chance.randint(1, max(1, self._made))}"
+        request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=name)])
+        return f"delete {name}", delete_topics.API, request
+
+    def _grow(self) -> Asked:
+        name = f"scratch{self._client.chance.randint(1, max(1, self._made))}"
+        count = create_partitions.PartitionCount(name=name, total=self._client.chance.choice((2, 3)))
+        return f"grow {name}", create_partitions.API, create_partitions.CreatePartitionsRequest(topics=[count])
+
+    def _move(self) -> Asked:
+        chance = self._client.chance
+        partition = chance.choice(self._partitions)
+        target: tuple[int, ...] | None = tuple(chance.sample(self._brokers, self._factor))
+        if chance.random() < 0.15:
+            target = None
+        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            targets={partition: target}, timeout_ms=TIMEOUT_MS
+        )
+        return f"move {partition} to {target}", alter_partition_reassignments.API, request
+
+    def _elect(self) -> Asked:
+        request = elect_leaders.ElectLeadersRequest(partitions=self._partitions, timeout_ms=TIMEOUT_MS)
+        return "elect preferred leaders", elect_leaders.API, request
+
+    def _configure(self) -> Asked:
+        topic = self._client.chance.choice(self._partitions).topic
+        change = incremental_alter_configs.ConfigChange(
+            resource=ConfigResource(ResourceType.TOPIC, topic),
+            changes=[
+                incremental_alter_configs.KeyChange(
+                    name="segment.ms", operation=0, value=str(self._client.chance.choice((2_000, 3_600_000)))
+                )
+            ],
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        return f"configure {topic}", incremental_alter_configs.API, request

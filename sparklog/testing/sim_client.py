@@ -1,0 +1,86 @@
+"""A client in a simulation: it knows leaders as the last metadata said, asks, and asks again.
+
+It speaks API values over the simulated network; what the doors and our own client libraries do on top of that is not in
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from sparklog.base.errors import KafkaError, LeaderNotAvailable
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.apis import find_coordinator, metadata
+from sparklog.testing.sim_network import SimNetwork
+
+REQUEST_TIMEOUT_MS = 3_000
+BACKOFF_S = 0.1
+
+
+class SimClient:
+    def __init__(self, name: str, network: SimNetwork, bootstrap: Sequence[str], chance: random.Random) -> None:
+        self.name = name
+        self.chance = chance
+        self._network = network
+        self._bootstrap = list(bootstrap)
+        self._leaders: dict[TopicPartition, tuple[str, int]] = {}
+        self._replicas: dict[TopicPartition, list[str]] = {}
+
+    async def ask(self, address: str, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
+        """The answer of the broker at `address`; raises KafkaError."""
+        return await self._network.call(self.name, address, api, request, timeout_ms=timeout_ms)
+
+    async def ask_any(self, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
+        return await self.ask(self.chance.choice(self._bootstrap), api, request, timeout_ms)
+
+    async def refresh(self) -> None:
+        """Take what some broker says for true, where one answers."""
+        try:
+            answer = await self.ask_any(metadata.API, metadata.MetadataRequest())
+        except KafkaError:
+            return
+        addresses = {broker.broker_id: broker.grpc_address for broker in answer.brokers}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                name = TopicPartition(topic.name or "", part.partition)
+                self._replicas[name] = [addresses[each] for each in part.replicas if each in addresses]
+                if part.leader in addresses:
+                    self._leaders[name] = addresses[part.leader], part.leader_epoch
+                else:
+                    self._leaders.pop(name, None)
+
+    async def leader(self, name: TopicPartition) -> tuple[str, int]:
+        """The address and the epoch; raises LeaderNotAvailable."""
+        if name not in self._leaders:
+            await self.refresh()
+        found = self._leaders.get(name)
+        if found is None:
+            raise LeaderNotAvailable(str(name))
+        return found
+
+    def forget_leader(self, name: TopicPartition) -> None:
+        """It was not where it was thought to be: look again before the next request."""
+        self._leaders.pop(name, None)
+
+    async def some_replica(self, name: TopicPartition) -> str:
+        if not self._replicas.get(name):
+            await self.refresh()
+        replicas = self._replicas.get(name)
+        if not replicas:
+            raise LeaderNotAvailable(str(name))
+        return self.chance.choice(replicas)
+
+    async def coordinator(self, group: str) -> str:
+        """The address of the group's; raises KafkaError."""
+        request = find_coordinator.FindCoordinatorRequest(keys=[group])
+        found = (await self.ask_any(find_coordinator.API, request)).coordinators[0]
+        if found.error:
+            raise found.error
+        return str(found.broker.grpc_address)
+
+    async def back_off(self) -> None:
+        await asyncio.sleep(BACKOFF_S * self.chance.uniform(0.5, 2))

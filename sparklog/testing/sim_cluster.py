@@ -1,0 +1,340 @@
+"""A whole cluster in one thread: real brokers on a simulated loop, network, disk, clock and store, decided by a seed.
+
+Each node is a machine (a disk, a clock, an address) on which one process after the other runs: a `Broker`, as
+`broker/node.py` puts it together. Faults are methods; what they do to what was going on, is what a machine would do:
+
+    kill        the process runs nothing any more; its page cache is there for the next one; connections break
+    cut_power   the same, but of the disk only what was flushed is sure to be there; nobody is told
+    pause       the process does nothing until `resume`, and then all that was due, before it learns how late it is
+    expire      the cluster store ends the session, though the process is well
+    cut_store   the process cannot reach the cluster store; its session ends after the time-out
+
+A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start that fails is told as a finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparklog.base.config import Setting, parse_broker_config
+from sparklog.base.errors import NetworkException, StoreError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.node import Broker
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.testing.memory_fs import MemoryFs, PowerCut
+from sparklog.testing.sim_checker import Anomaly
+from sparklog.testing.sim_clock import LoopClock
+from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
+from sparklog.testing.sim_network import SimNetwork, SimPeers
+from sparklog.testing.sim_trace import Trace
+
+SESSION_TIMEOUT_MS = 3_000
+STORE_DELAY_S = 0.001
+BASE_SETTINGS = {
+    "log.dirs": "/data",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.num.partitions": "2",
+    "cluster.store.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.backoff.ms": "200",
+    "controller.socket.timeout.ms": "2000",
+    "controlled.shutdown.retry.backoff.ms": "500",
+    "leader.imbalance.check.interval.seconds": "5",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "2000",
+    "log.flush.start.offset.checkpoint.interval.ms": "3000",
+}
+
+
+def _taken(**arguments: Any) -> dict[str, Any]:
+    known = inspect.signature(Broker.__init__).parameters
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+class SimNode:
+    """One machine, and the broker that runs on it."""
+
+    def __init__(self, cluster: SimCluster, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.name = f"broker-{broker_id}:1"
+        self.fs = MemoryFs()
+        self.clock = LoopClock(cluster.loop)
+        self.process = SimProcess(self.name)
+        self.process.kill()
+        self.broker: Broker | None = None
+        self.is_up = False
+        self.starts = 0
+        self._cluster = cluster
+        self._chance = cluster.stream(self.name)
+        self._store: MemoryStore | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return not self.process.is_dead
+
+    def start(self) -> None:
+        """Start a process where none runs; `is_up` tells when it serves."""
+        cluster = self._cluster
+        self.starts += 1
+        cluster.trace.event(f"{self.name} starts")
+        self.process = process = SimProcess(self.name, random.Random(self._chance.random()))
+        context = process.context()
+        self._store = MemoryStore(cluster.tree, call_soon=self._told_by_store)
+        self.fs.on_power_cut = self._power_went
+        cluster.loop.create_task(self._boot(process, self._store), context=context)
+
+    def _told_by_store(self, work: Callable[[], None]) -> None:
+        delay_s = self._chance.expovariate(1 / STORE_DELAY_S)
+        self._cluster.loop.call_later(delay_s, work, context=self.process.context())
+
+    async def _boot(self, process: SimProcess, store: MemoryStore) -> None:
+        cluster = self._cluster
+        broker = Broker(
+            parse_broker_config([Setting(name, raw, "") for name, raw in cluster.settings(self.broker_id).items()]),
+            fs=self.fs, clock=self.clock, store=store,
+            **_taken(peers=SimPeers(cluster.network, self.name), random=random.Random(self._chance.random())),
+        )  # fmt: skip
+
+        async def serve(api: Api[Any, Any], request: Any) -> Any:
+            if not hasattr(broker, "services"):
+                raise NetworkException(f"{self.name} does not listen yet")
+            return await broker.serve(api, request)
+
+        cluster.network.attach(self.name, process, serve)
+        self.broker = broker
+        try:
+            await broker.start(self.name)
+        except PowerCut:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+            cluster.report("start", f"{self.name} does not start: {error!r}", error)
+            process.kill()
+            return
+        self.is_up = True
+        cluster.trace.event(f"{self.name} is up")
+
+    async def stop(self) -> None:
+        """A clean stop; the process is gone afterwards, whatever went wrong."""
+        broker, process, loop = self.broker, self.process, self._cluster.loop
+        if broker is None or not self.is_up:
+            return
+        self._cluster.trace.event(f"{self.name} is asked to stop")
+        self.is_up = False
+        task = process.context().run(lambda: loop.create_task(broker.stop()))
+        await asyncio.wait([task], timeout=60)
+        if process.is_dead:
+            return
+        if not task.done():
+            self._cluster.report("stop", f"{self.name} does not stop within a minute")
+        elif task.exception():
+            self._cluster.report("stop", f"{self.name} does not stop well: {task.exception()!r}", task.exception())
+        self._gone()
+        self.fs = self.fs.kill()
+        self._cluster.network.break_connections(self.name)
+
+    # Faults
+
+    def kill(self) -> None:
+        self._cluster.trace.event(f"{self.name} is killed")
+        self._gone()
+        self.fs = self.fs.kill()
+        self._cluster.network.break_connections(self.name)
+
+    def cut_power(self) -> None:
+        self._cluster.trace.event(f"{self.name} loses power")
+        self._gone()
+        self.fs = self.fs.crash(self._chance)
+
+    def cut_power_soon(self, changes: int) -> None:
+        """In the middle of one of the next changes of its disk."""
+        self.fs.cut_power_after(changes, self._chance)
+
+    def _power_went(self) -> None:
+        self._cluster.trace.event(f"{self.name} loses power in the middle of a write")
+        self._gone()
+        self._cluster.loop.call_soon(self._find_after_power_cut, context=self._cluster.context)
+
+    def _find_after_power_cut(self) -> None:
+        self.fs = self.fs.crash(self._chance)
+
+    def _gone(self) -> None:
+        self.process.kill()
+        self.is_up = False
+        if self._store:
+            self._store.abandon()
+            self._expire_later(self._store.session_id)
+
+    def _expire_later(self, session_id: int) -> None:
+        cluster = self._cluster
+        delay_s = SESSION_TIMEOUT_MS * self._chance.uniform(0.7, 1.3) / 1000
+        cluster.loop.call_later(delay_s, cluster.tree.expire, session_id, context=cluster.context)
+
+    def pause(self) -> None:
+        self._cluster.trace.event(f"{self.name} is paused")
+        process, store = self.process, self._store
+        process.pause()
+        if store:
+            session = store.session_id
+
+            def silent_too_long() -> None:
+                if process.is_paused:
+                    self._cluster.tree.expire(session)
+
+            self._cluster.loop.call_later(SESSION_TIMEOUT_MS / 1000, silent_too_long, context=self._cluster.context)
+
+    def resume(self) -> None:
+        if self.process.is_paused:
+            self._cluster.trace.event(f"{self.name} goes on")
+            self.process.resume(self._cluster.loop)
+
+    def expire(self) -> None:
+        if self._store and self.is_running:
+            self._cluster.trace.event(f"{self.name}: the session of its store ends")
+            self._cluster.tree.expire(self._store.session_id)
+
+    def cut_store(self) -> None:
+        store = self._store
+        if store is None or not self.is_running:
+            return
+        self._cluster.trace.event(f"{self.name} cannot reach the store")
+        store.disconnect()
+        self._silent_store = store
+
+        def silent_too_long(session: int) -> None:
+            if self._silent_store is store:
+                self._cluster.tree.expire(session)
+
+        self._cluster.loop.call_later(
+            SESSION_TIMEOUT_MS / 1000, silent_too_long, store.session_id, context=self._cluster.context
+        )
+
+    _silent_store: MemoryStore | None = None
+
+    def heal_store(self) -> None:
+        store, self._silent_store = self._silent_store, None
+        if store is not None and store is self._store and self.is_running:
+            self._cluster.trace.event(f"{self.name} reaches the store again")
+            store.reconnect()
+
+
+class SimCluster:
+    """`brokers` nodes and what is between them. Made inside a SimLoop's `run`."""
+
+    def __init__(self, loop: SimLoop, seed: int, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
+        self.loop = loop
+        self.seed = seed
+        self.trace = Trace(loop.time)
+        self.tree = MemoryTree()
+        self.context = SimProcess("world").context()
+        self.context.run(PROCESS.set, None)
+        self.network = SimNetwork(loop, self.stream("network"), self.trace)
+        self.findings: list[Anomaly] = []
+        """What is wrong beside what the histories of the clients show."""
+        self._settings = {**BASE_SETTINGS, **(settings or {})}
+        self._settings.setdefault("default.replication.factor", str(min(3, brokers)))
+        self._settings.setdefault("offsets.topic.replication.factor", str(min(3, brokers)))
+        self.nodes = {number: SimNode(self, number) for number in range(brokers)}
+
+    def stream(self, name: str) -> random.Random:
+        """Random numbers of their own for each part, so that one part's use of them does not change another's."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def settings(self, broker_id: int) -> dict[str, str]:
+        return {**self._settings, "broker.id": str(broker_id), "broker.rack": f"rack-{broker_id % 2}"}
+
+    def report(self, kind: str, text: str, error: BaseException | None = None) -> None:
+        """Take down a finding, with the place that raised it."""
+        where = "".join(f"\n    {line}" for line in _places(error)) if error else ""
+        self.trace.event(f"{kind}: {text}")
+        self.findings.append(Anomaly(kind, text + where))
+
+    async def start(self) -> None:
+        """Start all nodes, and wait until they are up."""
+        for node in self.nodes.values():
+            node.start()
+        await self.wait_until(lambda: all(node.is_up for node in self.nodes.values()), 60, "the brokers are up")
+
+    async def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> bool:
+        """Whether it came true in time; reported as a finding if not."""
+        deadline = self.loop.time() + timeout_s
+        while not is_so():
+            if self.loop.time() > deadline:
+                self.report("liveness", f"not true within {timeout_s:.0f} s: {what}")
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+    def states(self) -> dict[TopicPartition, dict[str, Any]]:
+        """What the store says of each partition: leader, isr, leader_epoch, its replicas, the version of its state."""
+        found: dict[TopicPartition, dict[str, Any]] = {}
+        for topic, replicas in self._assignments():
+            for number, assigned in sorted(replicas.items()):
+                node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
+                state = json.loads(node.data) if node else {}
+                version = node.version if node else -1
+                found[TopicPartition(topic, number)] = {"isr": [], **state, "replicas": assigned, "version": version}
+        return found
+
+    def _assignments(self) -> Iterator[tuple[str, dict[int, list[int]]]]:
+        if self.tree.find("/brokers/topics") is None:
+            return
+        for topic in self.tree.names("/brokers/topics"):
+            data = json.loads(self.tree.get(f"/brokers/topics/{topic}").data)
+            yield topic, {int(number): list(replicas) for number, replicas in data["partitions"].items()}
+
+
+def _places(error: BaseException) -> list[str]:
+    places, step = [], error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if "/sparklog/" in code.co_filename:
+            name = code.co_filename.partition("/sparklog/")[2]
+            places.append(f"{name}:{step.tb_lineno} {code.co_name}")
+        step = step.tb_next
+    cause = error.__cause__
+    return places[-6:] + ([f"from {cause!r}", *_places(cause)] if cause else [])
+
+
+class _LogToTrace(logging.Handler):
+    """What brokers log goes into the trace; an exception that nobody expected is a finding.
+
+    A disk or a store that fails is expected."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        super().__init__(logging.WARNING)
+        self._cluster = cluster
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        if process is None or process.is_dead:
+            return
+        text = record.getMessage()
+        self._cluster.trace.note(f"{process.name} {record.levelname} {text}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, PowerCut | OSError | StoreError):
+            self._cluster.report("exception", f"{process.name}: {text}: {error!r}", error)
+
+
+@contextmanager
+def logs_in_trace(cluster: SimCluster) -> Iterator[None]:
+    """Inside the block, nothing is logged elsewhere."""
+    logger = logging.getLogger("sparklog")
+    handler = _LogToTrace(cluster)
+    propagate, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)

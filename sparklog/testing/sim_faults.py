@@ -1,0 +1,238 @@
+"""Faults of a simulated cluster: a plan that a seed makes, as plain values, and who carries it out.
+
+A plan can be carried out in part, which is how a failing seed's is made shorter.
+
+What invariant 1 promises ends where every in-sync replica's disk has lost something. So the power is cut of one machine
+at a time, only while all others are well, in the in-sync replicas and hold what they have acknowledged on disks that
+lost nothing; and nothing else is broken until the machine is back and in sync again. A process that is killed
+loses nothing, so any number of them may be killed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sparklog.testing.sim_cluster import SimCluster, SimNode
+from sparklog.testing.sim_network import Weather
+
+POWER_SETTLES_S = 30.0
+"""The longest that a plan waits for a machine whose power was cut to be in sync again."""
+
+
+class Kind(Enum):
+    KILL = "kill"
+    POWER = "power"
+    PAUSE = "pause"
+    RESTART = "restart"
+    ISOLATE = "isolate"
+    PART = "part"
+    ONE_WAY = "one way"
+    EXPIRE = "expire"
+    CUT_STORE = "cut store"
+    CLOCK = "clock"
+    LOSS = "loss"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    at_s: float
+    kind: Kind
+    node: int
+    other: int
+    lasts_s: float
+    size: float
+    """Between 0 and 1: how much of it."""
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.2f} s: {self.kind.value} {self.node} ({self.other}) for {self.lasts_s:.2f} s"
+
+
+Plan = tuple[Fault, ...]
+
+
+def make_plan(chance: random.Random, *, brokers: int, until_s: float) -> Plan:
+    """Faults of a few kinds, at times that may overlap, the last one over before `until_s`."""
+    kinds = chance.sample(list(Kind), chance.randint(1, 5))
+    if brokers == 1:
+        kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
+    faults, at_s = [], chance.uniform(0.5, 3)
+    pace_s = chance.choice((0.5, 2.0, 4.0))
+    while at_s < until_s - 2:
+        lasts_s = min(chance.choice((0.2, 1.0, 4.0, 8.0)) * chance.random(), until_s - 1 - at_s)
+        node = chance.randrange(brokers)
+        other = (node + chance.randint(1, max(1, brokers - 1))) % brokers
+        kind = chance.choice(kinds)
+        faults.append(Fault(at_s=at_s, kind=kind, node=node, other=other, lasts_s=lasts_s, size=chance.random()))
+        at_s += chance.expovariate(1 / pace_s)
+    return tuple(faults)
+
+
+class Nemesis:
+    """Carries out a plan."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._under_way = 0
+        self._is_dirty = False
+        """Whether a machine's disk has lost something, and it is not in sync again yet."""
+        self._do: dict[Kind, Callable[[Fault, SimNode], Awaitable[None]]] = {
+            Kind.KILL: self._kill,
+            Kind.POWER: self._power,
+            Kind.PAUSE: self._pause,
+            Kind.RESTART: self._restart,
+            Kind.ISOLATE: self._isolate,
+            Kind.PART: self._part,
+            Kind.ONE_WAY: self._one_way,
+            Kind.EXPIRE: self._expire,
+            Kind.CUT_STORE: self._cut_store,
+            Kind.CLOCK: self._clock,
+            Kind.LOSS: self._loss,
+            Kind.SLOW: self._slow,
+        }
+
+    async def run(self, plan: Sequence[Fault]) -> None:
+        """Each fault at its time; returns when the last one is over and every machine is on and connected."""
+        async with asyncio.TaskGroup() as group:
+            for fault in plan:
+                group.create_task(self._carry_out(fault))
+        self._cluster.network.heal()
+        for node in self._cluster.nodes.values():
+            node.resume()
+            node.heal_store()
+            if not node.is_running:
+                node.start()
+
+    async def _carry_out(self, fault: Fault) -> None:
+        await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
+        node = self._cluster.nodes[fault.node]
+        if self._is_dirty or (fault.kind is Kind.POWER and not self._may_cut_power(node)):
+            return
+        self._under_way += 1
+        try:
+            await self._do[fault.kind](fault, node)
+        finally:
+            self._under_way -= 1
+
+    async def _kill(self, fault: Fault, node: SimNode) -> None:
+        if node.is_running:
+            node.kill()
+            await asyncio.sleep(fault.lasts_s)
+            node.start()
+
+    async def _restart(self, fault: Fault, node: SimNode) -> None:
+        if node.is_up and not node.process.is_paused:
+            process = node.process
+            await node.stop()
+            await asyncio.sleep(fault.lasts_s)
+            if node.process is process and not node.is_running:
+                node.start()
+
+    async def _pause(self, fault: Fault, node: SimNode) -> None:
+        if node.is_running and not node.process.is_paused:
+            process = node.process
+            node.pause()
+            await asyncio.sleep(fault.lasts_s)
+            if node.process is process:
+                node.resume()
+
+    async def _isolate(self, fault: Fault, node: SimNode) -> None:
+        others = [each for each in self._cluster.nodes.values() if each is not node]
+        pairs = [pair for each in others for pair in ((node.name, each.name), (each.name, node.name))]
+        await self._block(pairs, fault.lasts_s)
+
+    async def _part(self, fault: Fault, node: SimNode) -> None:
+        other = self._cluster.nodes[fault.other]
+        await self._block([(node.name, other.name), (other.name, node.name)], fault.lasts_s)
+
+    async def _one_way(self, fault: Fault, node: SimNode) -> None:
+        await self._block([(node.name, self._cluster.nodes[fault.other].name)], fault.lasts_s)
+
+    async def _block(self, pairs: Sequence[tuple[str, str]], lasts_s: float) -> None:
+        self._cluster.trace.event(f"nothing passes: {', '.join(' > '.join(pair) for pair in pairs)}")
+        for pair in pairs:
+            self._cluster.network.block(*pair)
+        await asyncio.sleep(lasts_s)
+        for pair in pairs:
+            self._cluster.network.unblock(*pair)
+        self._cluster.trace.event("it passes again")
+
+    async def _expire(self, _: Fault, node: SimNode) -> None:
+        node.expire()
+
+    async def _cut_store(self, fault: Fault, node: SimNode) -> None:
+        node.cut_store()
+        await asyncio.sleep(fault.lasts_s)
+        node.heal_store()
+
+    async def _clock(self, fault: Fault, node: SimNode) -> None:
+        jump_ms = int((fault.size - 0.5) * 7_200_000)
+        self._cluster.trace.event(f"{node.name}: the clock jumps by {jump_ms} ms")
+        node.clock.jump(jump_ms)
+
+    async def _loss(self, fault: Fault, _: SimNode) -> None:
+        weather = Weather(delay_ms=1 + 20 * fault.size, chance_of_loss=0.2 * fault.size, chance_of_delay=0.05)
+        self._cluster.trace.event(f"the network is bad: {weather}")
+        self._cluster.network.weather = weather
+        await asyncio.sleep(fault.lasts_s)
+        self._cluster.network.weather = Weather()
+
+    async def _slow(self, fault: Fault, node: SimNode) -> None:
+        self._cluster.trace.event(f"{node.name}: its disk is slow")
+        process = node.process
+        process.slowness = 10 + 1_000 * fault.size
+        await asyncio.sleep(fault.lasts_s)
+        process.slowness = 1.0
+
+    async def _power(self, fault: Fault, node: SimNode) -> None:
+        before = self._versions(node)
+        self._is_dirty = True
+        if fault.size < 0.5:
+            node.cut_power()
+        else:
+            node.cut_power_soon(int(fault.size * 20))
+            await self._until(lambda: not node.is_running, 1)
+            if node.is_running:
+                node.cut_power()
+        await asyncio.sleep(fault.lasts_s)
+        node.start()
+        await asyncio.sleep(1)
+        self._is_dirty = not await self._until(lambda: self._is_in_sync_again(node, before), POWER_SETTLES_S)
+
+    def _may_cut_power(self, node: SimNode) -> bool:
+        states = [state for state in self._cluster.states().values() if node.broker_id in state["replicas"]]
+        return (
+            self._under_way == 0
+            and all(each.is_up for each in self._cluster.nodes.values())
+            and all(
+                state.get("isr") and set(state["isr"]) >= set(state["replicas"]) != {node.broker_id} for state in states
+            )
+        )
+
+    def _versions(self, node: SimNode) -> dict[str, int]:
+        return {
+            str(name): state["version"]
+            for name, state in self._cluster.states().items()
+            if node.broker_id in state["replicas"]
+        }
+
+    def _is_in_sync_again(self, node: SimNode, before: Mapping[str, int]) -> bool:
+        """It has been out of each partition's in-sync replicas, and is among them again."""
+        states = {str(name): state for name, state in self._cluster.states().items()}
+        return node.is_up and all(
+            states[name]["version"] >= version + 2 and node.broker_id in states[name]["isr"]
+            for name, version in before.items()
+            if name in states and node.broker_id in states[name]["replicas"]
+        )
+
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        deadline = self._cluster.loop.time() + timeout_s
+        while not is_so():
+            if self._cluster.loop.time() > deadline:
+                return False
+            await asyncio.sleep(0.05)
+        return True

@@ -1,0 +1,295 @@
+"""One run of a simulated cluster, from its seed to its verdict.
+
+    1. brokers start, a topic is made
+    2. producers, consumers, groups and an administrator work while the plan of faults is carried out
+    3. everything heals; the cluster must settle: all replicas in sync, all moves done, within a bound of virtual time
+    4. consumers read to the end; the logs are compared, byte by byte up to the high watermark, and the history checked
+
+The same seed and plan do the same in every process, whatever its hash seed: `Verdict.digest` is the proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis.create_topics import NewTopic
+from sparklog.log.log import Log
+from sparklog.testing.sim_admin import Administrator
+from sparklog.testing.sim_checker import Anomaly, check
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
+from sparklog.testing.sim_faults import Nemesis, Plan, make_plan
+from sparklog.testing.sim_history import FinalLog, History
+from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
+from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
+
+TOPIC = "log"
+SETTLES_S = 90.0
+MAX_READ = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a run is made of; a seed chooses it."""
+
+    seed: int
+    brokers: int = 3
+    partitions: int = 2
+    min_insync_replicas: int = 1
+    lasts_s: float = 12.0
+    producers: int = 3
+    administers: bool = True
+    flushes: bool = False
+    plan: Plan = ()
+
+    @property
+    def replication_factor(self) -> int:
+        return min(3, self.brokers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    scenario: Scenario
+    anomalies: list[Anomaly]
+    digest: str
+    steps: int
+    virtual_s: float
+    events: list[str] = field(default_factory=list)
+    last: list[str] = field(default_factory=list)
+    sends: int = 0
+    acknowledged: int = 0
+
+
+def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0) -> Scenario:
+    chance = random.Random(f"{seed}/scenario")
+    return Scenario(
+        seed=seed,
+        brokers=brokers,
+        partitions=chance.choice((1, 2)),
+        min_insync_replicas=chance.choice((1, 2)) if brokers > 2 else 1,
+        lasts_s=lasts_s,
+        producers=chance.choice((2, 3)),
+        administers=chance.random() < 0.6,
+        flushes=chance.random() < 0.3,
+        plan=make_plan(chance, brokers=brokers, until_s=lasts_s),
+    )
+
+
+def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdict:
+    """Run it to its end; what goes wrong with the simulation itself is an anomaly too."""
+    loop = SimLoop()
+    with _as_the_seed_says(scenario.seed):
+        cluster = SimCluster(loop, scenario.seed, brokers=scenario.brokers, settings=settings)
+        work = _Run(cluster, scenario)
+        with logs_in_trace(cluster):
+            try:
+                loop.run(work.main())
+            except (SimDeadlock, SimRunaway) as error:
+                cluster.report("simulation", repr(error))
+        for context in loop.errors:
+            cluster.report("exception", f"{context['message']}: {context.get('exception')!r}", context.get("exception"))
+    sends = [operation for operation in work.history.operations if type(operation.action).__name__ == "Send"]
+    verdict = Verdict(
+        scenario=scenario,
+        anomalies=[*cluster.findings, *work.anomalies],
+        digest=cluster.trace.digest,
+        steps=loop.steps,
+        virtual_s=loop.time(),
+        events=list(cluster.trace.events()),
+        last=cluster.trace.last(40),
+        sends=len(sends),
+        acknowledged=sum(operation.is_ok for operation in sends),
+    )
+    del work, cluster, loop
+    return verdict
+
+
+@contextmanager
+def _as_the_seed_says(seed: int) -> Iterator[None]:
+    """Nothing but the seed decides: identifiers come from it, and memory is freed at no moment of its own."""
+    chance = random.Random(f"{seed}/identifiers")
+    real, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
+    state = random.getstate()
+    random.seed(f"{seed}/global")
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that were killed
+            yield
+    finally:
+        uuid.uuid4 = real
+        random.setstate(state)
+        gc.enable()
+
+
+class Worker(Protocol):
+    """A client that works until it is told that all is over."""
+
+    async def run(self, is_over: asyncio.Event) -> None: ...
+
+
+class _Run:
+    def __init__(self, cluster: SimCluster, scenario: Scenario) -> None:
+        self.history = History(cluster.loop.time)
+        self.anomalies: list[Anomaly] = []
+        self._cluster = cluster
+        self._scenario = scenario
+        self._is_over = asyncio.Event()
+        self._partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
+        self._producers = [self._producer(number) for number in range(scenario.producers)]
+        self._consumers = [
+            Consumer(
+                self._client(f"consumer-{kind}-{partition.partition}"),
+                self.history,
+                partition,
+                from_followers=share,
+            )
+            for kind, share in (("a", 0.0), ("b", 0.5))
+            for partition in self._partitions
+        ]
+        self._group = Group(self._client("group"), self.history, "group", self._consumers[0])
+        self._admin = Administrator(
+            self._client("admin"),
+            self.history,
+            self._partitions,
+            list(cluster.nodes),
+            replication_factor=scenario.replication_factor,
+        )
+
+    def _client(self, name: str) -> SimClient:
+        bootstrap = [node.name for node in self._cluster.nodes.values()]
+        return SimClient(name, self._cluster.network, bootstrap, self._cluster.stream(name))
+
+    def _producer(self, number: int) -> Producer:
+        return Producer(
+            self._client(f"producer-{number}"),
+            self.history,
+            self._partitions,
+            self._cluster.report,
+            is_idempotent=number != 1,
+            tries_again=self._scenario.seed % 2 == 0,
+        )
+
+    async def main(self) -> None:
+        cluster, scenario = self._cluster, self._scenario
+        await cluster.start()
+        if cluster.findings or not await self._make_topic():
+            return
+        workers: list[Worker] = [self._group, *self._producers, *self._consumers]
+        if scenario.administers:
+            workers.append(self._admin)
+        tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
+        began = cluster.loop.time()
+        await Nemesis(cluster).run(scenario.plan)
+        await asyncio.sleep(max(0.5, began + scenario.lasts_s - cluster.loop.time()))
+        self._is_over.set()
+        await asyncio.gather(*tasks)
+        cluster.trace.event("all is healed, and nobody asks for anything any more")
+        if not await cluster.wait_until(self._is_settled, SETTLES_S, "all replicas are in sync"):
+            self._say_what_is_not_settled()
+        await self._read_to_the_end()
+        final = {name: self._final_log(name) for name in self._partitions}
+        drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
+        self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
+        self._compare_replicas()
+
+    async def _make_topic(self) -> bool:
+        scenario = self._scenario
+        topic = NewTopic(
+            name=TOPIC,
+            partitions=scenario.partitions,
+            replication_factor=scenario.replication_factor,
+            configs={
+                "min.insync.replicas": str(scenario.min_insync_replicas),
+                "internal.segment.bytes": "2000",
+                "retention.ms": "-1",
+                **({"flush.messages": "1"} if scenario.flushes else {}),
+            },
+        )
+        for _ in range(20):
+            if await self._admin.create(topic):
+                return True
+            await asyncio.sleep(0.5)
+        self._cluster.report("liveness", "the topic cannot be made")
+        return False
+
+    # Afterwards
+
+    def _is_settled(self) -> bool:
+        nodes = self._cluster.nodes
+        return all(node.is_up for node in nodes.values()) and all(
+            state.get("leader", -1) >= 0 and sorted(state["isr"]) == sorted(state["replicas"])
+            for name, state in self._cluster.states().items()
+            if name.topic == TOPIC or name.topic.startswith("__")
+        )
+
+    def _say_what_is_not_settled(self) -> None:
+        for name, state in self._cluster.states().items():
+            if sorted(state["isr"]) != sorted(state["replicas"]) or state.get("leader", -1) < 0:
+                self._cluster.trace.event(f"{name}: {state}")
+        for node in self._cluster.nodes.values():
+            if not node.is_up:
+                self._cluster.trace.event(f"{node.name} is not up")
+
+    async def _read_to_the_end(self) -> None:
+        deadline = self._cluster.loop.time() + SETTLES_S
+        for consumer in self._consumers:
+
+            def is_at_end(consumer: Consumer = consumer) -> bool:
+                return consumer.position >= max(0, self._log_end(consumer.partition))
+
+            if not await consumer.drain(is_at_end, deadline):
+                end = self._log_end(consumer.partition)
+                self._cluster.report(
+                    "liveness",
+                    f"{consumer.name} is at {consumer.position} of {consumer.partition}, which ends at {end}",
+                )
+        for _ in range(50):
+            if await self._group.read():
+                return
+        self._cluster.report("liveness", "the group's offset cannot be read")
+
+    def _log_end(self, name: TopicPartition) -> int:
+        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        return log.log_end_offset if log else 0
+
+    def _log_of(self, name: TopicPartition, broker_id: int) -> Log | None:
+        node = self._cluster.nodes.get(broker_id)
+        if node is None or not node.is_up or node.broker is None:
+            return None
+        return next((log for log in node.broker.services.logs if log.partition == name), None)
+
+    def _final_log(self, name: TopicPartition) -> FinalLog | None:
+        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        if log is None:
+            self._cluster.report("liveness", f"nobody leads {name} at the end")
+            return None
+        return FinalLog(log_start_offset=log.log_start_offset, records=values_of(_bytes_of(log)))
+
+    def _compare_replicas(self) -> None:
+        for name, state in self._cluster.states().items():
+            logs = {broker: self._log_of(name, broker) for broker in state["isr"]}
+            contents = {broker: _bytes_of(log) for broker, log in logs.items() if log}
+            if len(set(contents.values())) > 1 and (name.topic == TOPIC or name.topic.startswith("__")):
+                ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items() if log}
+                self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ: {ends}"))
+
+
+def _bytes_of(log: Log) -> bytes:
+    pieces, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        piece = log.read(offset, MAX_READ)
+        if not piece.size:
+            break
+        pieces.append(piece.read())
+        offset = piece.next_offset
+    return b"".join(pieces)

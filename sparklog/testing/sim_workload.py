@@ -1,0 +1,276 @@
+"""What clients do to a simulated cluster, each step taken down in a history.
+
+    producer    sends small batches with acks=all, one after the other. An idempotent one tries again until it is told,
+                and takes a new id after it gave up; another tries once, or again too, and may then write twice
+    consumer    reads each partition from its start on, from leaders and at times from any replica
+    group       commits the offset that it has got to, and asks now and then what is committed
+    admin       makes topics, lets them grow, deletes them, moves partitions, elects leaders, changes configurations
+
+A batch was certainly not written (FAIL) only where every try was refused before anything was appended, or never left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from sparklog.base.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    LeaderNotAvailable,
+    NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
+    UnknownLeaderEpoch,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import fetch, init_producer_id, offset_commit, offset_fetch, produce
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from sparklog.records.batch import read_header
+from sparklog.records.records import Record, read_records, write_records
+from sparklog.testing.sim_client import BACKOFF_S, SimClient
+from sparklog.testing.sim_history import Commit, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
+
+NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
+"""Errors that a broker answers before it appends."""
+GIVE_UP_S = 8.0
+Report = Callable[[str, str], None]
+
+
+class Producer:
+    """Sends until it is told to stop."""
+
+    def __init__(
+        self,
+        client: SimClient,
+        history: History,
+        partitions: list[TopicPartition],
+        report: Report,
+        *,
+        is_idempotent: bool,
+        tries_again: bool,
+    ) -> None:
+        self._client = client
+        self._history = history
+        self._partitions = partitions
+        self._report = report
+        self._is_idempotent = is_idempotent
+        self._tries_again = tries_again or is_idempotent
+        self._sent = 0
+        self._producer_id = -1
+        self._sequences: dict[TopicPartition, int] = {}
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        while not is_over.is_set():
+            await asyncio.sleep(self._client.chance.expovariate(4))
+            if self._is_idempotent and self._producer_id < 0:
+                await self._begin()
+                continue
+            partition = self._client.chance.choice(self._partitions)
+            count = self._client.chance.choice((1, 1, 2, 5))
+            values = tuple(f"{self._client.name}:{self._sent + number}" for number in range(count))
+            self._sent += count
+            send = Send(partition=partition, values=values, is_idempotent=self._is_idempotent)
+            operation = self._history.begin(self._client.name, send)
+            await self._send(operation, send, loop.time() + GIVE_UP_S)
+
+    async def _begin(self) -> None:
+        try:
+            answer = await self._client.ask_any(init_producer_id.API, init_producer_id.InitProducerIdRequest())
+        except KafkaError:
+            await self._client.back_off()
+            return
+        self._producer_id = answer.producer_id
+        self._sequences = {}
+
+    async def _send(self, operation: Operation, send: Send, deadline: float) -> None:
+        tries, is_in_doubt = 0, False
+        while True:
+            try:
+                tries += 1
+                offset = await self._try(send)
+            except KafkaError as error:
+                is_in_doubt |= not isinstance(error, NOT_WRITTEN)
+                self._client.forget_leader(send.partition)
+                if isinstance(error, OutOfOrderSequenceNumber):
+                    self._report("sequence", f"{self._client.name} sent {send.values}, next in order: {error}")
+                elif self._tries_again and asyncio.get_running_loop().time() < deadline:
+                    await self._client.back_off()
+                    continue
+                operation.tries = tries
+                self._history.end(operation, Outcome.INFO if is_in_doubt else Outcome.FAIL, str(error))
+                self._producer_id = -1  # where the numbers go on from is not known
+                return
+            operation.tries = tries
+            self._history.end(operation, Outcome.OK, offset)
+            self._sequences[send.partition] = self._sequences.get(send.partition, 0) + len(send.values)
+            return
+
+    async def _try(self, send: Send) -> int:
+        address, epoch = await self._client.leader(send.partition)
+        says_epoch = self._client.chance.random() < 0.5
+        part = produce.PartitionProduce(
+            topic=send.partition.topic,
+            partition=send.partition.partition,
+            data=self._batch(send),
+            current_leader_epoch=epoch if says_epoch else None,
+        )
+        request = produce.ProduceRequest(partitions=[part], creates_topics=False, timeout_ms=2_000)
+        result = (await self._client.ask(address, produce.API, request)).partitions[0]
+        if result.error:
+            raise result.error
+        return int(result.base_offset)
+
+    def _batch(self, send: Send) -> bytearray:
+        sequence = self._sequences.get(send.partition, 0) if self._is_idempotent else -1
+        records = [
+            Record(offset=number, timestamp_ms=1_700_000_000_000, value=value.encode(), sequence=sequence)
+            for number, value in enumerate(send.values)
+        ]
+        return write_records(records, producer_id=self._producer_id, producer_epoch=0 if self._is_idempotent else -1)
+
+
+class Consumer:
+    """Reads one partition, from offset 0 on."""
+
+    def __init__(
+        self, client: SimClient, history: History, partition: TopicPartition, *, from_followers: float = 0.0
+    ) -> None:
+        self.partition = partition
+        self.position = 0
+        self.high_watermark = -1
+        self._client = client
+        self._history = history
+        self._from_followers = from_followers
+
+    @property
+    def name(self) -> str:
+        return self._client.name
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            await self.poll()
+
+    async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
+        """Read on until `is_enough`; whether it was before `deadline`."""
+        self._from_followers = 0.0
+        while not is_enough():
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await self.poll()
+        return True
+
+    async def poll(self) -> None:
+        """Fetch once; what comes is taken down."""
+        operation = self._history.begin(self.name, Poll(partition=self.partition, position=self.position))
+        try:
+            polled = await self._fetch()
+        except KafkaError as error:
+            self._history.end(operation, Outcome.FAIL, str(error))
+            self._client.forget_leader(self.partition)
+            await self._client.back_off()
+            return
+        self._history.end(operation, Outcome.OK, polled)
+        self.position = polled.next_offset
+        self.high_watermark = polled.high_watermark
+
+    async def _fetch(self) -> Polled:
+        chance = self._client.chance
+        epoch: int | None = None
+        if chance.random() < self._from_followers:
+            address = await self._client.some_replica(self.partition)
+        else:
+            address, epoch = await self._client.leader(self.partition)
+        part = fetch.PartitionFetch(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            fetch_offset=self.position,
+            max_bytes=chance.choice((100, 1_000, 100_000)),
+            current_leader_epoch=epoch if chance.random() < 0.5 else None,
+        )
+        wait_ms = chance.choice((0, 500, 500))
+        request = fetch.FetchRequest(max_wait_ms=wait_ms, max_bytes=1 << 20, partitions=[part])
+        result = (await self._client.ask(address, fetch.API, request)).partitions[0]
+        if result.error:
+            raise result.error
+        records = tuple(_read(result.slice.read() if result.slice else b"", self.position))
+        next_offset = max(self.position, result.next_offset)
+        if not records:
+            await asyncio.sleep(chance.uniform(0, BACKOFF_S))
+        return Polled(records, result.high_watermark, result.log_start_offset, next_offset)
+
+
+class Group:
+    """Commits how far a consumer has got; nobody else commits for it."""
+
+    def __init__(self, client: SimClient, history: History, group: str, consumer: Consumer) -> None:
+        self._client = client
+        self._history = history
+        self._group = group
+        self._consumer = consumer
+        self._committed = -1
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            await asyncio.sleep(self._client.chance.expovariate(1.5))
+            position = self._consumer.position
+            if position > self._committed:
+                await self._commit(position)
+            else:
+                await self.read()
+
+    async def _commit(self, offset: int) -> None:
+        self._committed = offset
+        partition = self._consumer.partition
+        operation = self._history.begin(
+            self._client.name, Commit(group=self._group, partition=partition, offset=offset)
+        )
+        request = OffsetCommit(group_id=self._group, offsets=[OffsetToCommit(partition=partition, offset=offset)])
+
+        async def commit() -> None:
+            address = await self._client.coordinator(self._group)
+            error = (await self._client.ask(address, offset_commit.API, request, 6_000)).errors[partition]
+            if error:
+                raise error
+
+        await self._do(operation, commit)
+
+    async def read(self) -> bool:
+        """Ask what is committed; whether there was an answer."""
+        partition = self._consumer.partition
+        operation = self._history.begin(self._client.name, ReadCommit(group=self._group, partition=partition))
+
+        async def read() -> int:
+            address = await self._client.coordinator(self._group)
+            request = OffsetFetch(group_id=self._group, partitions=[partition])
+            answer = await self._client.ask(address, offset_fetch.API, request)
+            if error := answer.error or answer.offsets[0].error:
+                raise error
+            return int(answer.offsets[0].offset)
+
+        await self._do(operation, read)
+        return operation.is_ok
+
+    async def _do(self, operation: Operation, ask: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            result = await ask()
+        except KafkaError as error:
+            self._history.end(operation, Outcome.INFO, str(error))
+            await self._client.back_off()
+        else:
+            self._history.end(operation, Outcome.OK, result)
+
+
+def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
+    at = 0
+    while at < len(data):
+        for record in read_records(data, at):
+            if record.offset >= position:
+                yield record.offset, (record.value or b"").decode()
+        at += read_header(data, at).size
+
+
+def values_of(data: bytes) -> dict[int, str]:
+    """The values in some batches, by their offsets."""
+    return dict(_read(data, 0))
