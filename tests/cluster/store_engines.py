@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import queue
+from itertools import count
 from pathlib import Path
 from typing import Protocol
+
+from kazoo.client import KazooClient
+from zookeeper import ZooKeeperServer
 
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import SessionState, Store
+from sparklog.cluster.zookeeper import ZookeeperStore
 
 PATIENCE_S = 20
 SESSION_TIMEOUT_MS = 4_000
@@ -81,6 +86,34 @@ class SqliteEngine:
         other = SqliteStore(self._path)
         other.end_session(store.session_id)
         other.close()
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+class ZookeeperEngine:
+    """Each has a tree of its own on the server."""
+
+    _trees = count()
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self._server = server
+        self._hosts = f"{server.address}/tree-{next(self._trees)}"
+        self._opened: list[ZookeeperStore] = []
+
+    def open(self) -> ZookeeperStore:
+        opened = ZookeeperStore(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=20_000)
+        self._opened.append(opened)
+        return opened
+
+    def expire(self, store: Store) -> None:
+        """Another client takes the session over, and closes it."""
+        assert isinstance(store, ZookeeperStore)
+        thief = KazooClient(self._hosts, client_id=store._client.client_id)
+        thief.start()
+        thief.stop()
+        thief.close()
 
     def close(self) -> None:
         for store in self._opened:

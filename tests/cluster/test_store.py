@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_engines import Engine, MemoryEngine, SqliteEngine, Told, settle
+from store_engines import Engine, MemoryEngine, SqliteEngine, Told, ZookeeperEngine, settle
+from zookeeper import ZooKeeperServer
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import (
@@ -21,10 +22,27 @@ from sparklog.cluster.store import (
     subtree,
 )
 
+ZOOKEEPER = pytest.param("zookeeper", marks=[pytest.mark.jvm, pytest.mark.slow])
 
-@pytest.fixture(params=["memory", "sqlite"])
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite", ZOOKEEPER])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    made: Engine = MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path)
+    made: Engine
+    match request.param:
+        case "memory":
+            made = MemoryEngine()
+        case "sqlite":
+            made = SqliteEngine(tmp_path)
+        case _:
+            made = ZookeeperEngine(request.getfixturevalue("zookeeper"))
     yield made
     made.close()
 

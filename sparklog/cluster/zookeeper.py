@@ -1,0 +1,248 @@
+"""The cluster store in ZooKeeper, through kazoo: for brokers on several machines.
+
+Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. What this adds:
+
+    waiting     While the connection is lost, a call waits for it to come back, then for its answer: for the session's
+                time-out in all, then it is ConnectionLoss. A call is only sent while there is a connection, so none is
+                carried out long after it was given up.
+    watches     kazoo gives up its watches when the connection is lost, and ZooKeeper when the session expires. All are
+                called then, once there is a connection again: perhaps nothing has changed, but nothing is missed.
+    sessions    Where a session has expired, kazoo begins another as soon as a server answers. A process that was
+                stopped learns it when it goes on: calls under way raise SessionExpired.
+
+Watches and listeners are called one by one, on one thread, in the order in which things happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import Callback, EventType, KazooState, WatchedEvent
+
+from sparklog.base.errors import (
+    BadVersion,
+    ConnectionLoss,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionExpired,
+    StoreError,
+)
+from sparklog.cluster.store import (
+    ANY_VERSION,
+    NO_OWNER,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionListener,
+    SessionState,
+    Set,
+    Watch,
+)
+from sparklog.cluster.watches import Call
+
+RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+"""How kazoo tries to reach a server again."""
+CHROOT_TIMEOUT_MS = 10_000
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+_ERRORS: dict[type[Exception], type[StoreError]] = {
+    NoNodeError: NoNode,
+    NodeExistsError: NodeExists,
+    BadVersionError: BadVersion,
+    NotEmptyError: NotEmpty,
+    SessionExpiredError: SessionExpired,
+    KazooConnectionLoss: ConnectionLoss,
+    ConnectionClosedError: ConnectionLoss,
+    OperationTimeoutError: ConnectionLoss,
+    KazooTimeoutError: ConnectionLoss,
+}
+logger = logging.getLogger(__name__)
+
+
+class ZookeeperStore:
+    """Implements Store."""
+
+    def __init__(self, hosts: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> None:
+        """`hosts`: HOST:PORT,… with /path at the end where the tree is not at the root; the path is made if need be.
+
+        Raises ConnectionLoss where no server answers within `connection_timeout_ms`.
+        """
+        self._hosts = hosts
+        self._timeout_s = session_timeout_ms / 1000
+        self._is_connected = threading.Event()
+        self._is_closed = False
+        self._session_id = NO_OWNER
+        self._listeners: list[SessionListener] = []
+        self._missed: list[Call] = []
+        """Watches that kazoo has given up, to be called when there is a connection again."""
+        _make_root(hosts, self._timeout_s, connection_timeout_ms / 1000)
+        self._client = KazooClient(hosts, timeout=self._timeout_s, connection_retry=dict(RETRY))
+        self._client.add_listener(self._state_changed)
+        _connect(self._client, hosts, connection_timeout_ms / 1000)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def listen(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    def get(self, path: str, watch: Watch | None = None) -> Node:
+        data, stat = self._ask(path, lambda: self._client.get_async(path, self._watcher(watch, path)))
+        return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+
+    def exists(self, path: str, watch: Watch | None = None) -> bool:
+        return self._ask(path, lambda: self._client.exists_async(path, self._watcher(watch, path))) is not None
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        names = self._ask(path, lambda: self._client.get_children_async(path, self._watcher(watch, path)))
+        return sorted(names)
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        return str(
+            self._ask(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential))
+        )
+
+    def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        return int(self._ask(path, lambda: self._client.set_async(path, data, version)).version)
+
+    def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        self._ask(path, lambda: self._client.delete_async(path, version))
+
+    def multi(self, operations: Iterable[Operation]) -> None:
+        listed = tuple(operations)
+        if not listed:
+            return
+        transaction = TransactionRequest(self._client)
+        for operation in listed:
+            _add(transaction, operation)
+        results = self._ask("multi", transaction.commit_async)
+        for operation, result in zip(listed, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                raise _error(result, operation.path)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._client.stop()
+        self._client.close()
+
+    def _ask(self, path: str, send: Callable[[], Any]) -> Any:
+        """The answer to a request, within the session's time-out."""
+        deadline = time.monotonic() + self._timeout_s
+        if not self._is_connected.wait(self._timeout_s):
+            raise ConnectionLoss(f"no ZooKeeper server of {self._hosts} can be reached")
+        if self._is_closed:
+            raise StoreError(f"{self._hosts} is closed")
+        try:
+            return send().get(timeout=max(0.0, deadline - time.monotonic()))
+        except (KazooException, KazooTimeoutError) as error:
+            raise _error(error, path) from error
+
+    def _watcher(self, watch: Watch | None, path: str) -> _Watcher | None:
+        return _Watcher(self, watch, path) if watch else None
+
+    def _state_changed(self, state: str) -> None:
+        """On kazoo's connection thread."""
+        if self._is_closed:
+            return
+        if state == KazooState.CONNECTED:
+            self._session_id = self._client.client_id[0]
+            self._is_connected.set()
+        else:
+            self._is_connected.clear()
+        self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
+
+    def _tell(self, state: SessionState) -> None:
+        for listener in self._listeners:
+            _carry_out(partial(listener, state))
+        if state is not SessionState.SUSPENDED:
+            missed, self._missed = self._missed, []
+            for watch, path in missed:
+                _carry_out(partial(watch, path))
+
+    def called(self, watch: Watch, path: str, event: WatchedEvent) -> None:
+        """kazoo's, on its thread for callbacks: something has happened to the node, or to the connection."""
+        if event.type == EventType.NONE:
+            self._missed.append(Call(watch, path))
+        else:
+            _carry_out(partial(watch, path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Watcher:
+    """A watch as kazoo knows it: equal to another of the same function on the same path."""
+
+    store: ZookeeperStore
+    watch: Watch
+    path: str
+
+    def __call__(self, event: WatchedEvent) -> None:
+        self.store.called(self.watch, self.path, event)
+
+
+def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float) -> None:
+    servers, _, root = hosts.partition("/")
+    if root:
+        client = KazooClient(servers, timeout=timeout_s, connection_retry=dict(RETRY))
+        _connect(client, servers, connection_timeout_s)
+        client.ensure_path("/" + root)
+        client.stop()
+        client.close()
+
+
+def _connect(client: KazooClient, hosts: str, timeout_s: float) -> None:
+    try:
+        client.start(timeout_s)
+    except KazooTimeoutError as error:
+        raise ConnectionLoss(f"no ZooKeeper server of {hosts} has answered within {timeout_s} s") from error
+
+
+def _add(transaction: TransactionRequest, operation: Operation) -> None:
+    match operation:
+        case Create(path, data, ephemeral):
+            transaction.create(path, data, ephemeral=ephemeral)
+        case Set(path, data, version):
+            transaction.set_data(path, data, version)
+        case Delete(path, version):
+            transaction.delete(path, version)
+        case Check(path, version):
+            transaction.check(path, version)
+
+
+def _error(error: Exception, path: str) -> StoreError:
+    kind = next((kind for base, kind in _ERRORS.items() if isinstance(error, base)), StoreError)
+    return kind(f"{path}: {error}" if str(error) else f"{path}: {type(error).__name__}")
+
+
+def _carry_out(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        logger.exception("a watch or a listener of the cluster store failed")
