@@ -113,6 +113,10 @@ class ControllerContext:
     def partitions_in(self, *states: PartitionState) -> list[TopicPartition]:
         return sorted(name for name, state in self.partition_states.items() if state in states)
 
+    def partitions_kept(self) -> list[TopicPartition]:
+        """Those of topics that are not being deleted."""
+        return [name for name in self.partitions() if name.topic not in self.deleting]
+
     def add_topic(self, topic: str, topic_id: UUID, partitions: Iterable[ReplicaAssignment]) -> None:
         self.topic_ids[topic] = topic_id
         self.assignments[topic] = dict(enumerate(partitions))

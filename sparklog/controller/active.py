@@ -1,0 +1,133 @@
+"""The active controller: what a broker is from its election until another is elected, or it stops.
+
+It reads the whole cluster, tells everybody, finishes what was begun, and then reacts to one event after the other.
+Whatever raises here ends it: it has no state that counts beyond the store's, and who is elected next, be it the same
+broker, reads that anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sparklog.base.config import BrokerConfig
+from sparklog.cluster.elections import Elected
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.peers import Peers
+from sparklog.cluster.store import Store
+from sparklog.cluster.topics import TopicStore
+from sparklog.controller.changes import Changes
+from sparklog.controller.channels import Channels, Correspondent
+from sparklog.controller.cluster_reading import Cluster, deletions_of, read_cluster
+from sparklog.controller.context import ControllerContext
+from sparklog.controller.fenced_store import FencedStore
+from sparklog.controller.liveness import Liveness
+from sparklog.controller.operations import begin_operations
+from sparklog.controller.outbox import Outbox, Request
+from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.controller.parts import Parts
+from sparklog.controller.replica_machine import ReplicaMachine
+from sparklog.controller.watching import StoreEvent, Watching
+from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, StopReplica, StopReplicaResponse
+
+logger = logging.getLogger(__name__)
+
+
+class ActiveController:
+    """One controller, from its election to its end. All methods but `close` are for one task."""
+
+    def __init__(
+        self,
+        elected: Elected,
+        *,
+        store: Store,
+        peers: Peers,
+        config: BrokerConfig,
+        tell: Callable[[StoreEvent], None],
+        correspondent: Correspondent,
+    ) -> None:
+        context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
+        fenced = FencedStore(store, elected.epoch_version)
+        channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
+        outbox = Outbox(context, config.broker_id, channels.send)
+        self.elected = elected
+        self.parts = Parts(
+            config=config,
+            context=context,
+            store=fenced,
+            topic_store=TopicStore(store, config.topic_defaults),
+            watching=Watching(tell),
+            channels=channels,
+            outbox=outbox,
+            partitions=PartitionMachine(context, fenced, outbox, defaults=config.topic_defaults),
+            replicas=ReplicaMachine(context, fenced, outbox),
+        )
+        self.operations = begin_operations(self.parts)
+        self._liveness = Liveness(self.parts, self.operations)
+        self._changes = Changes(self.parts, self.operations)
+        self._handlers = {
+            StoreEvent.BROKERS: self._liveness.brokers_changed,
+            StoreEvent.DISKS: self._liveness.disks_failed,
+            StoreEvent.TOPICS: self._changes.topics_changed,
+            StoreEvent.DELETIONS: self._changes.deletions_asked,
+            StoreEvent.ISR_CHANGES: self._changes.isr_changed,
+            StoreEvent.CONFIGS: self._changes.configs_changed,
+            StoreEvent.REQUESTS: self._changes.requests_made,
+        }
+
+    async def begin(self) -> None:
+        """Take over: afterwards everything is as if there had never been another controller."""
+        parts = self.parts
+        cluster = await parts.store.read(read_cluster, parts.watching, parts.topic_store)
+        self._remember(cluster)
+        logger.info(
+            "controller in epoch %s: %d brokers, %d topics",
+            parts.context.epoch,
+            len(cluster.brokers),
+            len(parts.context.topic_ids),
+        )
+        await self._liveness.begin(cluster.brokers, cluster.epochs)
+        if cluster.notices:
+            await parts.store.multi(deletions_of(cluster.notices))
+        for operation in self.operations:
+            await operation.resume()
+        await self._changes.requests_made()
+        await self._changes.deletions_asked()
+
+    async def handle(self, event: StoreEvent) -> None:
+        """Look again at what has changed in the store."""
+        await self._handlers[event]()
+
+    async def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
+        """A broker has done what it was told to, or says what it could not do."""
+        known = self.parts.context.brokers.get(broker.broker_id)
+        if known is None or known.epoch != broker.epoch:
+            return
+        if isinstance(request, LeaderAndIsr) and isinstance(response, LeaderAndIsrResponse):
+            await self._liveness.leaders_answered(broker.broker_id, request, response)
+        elif isinstance(request, StopReplica) and isinstance(response, StopReplicaResponse):
+            errors = {stop.name: response.errors.get(stop.name) for stop in request.partitions if stop.delete}
+            for operation in self.operations if errors else ():
+                await operation.replicas_stopped(broker.broker_id, errors)
+
+    def left_behind(self, broker_id: int) -> None:
+        """Tell a broker again all that it could have missed."""
+        if broker_id in self.parts.context.brokers:
+            self.parts.outbox.whole_state(broker_id)
+            self.parts.outbox.flush()
+
+    def close(self) -> None:
+        """Tell nobody anything any more, and hear nothing."""
+        self.parts.watching.close()
+        self.parts.channels.close()
+
+    def _remember(self, cluster: Cluster) -> None:
+        context = self.parts.context
+        for topic, assignment in cluster.topics.read.items():
+            context.add_topic(topic, assignment.topic_id, assignment.partitions)
+        context.overrides.update(cluster.topics.overrides)
+        context.leadership.update(cluster.states)
+        context.broker_overrides = cluster.broker_overrides
+        context.deleting.update(topic for topic in cluster.deletions if topic in context.topic_ids)
+        context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)

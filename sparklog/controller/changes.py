@@ -1,0 +1,142 @@
+"""Topics, in-sync replicas and configurations that others have changed in the cluster store.
+
+    topics     a new partition gets its first leader: the first live replica. One that is gone without having been
+               asked for is forgotten
+    ISR        what leaders have changed is read, and everybody told
+    configs    everybody is told; a topic that now allows unclean elections may get a leader by that
+
+A notice is deleted once it has been looked at. One that is not, as the controller has failed, costs the next one
+nothing: it reads everything, and deletes all notices that were there before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.topics import CONFIG_CHANGES, Assignment
+from sparklog.controller.cluster_reading import (
+    ISR_CHANGES,
+    configured,
+    deletions_of,
+    read_deletions,
+    read_notices,
+    read_overrides,
+    read_topics,
+    watch_requests,
+)
+from sparklog.controller.operations import Operations
+from sparklog.controller.partition_machine import read_again
+from sparklog.controller.parts import Parts
+from sparklog.controller.states import PartitionState, ReplicaState
+from sparklog.controller.watching import StoreEvent
+
+logger = logging.getLogger(__name__)
+
+
+class Changes:
+    """Of one controller, from its election to its end."""
+
+    def __init__(self, parts: Parts, operations: Operations) -> None:
+        self._parts = parts
+        self._context = parts.context
+        self._operations = operations
+
+    async def topics_changed(self) -> None:
+        parts, context = self._parts, self._context
+        topics = await parts.store.read(read_topics, parts.watching, parts.topic_store)
+        replaced = {
+            name
+            for name, assignment in topics.read.items()
+            if context.topic_ids.get(name, assignment.topic_id) != assignment.topic_id
+        }
+        await self._forget(sorted((context.topic_ids.keys() - topics.names) | replaced))
+        added: list[TopicPartition] = []
+        for name, assignment in topics.read.items():
+            if name not in context.topic_ids:
+                context.add_topic(name, assignment.topic_id, ())
+                context.overrides[name] = topics.overrides[name]
+            if name not in context.deleting:
+                added += self._add_partitions(name, assignment)
+        await self._begin(added)
+
+    def _add_partitions(self, topic: str, assignment: Assignment) -> list[TopicPartition]:
+        known = len(self._context.assignments[topic])
+        added = []
+        for number, replicas in list(enumerate(assignment.partitions))[known:]:
+            added.append(name := TopicPartition(topic, number))
+            self._context.set_assignment(name, replicas)
+        return added
+
+    async def _begin(self, names: Collection[TopicPartition]) -> None:
+        """Give new partitions their first leaders. Where no replica is online they wait for one."""
+        if not names:
+            return
+        context, parts = self._context, self._parts
+        replicas = context.replicas(names)
+        await parts.partitions.move(names, PartitionState.NEW)
+        await parts.replicas.move(replicas, ReplicaState.NEW)
+        parts.outbox.update_metadata({name.topic for name in names})
+        await parts.partitions.move(names, PartitionState.ONLINE)
+        online = [each for each in replicas if context.is_online(each.broker_id, each.name, with_shutting_down=True)]
+        await parts.replicas.move(online, ReplicaState.ONLINE)
+        await parts.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
+
+    async def _forget(self, topics: Collection[str]) -> None:
+        if not topics:
+            return
+        logger.warning("topics that are gone from the store: %s", topics)
+        for topic in topics:
+            self._context.remove_topic(topic)
+        self._parts.outbox.update_metadata(topics)
+        self._parts.outbox.flush()
+        for operation in self._operations:
+            await operation.topics_gone(topics)
+
+    async def deletions_asked(self) -> None:
+        marked = await self._parts.store.read(read_deletions, self._parts.watching)
+        for operation in self._operations if marked else ():
+            await operation.topics_marked(marked)
+
+    async def isr_changed(self) -> None:
+        parts, context = self._parts, self._context
+        notices = await parts.store.read(read_notices, parts.watching, ISR_CHANGES, StoreEvent.ISR_CHANGES)
+        if not notices.paths:
+            return
+        entries = [each for value in notices.values for each in value["partitions"]]
+        named = {TopicPartition(each["topic"], each["partition"]) for each in entries}
+        names = sorted(named & context.leadership.keys())
+        if names:
+            await read_again(context, parts.store, names)
+            parts.outbox.update_metadata({name.topic for name in names})
+            parts.outbox.flush()
+        await parts.store.multi(deletions_of(notices.paths))
+        for operation in self._operations if names else ():
+            await operation.isr_changed(names)
+
+    async def configs_changed(self) -> None:
+        parts, context = self._parts, self._context
+        notices = await parts.store.read(read_notices, parts.watching, CONFIG_CHANGES, StoreEvent.CONFIGS)
+        topics = [topic for topic in configured(notices, "topics") if topic in context.topic_ids]
+        if not notices.paths:
+            return
+        context.overrides |= await asyncio.to_thread(read_overrides, parts.topic_store, topics)
+        if configured(notices, "brokers"):
+            context.broker_overrides = await asyncio.to_thread(parts.topic_store.load_broker_overrides)
+        parts.outbox.update_metadata(topics)
+        parts.outbox.flush()
+        await self._elect_of(topics)
+        await parts.store.multi(deletions_of(notices.paths))
+
+    async def _elect_of(self, topics: Iterable[str]) -> None:
+        """What has no leader may have one, now that the topic allows an unclean election."""
+        named = set(topics) - self._context.deleting
+        waiting = [name for name in self._context.partitions_in(PartitionState.OFFLINE) if name.topic in named]
+        await self._parts.partitions.move(waiting, PartitionState.ONLINE)
+
+    async def requests_made(self) -> None:
+        await self._parts.store.read(watch_requests, self._parts.watching)
+        for operation in self._operations:
+            await operation.asked_in_store()

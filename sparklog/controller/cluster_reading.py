@@ -1,0 +1,172 @@
+"""How the controller reads the cluster store: each function makes all reads of one look at it, with their watches.
+
+    /brokers/epochs   {"version": 1, "epochs": {"1": 17, "2": 23}}
+
+says which lives of which brokers the controllers have taken into account. A broker that is not in it, or in it with
+another epoch, has started since: whoever is elected then treats it as one that has failed and come back, so what it
+lost when it failed is made up by others. Kafka does not know this: there a controller that fails together with a
+leader trusts the leader's next life as if nothing had happened.
+
+Functions block; they are called in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sparklog.base.errors import NoNode
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.brokers import BROKER_IDS, load
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.partition_states import Leadership, read_states
+from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path
+from sparklog.cluster.topics import (
+    BROKER_CONFIGS,
+    CONFIG_CHANGES,
+    CONFIGS,
+    DELETIONS,
+    TOPICS,
+    Assignment,
+    TopicStore,
+    decode_assignment,
+)
+from sparklog.controller.watching import StoreEvent, Watching
+
+BROKER_EPOCHS = "/brokers/epochs"
+ISR_CHANGES = "/isr_change_notification"
+DISK_EVENTS = "/log_dir_event_notification"
+ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
+ASKED_ELECTIONS = "/admin/preferred_replica_election"
+_PATHS = (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS, ISR_CHANGES, DISK_EVENTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The names of all topics, and those that are new or have changed since they were last read."""
+
+    names: frozenset[str]
+    read: Mapping[str, Assignment]
+    overrides: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notices:
+    """Nodes that say where to look, and are deleted when somebody has."""
+
+    paths: tuple[str, ...]
+    values: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """All that a controller begins with."""
+
+    brokers: Mapping[int, BrokerInfo]
+    epochs: Mapping[int, int]
+    """The lives of brokers that an earlier controller has taken into account."""
+    topics: Topics
+    states: Mapping[TopicPartition, Leadership]
+    deletions: tuple[str, ...]
+    broker_overrides: Mapping[int, Mapping[str, str]]
+    notices: tuple[str, ...]
+    """Those that are answered by reading everything."""
+
+
+def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> Cluster:
+    """Notices are read before what they are about: what is changed later has a notice of its own."""
+    for path in _PATHS:
+        ensure_path(store, path)
+    notices = [
+        f"{path}/{name}"
+        for path, event in (
+            (ISR_CHANGES, StoreEvent.ISR_CHANGES),
+            (CONFIG_CHANGES, StoreEvent.CONFIGS),
+            (DISK_EVENTS, StoreEvent.DISKS),
+        )
+        for name in watching.children(store, path, event)
+    ]
+    watch_requests(store, watching)
+    brokers = read_brokers(store, watching)
+    topics = read_topics(store, watching, topic_store)
+    names = [
+        TopicPartition(topic, number)
+        for topic, assignment in topics.read.items()
+        for number in range(len(assignment.partitions))
+    ]
+    return Cluster(
+        brokers=brokers,
+        epochs=_read_epochs(store),
+        topics=topics,
+        states=read_states(store, names),
+        deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
+        broker_overrides=topic_store.load_broker_overrides(),
+        notices=tuple(notices),
+    )
+
+
+def read_brokers(store: Store, watching: Watching) -> dict[int, BrokerInfo]:
+    return load(store, watching.watch(BROKER_IDS, StoreEvent.BROKERS))
+
+
+def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> Topics:
+    names = watching.children(store, TOPICS, StoreEvent.TOPICS)
+    read = {}
+    for name in names:
+        path = f"{TOPICS}/{name}"
+        if not watching.is_set(path) and (node := watching.get(store, path, StoreEvent.TOPICS)):
+            read[name] = decode_assignment(node.data, node.version)
+    overrides = {name: topic_store.load_overrides(name) for name in read}
+    return Topics(names=frozenset(names), read=read, overrides=overrides)
+
+
+def read_deletions(store: Store, watching: Watching) -> list[str]:
+    return watching.children(store, DELETIONS, StoreEvent.DELETIONS)
+
+
+def read_notices(store: Store, watching: Watching, path: str, event: StoreEvent) -> Notices:
+    paths, values = [], []
+    for name in watching.children(store, path, event):
+        try:
+            data = store.get(f"{path}/{name}").data
+        except NoNode:
+            continue
+        paths.append(f"{path}/{name}")
+        values.append(json.loads(data))
+    return Notices(paths=tuple(paths), values=tuple(values))
+
+
+def watch_requests(store: Store, watching: Watching) -> None:
+    for path in (ASKED_REASSIGNMENTS, ASKED_ELECTIONS):
+        watching.exists(store, path, StoreEvent.REQUESTS)
+
+
+def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str, dict[str, str]]:
+    return {topic: topic_store.load_overrides(topic) for topic in topics}
+
+
+def configured(notices: Notices, kind: str) -> list[str]:
+    """The names of those whose configuration has changed: of `topics` or of `brokers`."""
+    entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
+    return sorted({name for found, _, name in entities if found == kind})
+
+
+def write_epochs(store: Store, brokers: Mapping[int, BrokerInfo]) -> list[Operation]:
+    """What is to be written so that the next controller knows these lives."""
+    epochs = {str(broker_id): brokers[broker_id].epoch for broker_id in sorted(brokers)}
+    data = json.dumps({"version": 1, "epochs": epochs}, separators=(",", ":")).encode()
+    return [Set(BROKER_EPOCHS, data) if store.exists(BROKER_EPOCHS) else Create(BROKER_EPOCHS, data)]
+
+
+def deletions_of(paths: Collection[str]) -> list[Operation]:
+    return [Delete(path) for path in paths]
+
+
+def _read_epochs(store: Store) -> dict[int, int]:
+    try:
+        node = store.get(BROKER_EPOCHS)
+    except NoNode:
+        return {}
+    return {int(broker_id): epoch for broker_id, epoch in json.loads(node.data)["epochs"].items()}

@@ -1,0 +1,29 @@
+"""What a controller works with, from its election to its end: one value that all its pieces are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.base.config import BrokerConfig
+from sparklog.cluster.topics import TopicStore
+from sparklog.controller.channels import Channels
+from sparklog.controller.context import ControllerContext
+from sparklog.controller.fenced_store import FencedStore
+from sparklog.controller.outbox import Outbox
+from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.controller.replica_machine import ReplicaMachine
+from sparklog.controller.watching import Watching
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    config: BrokerConfig
+    context: ControllerContext
+    store: FencedStore
+    topic_store: TopicStore
+    """Only its reads are for the controller; it writes through `store`."""
+    watching: Watching
+    channels: Channels
+    outbox: Outbox
+    partitions: PartitionMachine
+    replicas: ReplicaMachine
