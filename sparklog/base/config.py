@@ -14,6 +14,7 @@ from sparklog.base.addresses import DEFAULT_GRPC_ADDRESS, DEFAULT_KAFKA_ADDRESS
 from sparklog.base.config_keys import (
     DAY_MS,
     MAX_INT,
+    MAX_LONG,
     MINUTE_MS,
     boolean,
     declared_keys,
@@ -122,6 +123,16 @@ class BrokerConfig:
         "leader",
         one_of("leader", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
         "Where consumers that say client.rack are sent: to the leader, or to a replica in their rack (KIP-392).",
+    )
+    leader_replication_throttled_rate: int = key(
+        MAX_LONG,
+        integer(1),
+        "Bytes per second that this broker sends of replicas in leader.replication.throttled.replicas (a topic's key).",
+    )
+    follower_replication_throttled_rate: int = key(
+        MAX_LONG,
+        integer(1),
+        "Bytes per second that this broker copies of replicas in follower.replication.throttled.replicas.",
     )
     controller_socket_timeout_ms: int = key(
         30_000, integer(1, MAX_INT), "How long the controller waits for a broker's answer before it asks again."

@@ -89,6 +89,21 @@ def words(least: int = 0) -> Bound:
     return Bound(parse, f"at least {least} texts separated by commas" if least else "texts separated by commas", "LIST")
 
 
+def replicas() -> Bound:
+    """Replicas of one topic, as PARTITION:BROKER; ``*``: all; empty: none."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        found = tuple(word.strip() for word in text.split(",") if word.strip())
+        if found != ("*",):
+            for word in found:
+                partition, broker = word.split(":")
+                if min(int(partition), int(broker)) < 0:
+                    raise ValueError
+        return found
+
+    return Bound(parse, "*, or PARTITION:BROKER separated by commas", "LIST")
+
+
 def boolean() -> Bound:
     """true or false."""
 

@@ -20,6 +20,7 @@ from sparklog.base.config_keys import (
     key,
     one_of,
     real,
+    replicas,
     some_of,
     text,
     unknown_key,
@@ -60,6 +61,16 @@ class TopicConfig:
         integer(0),
         "How long a tombstone stays after the first cleaning that saw it.",
         broker_key="log.cleaner.delete.retention.ms",
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        (),
+        replicas(),
+        "Replicas that send no faster than leader.replication.throttled.rate to followers that are not in sync.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        (),
+        replicas(),
+        "Replicas that copy no faster than follower.replication.throttled.rate while they are not in sync.",
     )
     file_delete_delay_ms: int = key(
         MINUTE_MS,

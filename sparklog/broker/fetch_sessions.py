@@ -6,6 +6,8 @@
     incremental fetch   epoch 1, 2, …: names the partitions that are new or are read from elsewhere, and those to
                         forget; all others are read as before. The answer has those that the client must hear of: with
                         records, with an error, or whose high watermark or log start is not what it was last told.
+    follower            a broker's session is the same, with the leader's segment beside the offsets; what a follower
+                        that has departed from the log was told before does not count
     order               a partition that gave records goes behind the others, so that none starves where
                         `max_bytes` is too small for all.
 
@@ -54,6 +56,8 @@ class PartitionFetch:
     current_leader_epoch: int | None = None
     last_fetched_epoch: int | None = None
     topic_id: UUID | None = None
+    log_start_offset: int = -1
+    """Of a follower's log; -1: it is a consumer that asks."""
 
     @property
     def key(self) -> Key:
@@ -88,6 +92,10 @@ class PartitionFetched:
     topic_id: UUID | None = None
     diverging: DivergingEpoch | None = None
     leader_epoch: int = -1
+    preferred_read_replica: int = -1
+    """The broker that a consumer should read from instead; -1: this one."""
+    segment_base_offset: int = -1
+    """Told to followers: of the segment that the records are in."""
 
     @property
     def key(self) -> Key:
@@ -101,6 +109,7 @@ class Cached:
     asked: PartitionFetch
     high_watermark: int = -1
     log_start_offset: int = -1
+    segment_base_offset: int = -1
 
     def tell(self, found: PartitionFetched) -> bool:
         """Whether the client must hear of `found`; it is then taken for told."""
@@ -110,9 +119,12 @@ class Cached:
             or found.diverging is not None
             or found.high_watermark != self.high_watermark
             or found.log_start_offset != self.log_start_offset
+            or found.segment_base_offset != self.segment_base_offset
+            or found.preferred_read_replica >= 0
         )
-        self.high_watermark = -1 if found.error else found.high_watermark
+        self.high_watermark = -1 if found.error or found.diverging else found.high_watermark
         self.log_start_offset = found.log_start_offset
+        self.segment_base_offset = found.segment_base_offset
         return is_news
 
 
@@ -249,7 +261,7 @@ class FetchSessions:
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
             partitions={
-                asked.key: Cached(asked, part.high_watermark, part.log_start_offset)
+                asked.key: Cached(asked, part.high_watermark, part.log_start_offset, part.segment_base_offset)
                 for asked, part in zip(context.asked, found, strict=True)
             },
         )

@@ -32,6 +32,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS
 from sparklog.broker.fetch_sessions import FetchSessions
+from sparklog.broker.follower_fetches import LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
@@ -143,6 +144,11 @@ class Broker:
             metrics=self.metrics,
             fetch_sessions=FetchSessions(
                 self.config.max_incremental_fetch_session_cache_slots, partial(random.randint, 1, MAX_INT)
+            ),
+            follower_fetches=FollowerFetches(
+                self.config.max_incremental_fetch_session_cache_slots,
+                partial(random.randint, 1, MAX_INT),
+                throttled_rate(self.config, metadata, LEADER_RATE),
             ),
             waiting=self._waiting,
         )

@@ -8,6 +8,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
+from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.topics import Topics
@@ -42,5 +43,6 @@ class Services:
     groups: GroupCoordinator
     metrics: Metrics
     fetch_sessions: FetchSessions
+    follower_fetches: FollowerFetches
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

@@ -1,0 +1,261 @@
+"""ReplicaFetch: a follower reads from the leader's log, and tells how far its own goes (service Replication).
+
+As Fetch (fetch.py), and:
+
+- Read is up to the log's end, from its oldest segment on; answered are whole batches of one segment of each partition,
+  with the segment's base offset, so that the follower rolls where the leader has.
+- Only the leader answers, only who asks in its leader epoch, only for the topic with that id: NOT_LEADER_OR_FOLLOWER,
+  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, INCONSISTENT_TOPIC_ID. A broker that has been replaced by a later life of
+  itself is refused with STALE_BROKER_EPOCH.
+- A follower whose log departs from the leader's is told where. One that has less than the oldest segment gets
+  OFFSET_OUT_OF_RANGE, and with it where that segment begins (replica/divergence.py).
+- Each request counts for every partition of its session, asked for anew or not: the follower has what lies below its
+  offset. It counts once, when it comes.
+- It waits for records, and for a high watermark or log start that the follower has not been told.
+- A follower that is not in sync gets no records while leader.replication.throttled.rate is used up, of replicas that
+  are named in leader.replication.throttled.replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sparklog.base.errors import (
+    InconsistentTopicId,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StaleBrokerEpoch,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.fetch_sessions import Cached, DivergingEpoch, FetchContext, Key, PartitionFetch, PartitionFetched
+from sparklog.broker.services import Services
+from sparklog.log.epochs import EpochEnd
+from sparklog.replica.divergence import find_divergence
+from sparklog.replica.manager import Replica
+from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
+from sparklog.replica.throttle import is_listed
+
+READ_AT_ONCE = 1 << 20
+
+
+async def handle(services: Services, request: ReplicaFetch) -> ReplicaFetchResponse:
+    """Raises StaleBrokerEpoch, and what the session does."""
+    known = services.metadata.brokers.get(request.replica_id)
+    if known and known.epoch > request.broker_epoch:
+        raise StaleBrokerEpoch(
+            f"broker {request.replica_id} has epoch {known.epoch} by now, not {request.broker_epoch}"
+        )
+    follower_fetches = services.follower_fetches
+    context = follower_fetches.sessions.begin(
+        session_id=request.session_id,
+        epoch=request.session_epoch,
+        asked=[_asked(part) for part in request.partitions],
+        forgotten=[_key(part) for part in request.forgotten],
+        uses_topic_ids=True,
+        now_ms=services.clock.monotonic_ms(),
+    )
+    fetch = _Fetch(services, request, context)
+    fetch.count()
+    names = [TopicPartition(part.topic or "", part.partition) for part, _ in context.pairs()]
+    found = await follower_fetches.waiting.wait(names, fetch.attempt, request.max_wait_ms)
+    session_id, told = follower_fetches.sessions.end(
+        context, fetch.read() if found is None else found, services.clock.monotonic_ms()
+    )
+    return ReplicaFetchResponse(session_id=session_id, partitions=tuple([await fetch.answer(part) for part in told]))
+
+
+def _key(part: FetchPartition) -> Key:
+    return part.topic_id, part.name.partition
+
+
+def _asked(part: FetchPartition) -> PartitionFetch:
+    return PartitionFetch(
+        topic=part.name.topic,
+        partition=part.name.partition,
+        fetch_offset=part.fetch_offset,
+        max_bytes=part.max_bytes,
+        current_leader_epoch=part.current_leader_epoch,
+        last_fetched_epoch=part.last_fetched_epoch,
+        topic_id=part.topic_id,
+        log_start_offset=part.log_start_offset,
+    )
+
+
+class _Fetch:
+    """One request on its way through the broker."""
+
+    def __init__(self, services: Services, request: ReplicaFetch, context: FetchContext) -> None:
+        self._services = services
+        self._request = request
+        self._context = context
+        self._limit = min(request.max_bytes, services.config.fetch_max_bytes)
+
+    def count(self) -> None:
+        """Take note of how far the follower is in each partition where its log is as this one."""
+        for part, _ in self._context.pairs():
+            try:
+                replica = self._find(part)
+                if _divergence(replica, part) is None:
+                    self._services.replicas.follower_fetched(
+                        replica,
+                        self._request.replica_id,
+                        broker_epoch=self._request.broker_epoch,
+                        fetch_offset=part.fetch_offset,
+                        log_start_offset=part.log_start_offset,
+                    )
+            except KafkaError:
+                continue  # the answer tells of it
+
+    def attempt(self) -> list[PartitionFetched] | None:
+        """What there is, if it is worth an answer."""
+        found = self.read()
+        return found if self._request.max_wait_ms == 0 or self._is_enough(found) else None
+
+    def _is_enough(self, found: Sequence[PartitionFetched]) -> bool:
+        size = 0
+        told = self._context.session.partitions if self._context.session else {}
+        for part in found:
+            if part.error or part.diverging or (part.key in told and _is_news(told[part.key], part)):
+                return True
+            size += part.slice.size if part.slice else 0
+        return size >= max(1, min(self._request.min_bytes, self._limit))
+
+    def read(self) -> list[PartitionFetched]:
+        """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
+        left = self._limit
+        is_first = True
+        results = []
+        for part, cached in self._context.pairs():
+            try:
+                replica = self._find(part)
+                if cached and _is_quiet(replica, part, cached):
+                    continue
+                result = self._read(replica, part, left, min_one_batch=is_first)
+            except KafkaError as error:
+                result = self._failed(part, error)
+            if result.slice:
+                is_first = False
+                left = max(0, left - result.slice.size)
+            results.append(result)
+        return results
+
+    def _find(self, part: PartitionFetch) -> Replica:
+        """Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `get` does."""
+        replica = self._services.replicas.get_leader(TopicPartition(part.topic or "", part.partition))
+        replica.partition.check_leader_epoch(part.current_leader_epoch)
+        if replica.log.topic_id not in (None, part.topic_id):
+            raise InconsistentTopicId(f"{replica.partition.name} is of a topic with another id")
+        if self._request.replica_id not in replica.partition.followers:
+            raise NotLeaderOrFollower(f"{replica.partition.name}: broker {self._request.replica_id} has no replica")
+        return replica
+
+    def _read(self, replica: Replica, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetched:
+        diverging = _divergence(replica, part)
+        found = None
+        if diverging is None and not self._is_held_back(replica):
+            limit = min(part.max_bytes, left)
+            found = replica.log.read(part.fetch_offset, limit, min_one_batch=min_one_batch, for_replica=True)
+        return PartitionFetched(
+            topic=part.topic,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            fetch_offset=part.fetch_offset,
+            next_offset=found.next_offset if found else part.fetch_offset,
+            high_watermark=replica.partition.high_watermark,
+            log_start_offset=replica.log.log_start_offset,
+            slice=found if found and found.size else None,
+            diverging=DivergingEpoch(epoch=diverging.epoch, end_offset=diverging.end_offset) if diverging else None,
+            leader_epoch=replica.partition.leader_epoch,
+            segment_base_offset=found.segment_base_offset if found else -1,
+        )
+
+    def _is_throttled(self, replica: Replica) -> bool:
+        partition = replica.partition
+        listed = replica.config.leader_replication_throttled_replicas
+        return is_listed(listed, partition.name.partition, partition.broker_id) and (
+            self._request.replica_id not in partition.in_sync_replicas
+        )
+
+    def _is_held_back(self, replica: Replica) -> bool:
+        if not self._is_throttled(replica):
+            return False
+        return self._services.follower_fetches.throttle.pause(asyncio.get_running_loop().time()) > 0
+
+    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
+        replica = self._services.replicas.find(TopicPartition(part.topic or "", part.partition))
+        is_out = replica is not None and isinstance(error, OffsetOutOfRange)
+        return PartitionFetched(
+            topic=part.topic,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            fetch_offset=part.fetch_offset,
+            next_offset=part.fetch_offset,
+            error=error,
+            log_start_offset=replica.log.log_start_offset if replica and is_out else -1,
+            leader_epoch=replica.partition.leader_epoch if replica else -1,
+            segment_base_offset=replica.log.first_base_offset if replica and is_out else -1,
+        )
+
+    async def answer(self, part: PartitionFetched) -> FetchedPartition:
+        """With the bytes; an error where this broker has ceased to lead while they were read: they may not be its."""
+        name = TopicPartition(part.topic or "", part.partition)
+        answer = FetchedPartition(
+            name=name,
+            error=part.error,
+            high_watermark=part.high_watermark,
+            log_start_offset=part.log_start_offset,
+            segment_base_offset=part.segment_base_offset,
+            diverging=EpochEnd(part.diverging.epoch, part.diverging.end_offset) if part.diverging else None,
+            leader_epoch=part.leader_epoch,
+        )
+        if part.slice is None:
+            return answer
+        try:
+            is_small = part.slice.size <= READ_AT_ONCE
+            records = part.slice.read() if is_small else await asyncio.to_thread(part.slice.read)
+            replica = self._services.replicas.get_leader(name)
+            replica.partition.check_leader_epoch(part.leader_epoch)
+        except KafkaError as error:
+            return FetchedPartition(name=name, error=error)
+        except OSError as error:
+            return FetchedPartition(name=name, error=KafkaStorageError(f"{name} could not be read: {error}"))
+        if self._is_throttled(replica):
+            self._services.follower_fetches.throttle.sent(len(records), asyncio.get_running_loop().time())
+        return replace(answer, records=records)
+
+
+def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
+    """Raises OffsetOutOfRange."""
+    log = replica.log
+    return find_divergence(
+        log.epochs.assign(replica.partition.leader_epoch, log.log_end_offset),
+        first_offset=log.first_base_offset,
+        end_offset=log.log_end_offset,
+        fetch_offset=part.fetch_offset,
+        last_epoch=part.last_fetched_epoch,
+    )
+
+
+def _is_news(cached: Cached, found: PartitionFetched) -> bool:
+    """Whether a follower that has nothing to copy should hear of it at once."""
+    return (cached.high_watermark, cached.log_start_offset) != (found.high_watermark, found.log_start_offset)
+
+
+def _is_quiet(replica: Replica, part: PartitionFetch, cached: Cached) -> bool:
+    """Whether the follower is at the end, and was told all there is; asked for every partition at every fetch."""
+    log = replica.log
+    return (
+        part.fetch_offset == log.log_end_offset
+        and cached.high_watermark == replica.partition.high_watermark
+        and cached.log_start_offset == log.log_start_offset
+        and cached.segment_base_offset == log.segments[-1].base_offset
+        and (part.last_fetched_epoch is None or part.last_fetched_epoch == log.latest_epoch)
+    )
+
+
+API = Api(name="ReplicaFetch", handle=handle)

@@ -1,0 +1,42 @@
+"""What a leader keeps for the brokers that copy its logs: their sessions, their long polls, and the rate for them.
+
+Apart from what consumers have: no number of consumers takes a follower's session away, and an append that is not
+committed yet wakes followers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparklog.base.config import BROKER_KEYS, BrokerConfig
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.fetch_sessions import FetchSessions
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.replica.throttle import Throttle
+from sparklog.runtime.purgatory import Purgatory
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+
+
+def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> Callable[[], int]:
+    """One of the rates as it is now: as it was changed while the broker runs, else as the broker was started with."""
+    found = BROKER_KEYS[key]
+    started_with: int = getattr(config, found.field)
+
+    def rate() -> int:
+        raw = metadata.broker_overrides(config.broker_id).get(key)
+        return started_with if raw is None else found.parse(raw)  # type: ignore[no-any-return]
+
+    return rate
+
+
+class FollowerFetches:
+    """One broker's. `slots` must do for all fetchers of all other brokers."""
+
+    def __init__(self, slots: int, new_session_id: Callable[[], int], rate: Callable[[], int]) -> None:
+        """rate: leader.replication.throttled.rate, as it is now."""
+        self.sessions = FetchSessions(slots, new_session_id)
+        self.waiting: Purgatory[TopicPartition] = Purgatory()
+        """By the partitions whose log end, high watermark or leadership they wait for."""
+        self.throttle = Throttle(rate)
