@@ -262,6 +262,21 @@ class SimCluster:
             node.start()
         await self.wait_until(lambda: all(node.is_up for node in self.nodes.values()), 60, "the brokers are up")
 
+    async def watch_leaders(self) -> None:
+        """Never returns: reports two that lead a partition in the same epoch, whoever they may think they are."""
+        known: dict[tuple[TopicPartition, int], str] = {}
+        while True:
+            for node in self.nodes.values():
+                if node.is_running and node.broker is not None:
+                    for replica in node.broker.replicas():
+                        partition = replica.partition
+                        if not partition.is_leader:
+                            continue
+                        place = partition.name, partition.leader_epoch
+                        if known.setdefault(place, node.name) != node.name:
+                            self.report("two leaders", f"{known[place]} and {node.name} both led {place}")
+            await asyncio.sleep(0.05)
+
     async def wait_until(self, is_so: Callable[[], bool], timeout_s: float, what: str) -> bool:
         """Whether it came true in time; reported as a finding if not."""
         deadline = self.loop.time() + timeout_s

@@ -87,7 +87,7 @@ def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0) -> Scenar
 def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdict:
     """Run it to its end; what goes wrong with the simulation itself is an anomaly too."""
     loop = SimLoop()
-    with _as_the_seed_says(scenario.seed):
+    with as_the_seed_says(scenario.seed):
         cluster = SimCluster(loop, scenario.seed, brokers=scenario.brokers, settings=settings)
         work = _Run(cluster, scenario)
         with logs_in_trace(cluster):
@@ -114,7 +114,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
 
 
 @contextmanager
-def _as_the_seed_says(seed: int) -> Iterator[None]:
+def as_the_seed_says(seed: int) -> Iterator[None]:
     """Nothing but the seed decides: identifiers come from it, and memory is freed at no moment of its own."""
     chance = random.Random(f"{seed}/identifiers")
     real, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
@@ -187,6 +187,7 @@ class _Run:
         workers: list[Worker] = [self._group, *self._producers, *self._consumers]
         if scenario.administers:
             workers.append(self._admin)
+        watching = asyncio.create_task(cluster.watch_leaders())
         tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
         began = cluster.loop.time()
         await Nemesis(cluster).run(scenario.plan)
@@ -201,6 +202,7 @@ class _Run:
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         self._compare_replicas()
+        watching.cancel()
 
     async def _make_topic(self) -> bool:
         scenario = self._scenario
