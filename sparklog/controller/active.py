@@ -129,5 +129,7 @@ class ActiveController:
         context.overrides.update(cluster.topics.overrides)
         context.leadership.update(cluster.states)
         context.broker_overrides = cluster.broker_overrides
-        context.deleting.update(topic for topic in cluster.deletions if topic in context.topic_ids)
         context.reassigning.update(name for name in context.partitions() if context.assignment(name).is_reassigning)
+        if self.parts.config.delete_topic_enable:
+            moving = {name.topic for name in context.reassigning}
+            context.deleting.update((context.topic_ids.keys() & set(cluster.deletions)) - moving)

@@ -1,0 +1,182 @@
+"""Topics are deleted: their replicas first, on every broker that has one, then what the store knows of them.
+
+/admin/delete_topics/T asks for it, and stays until it is done; so each new controller begins again where nothing is
+lost by that: a broker that has deleted a replica already says so at once.
+
+    1. partitions go Offline, then NonExistent: nobody leads them any more; brokers forget the topic (UpdateMetadata)
+    2. replicas on live brokers go Offline (StopReplica), then DeletionStarted (StopReplica with deletion)
+    3. a broker's answer moves its replicas to DeletionSuccessful, or to DeletionIneligible where it failed. Those of
+       brokers that are down, or go down meanwhile, are DeletionIneligible too
+    4. once all are DeletionSuccessful, the topic goes from the store: states first, in as many transactions as it
+       takes, then the topic, its configuration and the mark in one
+
+A topic with a replica that is ineligible waits (`deletion_ineligible`), until a broker comes. One of which partitions
+are being reassigned is not begun with: it stays as it is until they have moved, or their move is cancelled. Kafka
+too waits then, but elects no leaders for it any more, so that it may wait for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from sparklog.base.errors import BadVersion, KafkaError, NoNode, NotEmpty, StoreError
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.store import Delete, Store, subtree
+from sparklog.cluster.topics import CONFIGS, DELETIONS, TOPICS
+from sparklog.controller.context import Replica
+from sparklog.controller.operation import Operation
+from sparklog.controller.parts import Parts
+from sparklog.controller.states import PartitionState, ReplicaState
+
+MAX_ROUNDS = 100
+NODES_AT_ONCE = 1_000
+"""In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
+logger = logging.getLogger(__name__)
+
+
+class TopicDeletion(Operation):
+    """Of one controller, from its election to its end."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._context = parts.context
+        self._store = parts.store
+        self._outbox = parts.outbox
+        self._partitions = parts.partitions
+        self._replicas = parts.replicas
+        self._is_enabled = parts.config.delete_topic_enable
+        self._marked: set[str] = set()
+
+    def is_marked(self, topic: str) -> bool:
+        """Whether it is to be deleted, sooner or later."""
+        return topic in self._marked or topic in self._context.deleting
+
+    async def topics_marked(self, topics: Collection[str]) -> None:
+        wanted = set(topics)
+        there = set(await self._store.read(_topics)) if self._is_enabled else set()
+        for topic in sorted(wanted - there):
+            logger.warning("%s is not deleted: %s", topic, "there is none" if self._is_enabled else "that is disabled")
+            await self._forget_mark(topic)
+        self._marked |= wanted & there
+        await self.resume()
+
+    async def topics_gone(self, topics: Collection[str]) -> None:
+        self._marked.difference_update(topics)
+
+    async def brokers_came(self, brokers: Collection[int]) -> None:
+        """What waited for them goes on."""
+        topics = {replica.name.topic for replica in self._context.replicas_on(brokers)}
+        self._context.deletion_ineligible -= topics
+        await self.resume()
+
+    async def replicas_failed(self, replicas: Sequence[Replica]) -> None:
+        """They cannot be deleted now."""
+        await self._give_up([replica for replica in replicas if replica.name.topic in self._context.deletion_begun])
+        await self.resume()
+
+    async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
+        begun = {
+            replica: error
+            for name, error in sorted(errors.items())
+            if self._context.replica_state(replica := Replica(name, broker_id)) is ReplicaState.DELETION_STARTED
+        }
+        failed = [replica for replica, error in begun.items() if error is not None]
+        for replica in failed:
+            logger.warning("%s is not deleted yet: %s", replica, begun[replica])
+        await self._replicas.move([each for each in begun if each not in failed], ReplicaState.DELETION_SUCCESSFUL)
+        await self._give_up(failed)
+        await self.resume()
+
+    async def isr_changed(self, names: Collection[TopicPartition]) -> None:
+        """A move may have been completed, and a topic have waited for it."""
+        if self._marked - self._context.deleting:
+            await self.resume()
+
+    async def resume(self) -> None:
+        """Go on with all topics that can be gone on with."""
+        self._queue()
+        for topic in sorted(self._context.deleting):
+            replicas = self._context.replicas_of(topic)
+            states = {self._context.replica_state(replica) for replica in replicas}
+            if states <= {ReplicaState.DELETION_SUCCESSFUL}:
+                await self._complete(topic)
+            elif ReplicaState.DELETION_STARTED not in states and topic not in self._context.deletion_ineligible:
+                await self._begin(topic)
+
+    def _queue(self) -> None:
+        moving = {name.topic for name in self._context.reassigning}
+        self._context.deleting |= self._marked - moving
+
+    async def _begin(self, topic: str) -> None:
+        context = self._context
+        if topic not in context.deletion_begun:
+            logger.info("deleting topic %s", topic)
+            there = [
+                name
+                for name in context.partitions_of(topic)
+                if context.partition_state(name) is not PartitionState.NON_EXISTENT
+            ]
+            await self._partitions.move(there, PartitionState.OFFLINE)
+            await self._partitions.move(there, PartitionState.NON_EXISTENT)
+            context.deletion_begun.add(topic)
+            self._outbox.update_metadata([topic])
+            self._outbox.flush()
+        left = [
+            replica
+            for replica in context.replicas_of(topic)
+            if context.replica_state(replica) is not ReplicaState.DELETION_SUCCESSFUL
+        ]
+        live = [replica for replica in left if context.is_online(replica.broker_id, replica.name)]
+        dead = [replica for replica in left if replica not in set(live)]
+        await self._replicas.move(live, ReplicaState.OFFLINE)
+        await self._replicas.move(live, ReplicaState.DELETION_STARTED)
+        await self._give_up(dead)
+
+    async def _give_up(self, replicas: list[Replica]) -> None:
+        """Until a broker comes, these replicas' topics wait."""
+        states = {replica: self._context.replica_state(replica) for replica in replicas}
+        live = [each for each, state in states.items() if state in {ReplicaState.ONLINE, ReplicaState.NEW}]
+        await self._replicas.move(live, ReplicaState.OFFLINE)
+        left = [each for each, state in states.items() if state is not ReplicaState.DELETION_SUCCESSFUL]
+        waiting = [each for each in left if self._context.replica_state(each) is not ReplicaState.DELETION_INELIGIBLE]
+        await self._replicas.move(waiting, ReplicaState.DELETION_INELIGIBLE)
+        self._context.deletion_ineligible |= {replica.name.topic for replica in left}
+
+    async def _complete(self, topic: str) -> None:
+        for _ in range(MAX_ROUNDS):
+            paths = await self._store.read(_paths_of, topic)
+            try:
+                for part in _in_parts(paths):
+                    await self._store.multi(Delete(path) for path in part)
+                break
+            except (NoNode, NotEmpty, BadVersion):
+                continue  # somebody has changed it meanwhile: another controller, or who creates partitions
+        else:
+            raise StoreError(f"topic {topic} changes whenever it is to be deleted")
+        await self._replicas.move(self._context.replicas_of(topic), ReplicaState.NON_EXISTENT)
+        self._marked.discard(topic)
+        self._context.remove_topic(topic)
+        logger.info("deleted topic %s", topic)
+
+    async def _forget_mark(self, topic: str) -> None:
+        try:
+            await self._store.multi([Delete(f"{DELETIONS}/{topic}")])
+        except NoNode:
+            return
+
+
+def _topics(store: Store) -> list[str]:
+    return store.children(TOPICS)
+
+
+def _paths_of(store: Store, topic: str) -> list[str]:
+    """All nodes of the topic that there are, in the order in which to delete them; the mark is the last."""
+    tops = (f"{TOPICS}/{topic}", f"{CONFIGS}/{topic}", f"{DELETIONS}/{topic}")
+    return [path for top in tops if store.exists(top) for path in subtree(store, top)]
+
+
+def _in_parts(paths: list[str]) -> Iterator[list[str]]:
+    """Whole transactions; the last three nodes, which make the topic one, are in one."""
+    for first in range(0, len(paths) - 3, NODES_AT_ONCE):
+        yield paths[first : min(first + NODES_AT_ONCE, len(paths) - 3)]
+    yield paths[-3:]

@@ -1,0 +1,134 @@
+"""Elections that somebody asks for, or that balance leaderships: preferred and unclean.
+
+The first of a partition's replicas is its preferred leader. When brokers have come and gone, leaderships are where they
+happened to go; an election of the preferred leaders spreads them again as the replicas were assigned.
+
+    by request      ElectLeaders: partitions, or all; preferred, or unclean where nobody leads
+    by the store    /admin/preferred_replica_election, as Apache Kafka's tools wrote it until 2.x:
+                    {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}; deleted when it was done
+    by itself       every leader.imbalance.check.interval.seconds: of the partitions that prefer a broker, how many are
+                    led by others? Where that is more than leader.imbalance.per.broker.percentage, all of them that
+                    the broker is ready to lead are given to it
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+
+from sparklog.base.errors import (
+    ElectionNotNeeded,
+    InvalidTopic,
+    KafkaError,
+    NoNode,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.store import Delete, Store
+from sparklog.controller.context import ControllerContext
+from sparklog.controller.election import Election, choose_preferred
+from sparklog.controller.operation import Operation
+from sparklog.controller.parts import Parts
+from sparklog.controller.states import PartitionState
+
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+logger = logging.getLogger(__name__)
+
+
+class Elections(Operation):
+    """Of one controller, from its election to its end."""
+
+    def __init__(self, parts: Parts) -> None:
+        config = parts.config
+        self._context = parts.context
+        self._store = parts.store
+        self._partitions = parts.partitions
+        self._percentage = config.leader_imbalance_per_broker_percentage
+        if config.auto_leader_rebalance_enable:
+            self.interval_s = config.leader_imbalance_check_interval_seconds
+
+    async def elect(
+        self, names: Iterable[TopicPartition] | None, *, is_unclean: bool = False
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Of each partition, or of all: who leads it now, or why nobody was elected."""
+        answers: dict[TopicPartition, int | KafkaError] = {}
+        electable = []
+        for name in self._context.partitions() if names is None else dict.fromkeys(names):
+            if error := self._refusal(name, is_unclean=is_unclean):
+                answers[name] = error
+            else:
+                electable.append(name)
+        election = Election.UNCLEAN if is_unclean else Election.PREFERRED
+        errors = await self._partitions.move(electable, PartitionState.ONLINE, election)
+        for name in electable:
+            answers[name] = errors.get(name) or self._context.leadership[name].leader
+        return answers
+
+    async def asked_in_store(self) -> None:
+        """Do what /admin/preferred_replica_election asks for, if it is there, and delete it."""
+        node = await self._store.read(_read)
+        if node is None:
+            return
+        for name, answer in (await self.elect(node)).items():
+            if isinstance(answer, KafkaError) and not isinstance(answer, ElectionNotNeeded):
+                logger.warning("%s: its preferred replica does not lead: %s", name, answer)
+        try:
+            await self._store.multi([Delete(PREFERRED_ELECTION)])
+        except NoNode:
+            logger.info("%s was deleted by somebody else", PREFERRED_ELECTION)
+
+    async def tick(self) -> None:
+        """Elect preferred leaders where too many of a broker's are elsewhere."""
+        for broker, names in imbalanced(self._context, self._percentage).items():
+            ready = [name for name in names if _is_ready(self._context, name)]
+            logger.info("broker %d leads too few of its partitions: electing it for %d", broker, len(ready))
+            await self._partitions.move(ready, PartitionState.ONLINE, Election.PREFERRED)
+
+    def _refusal(self, name: TopicPartition, *, is_unclean: bool) -> KafkaError | None:
+        context = self._context
+        if not context.assignment(name).replicas:
+            return UnknownTopicOrPartition(f"there is no partition {name}")
+        if name.topic in context.deleting:
+            return InvalidTopic(f"topic {name.topic!r} is being deleted")
+        if is_unclean:
+            is_needed = not context.has_leader(name)
+        else:
+            known = context.leadership.get(name)
+            is_needed = known is None or known.leader != context.assignment(name).replicas[0]
+        return None if is_needed else ElectionNotNeeded("Leader election not needed for topic partition.")
+
+
+def imbalanced(context: ControllerContext, percentage: int) -> dict[int, list[TopicPartition]]:
+    """Brokers of whose preferred leaderships more than `percentage` % are elsewhere, with these partitions."""
+    preferring: dict[int, list[TopicPartition]] = {}
+    for name in context.partitions():
+        if name.topic not in context.deleting and name in context.leadership:
+            preferring.setdefault(context.assignment(name).replicas[0], []).append(name)
+    elsewhere = {
+        broker: [name for name in names if context.leadership[name].leader != broker]
+        for broker, names in sorted(preferring.items())
+    }
+    return {
+        broker: names for broker, names in elsewhere.items() if len(names) * 100 > len(preferring[broker]) * percentage
+    }
+
+
+def _is_ready(context: ControllerContext, name: TopicPartition) -> bool:
+    """Whether its first replica could lead it now."""
+    replicas, isr = context.assignment(name).replicas, context.leadership[name].isr
+    return choose_preferred(replicas, isr, context.online_replicas(name)) is not None
+
+
+def _read(store: Store) -> list[TopicPartition] | None:
+    """What is asked for; nothing where it makes no sense; None: there is no such node."""
+    try:
+        data = store.get(PREFERRED_ELECTION).data
+    except NoNode:
+        return None
+    try:
+        value: Mapping[str, list[Mapping[str, object]]] = json.loads(data)
+        return [TopicPartition(str(part["topic"]), int(str(part["partition"]))) for part in value["partitions"]]
+    except (ValueError, KeyError, TypeError):
+        logger.warning("%s makes no sense: %r", PREFERRED_ELECTION, data[:200])
+        return []

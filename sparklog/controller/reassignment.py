@@ -1,0 +1,349 @@
+"""Partitions move to other brokers, in the steps of KIP-455, so that a new controller goes on wherever the old one was.
+
+RS replicas, ORS those it had, TRS those it is to have, AR = TRS - ORS (adding), RR = ORS - TRS (removing).
+
+    U   asked for           /brokers/topics/T gets RS = TRS + ORS with AR and RR; then the context. Whom the move that
+                            was under way would have added, and this one does not want, is stopped and its log deleted
+    A   TRS not in sync     the leader epoch rises, LeaderAndIsr to RS, so that AR follow; AR are New
+    B   TRS in sync         AR are Online; RS = TRS for all brokers, led by one of TRS: nobody joins the ISR from RR any
+                            more. RR leave the ISR, are stopped, and delete their logs. Then /brokers/topics/T gets
+                            RS = TRS, and the partition leaves /admin/reassign_partitions
+
+    RS                AR         RR         leader   ISR
+    1,2,3                                   1        1,2,3
+    4,5,6,1,2,3       4,5,6      1,2,3      1        1,2,3            U, A
+    4,5,6,1,2,3       4,5,6      1,2,3      1        1,2,3,4,5,6      followers have caught up
+    4,5,6,1,2,3       4,5,6      1,2,3      4        4,5,6            B, before its last write
+    4,5,6                                   4        4,5,6            done
+
+The store has ORS until the very end, so all steps of B can be done again. A cancellation is a move with TRS = ORS; its
+order may differ from what it was, where ORS and the former TRS overlap.
+
+Refused is what would lose records: to give up those that are being added while nobody else is in sync. Kafka does it
+(its later controllers do not). /admin/reassign_partitions is taken up as Kafka's tools wrote it until 2.x:
+{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+
+from sparklog.base.errors import (
+    BadVersion,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    KafkaError,
+    NoNode,
+    NoReassignmentInProgress,
+    StoreError,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.model import ReplicaAssignment
+from sparklog.cluster.store import Delete, Node, Set, Store
+from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
+from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.election import Election
+from sparklog.controller.operation import Operation
+from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
+from sparklog.controller.parts import Parts
+from sparklog.controller.states import PartitionState, ReplicaState
+
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+Targets = Mapping[TopicPartition, tuple[int, ...] | None]
+logger = logging.getLogger(__name__)
+
+
+class Phase(Enum):
+    """Where the move of a partition stands."""
+
+    CATCHING_UP = "A"
+    COMPLETE = "B"
+
+
+def phase_of(context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment) -> Phase:
+    """COMPLETE once all of its target is in sync, and one of them is there to lead."""
+    if not assignment.is_reassigning:
+        return Phase.COMPLETE
+    known = context.leadership.get(name)
+    if known is None or not set(assignment.target) <= set(known.isr):
+        return Phase.CATCHING_UP
+    online = any(context.is_online(broker, name) for broker in assignment.target)
+    return Phase.COMPLETE if online else Phase.CATCHING_UP
+
+
+def plan(
+    context: ControllerContext, name: TopicPartition, target: tuple[int, ...] | None, *, may_resize: bool = True
+) -> ReplicaAssignment:
+    """The assignment with which the move begins; `target` None: back to what it was.
+
+    Raises UnknownTopicOrPartition, NoReassignmentInProgress, InvalidReplicaAssignment or InvalidReplicationFactor.
+    """
+    current = context.assignment(name)
+    if not current.replicas or name.topic in context.deleting:
+        raise UnknownTopicOrPartition(f"there is no partition {name}")
+    if target is None:
+        if not current.is_reassigning:
+            raise NoReassignmentInProgress(f"{name} is not being reassigned")
+        target = current.origin
+    else:
+        _check_target(context, name, current, target, may_resize=may_resize)
+    moved = current.reassign_to(target)
+    isr = set(context.leadership[name].isr) if name in context.leadership else set()
+    if isr and not isr & set(moved.replicas):
+        raise InvalidReplicaAssignment(
+            f"{name}: only {sorted(isr)} are in sync, and would be given up: records would be lost. "
+            "Wait until others are, or keep one of these"
+        )
+    return moved
+
+
+def _check_target(
+    context: ControllerContext,
+    name: TopicPartition,
+    current: ReplicaAssignment,
+    target: tuple[int, ...],
+    *,
+    may_resize: bool,
+) -> None:
+    if not target:
+        raise InvalidReplicaAssignment(f"{name}: a partition needs a replica")
+    if len(set(target)) != len(target):
+        raise InvalidReplicaAssignment(f"{name}: {list(target)} names a broker twice")
+    if missing := set(current.reassign_to(target).adding) - set(context.live_brokers):
+        raise InvalidReplicaAssignment(
+            f"{name}: brokers {sorted(missing)} are not alive; these are: {context.live_brokers}"
+        )
+    if not may_resize and len(target) != len(current.target):
+        raise InvalidReplicationFactor(f"The replication factor is changed from {len(current.target)} to {len(target)}")
+
+
+class Reassignment(Operation):
+    """Of one controller, from its election to its end."""
+
+    def __init__(self, parts: Parts, *, is_marked: Callable[[str], bool]) -> None:
+        """`is_marked`: whether a topic waits to be deleted, so that no new move of it begins."""
+        self._context = parts.context
+        self._store = parts.store
+        self._outbox = parts.outbox
+        self._partitions = parts.partitions
+        self._replicas = parts.replicas
+        self._is_marked = is_marked
+
+    async def ask(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move partitions, or stop; why not, by partition."""
+        await read_again(self._context, self._store, [name for name in targets if name in self._context.leadership])
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        planned = {}
+        for name, target in targets.items():
+            try:
+                if target is not None and self._is_marked(name.topic):
+                    raise UnknownTopicOrPartition(f"topic {name.topic!r} is to be deleted")
+                planned[name] = plan(self._context, name, target, may_resize=may_resize)
+                answers[name] = None
+            except KafkaError as error:
+                answers[name] = error
+        await self._take_from_request(lambda name, _: name in planned)
+        for name, assignment in planned.items():
+            await self._begin(name, assignment)
+        return answers
+
+    async def asked_in_store(self) -> None:
+        """Begin with what /admin/reassign_partitions asks for, if it is there; drop from it what cannot be done."""
+        node = await self._store.read(_find, REASSIGN_PARTITIONS)
+        if node is None:
+            return
+        refused = set()
+        for name, target in decode_request(node.data).items():
+            try:
+                current = self._context.assignment(name)
+                if not (current.is_reassigning and current.target == target):
+                    if self._is_marked(name.topic):
+                        raise UnknownTopicOrPartition(f"topic {name.topic!r} is to be deleted")
+                    current = plan(self._context, name, target)
+                await self._begin(name, current)
+            except KafkaError as error:
+                logger.warning("%s in %s: %s", name, REASSIGN_PARTITIONS, error)
+                refused.add(name)
+        await self._take_from_request(lambda name, _: name in refused)
+
+    async def resume(self) -> None:
+        for name in sorted(self._context.reassigning):
+            await self._advance(name)
+
+    async def brokers_came(self, brokers: Collection[int]) -> None:
+        """Some of them may have what is being moved, or be to have it."""
+        for name in sorted(self._context.reassigning):
+            if not set(brokers).isdisjoint(self._context.assignment(name).replicas):
+                await self._advance(name)
+
+    async def isr_changed(self, names: Collection[TopicPartition]) -> None:
+        """Moves that waited for these ISRs are completed."""
+        for name in sorted(self._context.reassigning & set(names)):
+            if phase_of(self._context, name, self._context.assignment(name)) is Phase.COMPLETE:
+                await self._advance(name)
+
+    async def _begin(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
+        current = self._context.assignment(name)
+        self._context.reassigning.add(name)
+        if assignment != current:
+            logger.info("%s: from %s to %s", name, assignment.origin, assignment.target)
+            await self._write(name, assignment)
+            self._context.set_assignment(name, assignment)
+            unwanted = [broker for broker in current.replicas if broker not in assignment.replicas]
+            known = self._context.leadership.get(name)
+            if known and known.leader in unwanted:
+                await self._partitions.move([name], PartitionState.ONLINE)
+            await self._remove(name, unwanted)
+        await self._advance(name)
+
+    async def _advance(self, name: TopicPartition) -> None:
+        if name not in self._context.leadership:
+            await self._partitions.move([name], PartitionState.ONLINE)
+        assignment = self._context.assignment(name)
+        if phase_of(self._context, name, assignment) is Phase.COMPLETE:
+            await self._complete(name, assignment)
+            return
+        await self._bump_leader_epoch(name)
+        added = [Replica(name, broker) for broker in assignment.adding]
+        unborn = [each for each in added if self._context.replica_state(each) is ReplicaState.NON_EXISTENT]
+        await self._replicas.move(unborn, ReplicaState.NEW)
+
+    async def _complete(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
+        added = [Replica(name, broker) for broker in assignment.adding if self._context.is_online(broker, name)]
+        await self._replicas.move(added, ReplicaState.ONLINE)
+        done = ReplicaAssignment(replicas=assignment.target)
+        self._context.set_assignment(name, done)
+        if not await self._move_leader(name, done) and assignment.removing:
+            self._context.set_assignment(name, assignment)
+            return
+        await self._remove(name, assignment.removing)
+        await self._write(name, done)
+        self._context.reassigning.discard(name)
+        await self._take_from_request(lambda each, target: each == name and target == done.replicas)
+        self._outbox.update_metadata([name.topic])
+        self._outbox.flush()
+        logger.info("%s: its replicas are %s now", name, done.replicas)
+
+    async def _move_leader(self, name: TopicPartition, done: ReplicaAssignment) -> bool:
+        """Whether one of the target leads now, knowing of no replicas but the target."""
+        known = self._context.leadership.get(name)
+        if known and known.leader in done.replicas and self._context.is_online(known.leader, name):
+            await self._bump_leader_epoch(name)
+            return True
+        return not await self._partitions.move([name], PartitionState.ONLINE, Election.REASSIGNMENT)
+
+    async def _bump_leader_epoch(self, name: TopicPartition) -> None:
+        """Have all replicas take over the assignment as it is now: they follow only what has a new leader epoch."""
+        for _ in range(MAX_ROUNDS):
+            known = self._context.leadership.get(name)
+            if known is None:
+                return
+            bumped = dataclasses.replace(
+                known, leader_epoch=known.leader_epoch + 1, controller_epoch=self._context.epoch
+            )
+            written = await self._store.write_states({name: bumped})
+            if name in written:
+                self._context.leadership[name] = written[name]
+                told = self._context.online_replicas(name, with_shutting_down=True)
+                self._outbox.leader_and_isr(told, name)
+                self._outbox.flush()
+                return
+            await read_again(self._context, self._store, [name])
+        raise StoreError(f"the state of {name} changes whenever it is written")
+
+    async def _remove(self, name: TopicPartition, brokers: Iterable[int]) -> None:
+        """Stop these replicas and have their logs deleted, but for one that alone is in sync."""
+        there = [
+            replica
+            for broker in brokers
+            if self._context.replica_state(replica := Replica(name, broker)) is not ReplicaState.NON_EXISTENT
+        ]
+        await self._replicas.move(there, ReplicaState.OFFLINE)
+        known = self._context.leadership.get(name)
+        kept = [replica for replica in there if known and replica.broker_id in known.isr]
+        for replica in kept:
+            logger.error("%s is not deleted: it alone is in sync. Have the partition moved back to it", replica)
+            del self._context.replica_states[replica]
+        gone = [replica for replica in there if replica not in kept]
+        for state in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
+            await self._replicas.move(gone, state)
+
+    async def _write(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Put it into the topic's node, and leave there what others write: partitions may be added at any time."""
+        path = f"{TOPICS}/{name.topic}"
+        for _ in range(MAX_ROUNDS):
+            node: Node = await self._store.read(_get, path)
+            topic = decode_assignment(node.data, node.version)
+            partitions = list(topic.partitions)
+            partitions[name.partition] = dataclasses.replace(
+                partitions[name.partition],
+                replicas=assignment.replicas,
+                adding=assignment.adding,
+                removing=assignment.removing,
+            )
+            if tuple(partitions) == topic.partitions:
+                return
+            try:
+                await self._store.multi([Set(path, encode_assignment(topic.topic_id, partitions), node.version)])
+                return
+            except BadVersion:
+                continue
+        raise StoreError(f"{path} changes whenever it is written")
+
+    async def _take_from_request(self, drop: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
+        """Leave in /admin/reassign_partitions what is not to be dropped; delete it where nothing is left."""
+        for _ in range(MAX_ROUNDS):
+            node = await self._store.read(_find, REASSIGN_PARTITIONS)
+            if node is None:
+                return
+            asked = decode_request(node.data)
+            left = {name: target for name, target in asked.items() if not drop(name, target)}
+            if left and left == asked:
+                return
+            change: Delete | Set = Delete(REASSIGN_PARTITIONS, node.version)
+            if left:
+                change = Set(REASSIGN_PARTITIONS, encode_request(left), node.version)
+            try:
+                await self._store.multi([change])
+                return
+            except BadVersion:
+                continue
+            except NoNode:
+                return
+        raise StoreError(f"{REASSIGN_PARTITIONS} changes whenever it is written")
+
+
+def encode_request(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    """As it stands in /admin/reassign_partitions."""
+    partitions = [
+        {"topic": name.topic, "partition": name.partition, "replicas": list(target)} for name, target in targets.items()
+    ]
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":")).encode()
+
+
+def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Nothing where it makes no sense."""
+    try:
+        return {
+            TopicPartition(str(part["topic"]), int(part["partition"])): tuple(int(each) for each in part["replicas"])
+            for part in json.loads(data)["partitions"]
+        }
+    except (ValueError, KeyError, TypeError):
+        logger.warning("%s makes no sense: %r", REASSIGN_PARTITIONS, data[:200])
+        return {}
+
+
+def _get(store: Store, path: str) -> Node:
+    return store.get(path)
+
+
+def _find(store: Store, path: str) -> Node | None:
+    try:
+        return store.get(path)
+    except NoNode:
+        return None
