@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -19,14 +20,24 @@ class BrokerProcess:
     def __init__(self, folder: Path, *settings: str) -> None:
         self.grpc = f"127.0.0.1:{_free_port()}"
         self.kafka = f"127.0.0.1:{_free_port()}"
+        self.is_running = False
+        self.is_paused = False
         self._folder = folder
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
 
     def start(self) -> None:
+        """Return once it is ready."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
         command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
         command += ["--grpc", self.grpc, *(word for setting in self._settings for word in ("--set", setting))]
         with (self._folder / "log").open("a") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.is_running = True
+
+    def await_ready(self) -> None:
         assert self._process.stdout
         assert "ready" in self._process.stdout.readline(), self.log
 
@@ -39,6 +50,15 @@ class BrokerProcess:
     def kill(self) -> None:
         self._process.kill()
         self._wait()
+
+    def pause(self) -> None:
+        """Stop its clock: it answers nothing, and knows nothing of it."""
+        self._process.send_signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        self.is_paused = False
 
     @property
     def resident_bytes(self) -> int:
@@ -53,6 +73,7 @@ class BrokerProcess:
 
     def _wait(self) -> int:
         status = self._process.wait(30)
+        self.is_running = self.is_paused = False
         assert self._process.stdout
         self._process.stdout.close()
         return status

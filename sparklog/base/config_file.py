@@ -33,6 +33,12 @@ def load_broker_config(path: str | None, environment: Mapping[str, str], argumen
     return parse_broker_config([*in_file, *read_environment(environment), *read_arguments(arguments)])
 
 
+def given_keys(path: str | None, environment: Mapping[str, str], arguments: Iterable[str]) -> set[str]:
+    """The keys that any of the three places says something of; raises as `load_broker_config` does."""
+    in_file = read_toml(path) if path else []
+    return {setting.name for setting in [*in_file, *read_environment(environment), *read_arguments(arguments)]}
+
+
 class Written(NamedTuple):
     """A value in a TOML file."""
 

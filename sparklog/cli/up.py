@@ -1,4 +1,4 @@
-"""`sparklog up`: run a broker in the foreground until SIGTERM or SIGINT.
+"""`sparklog up`: run a broker, or several (cli/up_several.py), in the foreground until SIGTERM or SIGINT.
 
 One line on standard output says that it is ready; its log goes to standard error. Exit status: 0 after a clean stop,
 1 where it could not start (an address or a log directory is taken, a disk fails), 2 for an option or a configuration
@@ -8,6 +8,7 @@ that is wrong.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import resource
@@ -17,8 +18,9 @@ import sys
 import click
 
 from sparklog import __version__
+from sparklog.base.cluster_config import cluster_defaults
 from sparklog.base.config import BrokerConfig
-from sparklog.base.config_file import load_broker_config
+from sparklog.base.config_file import given_keys, load_broker_config
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.server.node import BrokerNode
 
@@ -34,7 +36,14 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
     help="Where Kafka's clients connect, without TLS; port 0: any; none: nowhere.  [default: 127.0.0.1:9092]",
 )
 @click.option("--config", "config_file", metavar="FILE", help="A TOML file with configuration keys (conf/broker.toml).")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Run a cluster of N brokers on this machine, in DIR/broker-1 and so on, their ports 10 apart.",
+)
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="One configuration key; may be repeated.")
+@click.option("--child", "is_child", is_flag=True, hidden=True, help="Started by --brokers: stop when stdin ends.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -43,7 +52,9 @@ def command(
     grpc: str | None,
     kafka: str | None,
     config_file: str | None,
+    brokers: int | None,
     settings: tuple[str, ...],
+    is_child: bool,
     log_level: str,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -51,20 +62,29 @@ def command(
     It needs no configuration: `sparklog up` stores topics in ./sparklog-data and listens on 127.0.0.1:9094 for its own
     clients and on 127.0.0.1:9092 for Kafka's. Keys come from --config, then the environment
     (SPARKLOG_CONFIG_LOG_SEGMENT_BYTES=…), then --set, each over the one before.
+
+    With --brokers 3 it is a cluster: topics have three replicas, and nothing acknowledged is lost when one broker dies.
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
     chosen += [f"grpc.listener={grpc}"] if grpc else []
     chosen += [f"listeners={'' if kafka == 'none' else f'PLAINTEXT://{kafka}'}"] if kafka else []
     try:
+        if brokers:
+            given = given_keys(config_file, os.environ, settings)
+            chosen += [f"{key}={value}" for key, value in cluster_defaults(brokers).items() if key not in given]
         config = load_broker_config(config_file, os.environ, [*settings, *chosen])
     except ConfigError as error:
         _fail(error, WRONG_CONFIGURATION)
+    _log_to_stderr(log_level, f"broker {config.broker_id} " if is_child else "")
     _raise_file_limit()
     try:
-        asyncio.run(_run(config))
+        if brokers:
+            # Imported only where it is wanted: the client, with which it asks whether all know one another.
+            several = importlib.import_module("sparklog.cli.up_several")
+            shared = [f"--config={config_file}"] if config_file else []
+            shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
+            sys.exit(asyncio.run(several.run_several(config, brokers, shared)))
+        asyncio.run(_run(config, stop_with_stdin=is_child))
     except (SparklogError, OSError) as error:
         _fail(error, CANNOT_START)
 
@@ -74,16 +94,24 @@ def _fail(error: Exception, status: int) -> None:
     sys.exit(status)
 
 
+def _log_to_stderr(level: str, who: str) -> None:
+    form = f"%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), stream=sys.stderr, format=form)
+
+
 def _raise_file_limit() -> None:
     """Allow as many open files as this user may have: a partition keeps three open for each segment it writes to."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _run(config: BrokerConfig) -> None:
+async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
+        loop.add_signal_handler(signal_number, stop.set)
+    if stop_with_stdin:
+        loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
     node = BrokerNode(config)
     await node.start()
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())

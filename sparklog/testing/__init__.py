@@ -1,4 +1,5 @@
-"""For tests: a real broker in this process, on a folder of its own. pytest finds the fixture `sparklog_broker` itself.
+"""For tests: a real broker in this process, or a cluster of them, on a folder of its own. pytest finds the fixtures
+`sparklog_broker` and `sparklog_cluster` itself.
 
 with start_broker() as broker:
     producer = Producer(bootstrap_servers=broker.bootstrap)
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker, start_broker
+    from sparklog.testing.cluster import RunningCluster, start_cluster
     from sparklog.testing.sim_clock import SimClock
 
-__all__ = ["RunningBroker", "SimClock", "start_broker"]
+__all__ = ["RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
 
 _MODULES = {
     "RunningBroker": "sparklog.testing.broker",
+    "RunningCluster": "sparklog.testing.cluster",
     "SimClock": "sparklog.testing.sim_clock",
     "start_broker": "sparklog.testing.broker",
+    "start_cluster": "sparklog.testing.cluster",
 }
 
 

@@ -6,10 +6,8 @@ unless it was given. Several can run at once.
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
-import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +16,7 @@ from typing import Any, TypeVar
 from sparklog.base.config import BrokerConfig, Setting, parse_broker_config
 from sparklog.base.config_keys import render
 from sparklog.server.node import BrokerNode
+from sparklog.testing.loop import BrokerLoop
 
 Result = TypeVar("Result")
 
@@ -30,14 +29,12 @@ class RunningBroker:
         """The folder with the partitions."""
         self.node: BrokerNode
         self._keep_data = keep_data
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_ignore_shared_poller)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sparklog broker", daemon=True)
-        self._thread.start()
+        self._is_stopped = False
+        self._loop = BrokerLoop("sparklog broker")
         try:
-            self.node = self.run(_start(config))
+            self.node = self.run(start_node(config))
         except BaseException:
-            self._end_thread()
+            self._loop.close()
             raise
 
     @property
@@ -48,18 +45,19 @@ class RunningBroker:
     @property
     def kafka(self) -> str:
         """The address for Kafka's clients, as HOST:PORT: the first listener's; empty where there is none."""
-        return next((str(address) for address in self.node.kafka_addresses.values()), "")
+        return kafka_address(self.node)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """The outcome of a coroutine run on the broker's event loop; not to be called from there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return self._loop.run(coroutine)
 
     def stop(self) -> None:
         """Stop cleanly; more than once does no harm."""
-        if self._loop.is_closed():
+        if self._is_stopped:
             return
+        self._is_stopped = True
         self.run(self.node.stop())
-        self._end_thread()
+        self._loop.close()
         if not self._keep_data:
             shutil.rmtree(self.data_dir)
 
@@ -70,12 +68,6 @@ class RunningBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _end_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
 
 
 def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **config: Any) -> RunningBroker:
@@ -88,23 +80,27 @@ def start_broker(data_dir: str | Path | None = None, *, kafka: bool = False, **c
     folder = Path(data_dir or tempfile.mkdtemp(prefix="sparklog-"))
     keys = {"log.dirs": str(folder), "grpc.listener": "127.0.0.1:0"}
     keys["listeners"] = "PLAINTEXT://127.0.0.1:0" if kafka else ""
-    keys |= {name.replace("_", "."): render(value) for name, value in config.items()}
-    settings = [Setting(name, raw, "start_broker: ") for name, raw in keys.items()]
     try:
-        return RunningBroker(parse_broker_config(settings), folder, keep_data=data_dir is not None)
+        return RunningBroker(parsed("start_broker", keys, config), folder, keep_data=data_dir is not None)
     except BaseException:
         if data_dir is None:
             shutil.rmtree(folder)
         raise
 
 
-async def _start(config: BrokerConfig) -> BrokerNode:
+def parsed(who: str, keys: dict[str, str], config: dict[str, Any]) -> BrokerConfig:
+    """The configuration with `keys`, and over them `config`, which has underscores for dots; raises ConfigError."""
+    given = keys | {name.replace("_", "."): render(value) for name, value in config.items()}
+    return parse_broker_config([Setting(name, raw, f"{who}: ") for name, raw in given.items()])
+
+
+def kafka_address(node: BrokerNode) -> str:
+    """Of the first listener, as HOST:PORT; empty where there is none."""
+    return next((str(address) for address in node.kafka_addresses.values()), "")
+
+
+async def start_node(config: BrokerConfig) -> BrokerNode:
+    """A broker with its doors, ready."""
     node = BrokerNode(config)
     await node.start()
     return node
-
-
-def _ignore_shared_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop the error that gRPC logs when several event loops of a process wake for the same event and one is first."""
-    if not isinstance(context.get("exception"), BlockingIOError):
-        loop.default_exception_handler(context)

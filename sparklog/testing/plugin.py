@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from sparklog.testing.broker import RunningBroker
+    from sparklog.testing.cluster import RunningCluster
 
 
 @pytest.fixture
@@ -23,3 +24,15 @@ def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
     module = importlib.import_module("sparklog.testing.broker")
     with module.start_broker(tmp_path / "sparklog-data", kafka=True) as broker:
         yield broker
+
+
+@pytest.fixture
+def sparklog_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """Three running brokers that are a cluster, on an empty folder, for one test.
+
+    `sparklog_cluster.bootstrap` has their addresses, `sparklog_cluster.kafka` those for Kafka's clients; a broker goes
+    and comes with `stop_broker` and `start_broker`.
+    """
+    module = importlib.import_module("sparklog.testing.cluster")
+    with module.start_cluster(3, tmp_path / "sparklog-cluster", kafka=True) as cluster:
+        yield cluster

@@ -75,6 +75,11 @@ def open_connections(broker: RunningBroker) -> int:
     return sum(figures.open for figures in broker.node.broker.metrics.listeners.values())
 
 
+async def call(function: Callable[[], None]) -> None:
+    """To be run on a broker's event loop."""
+    function()
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + NEVER_S
     while not condition():
@@ -303,7 +308,7 @@ def test_requests_beyond_those_in_work_wait_their_turn_and_long_polls_keep_nobod
             until(lambda: queue.waiting == 1)
             third.write_frame(request_frame(API_VERSIONS, 0, 3))
             until(lambda: queue.waiting == 2)
-            broker._loop.call_soon_threadsafe(may_end.set)
+            broker.run(call(may_end.set))
             assert [struct.unpack_from(">i", each.read_frame())[0] for each in (first, second, third)] == [1, 2, 3]
             assert served == [1, 2]
             assert (queue.requests, queue.bytes, queue.waiting) == (0, 0, 0)

@@ -1,0 +1,182 @@
+"""`sparklog up --brokers N`: a cluster on this machine, each broker a process of its own, under one parent.
+
+One line on standard output says that all are ready and know one another, with all addresses. What the brokers log goes
+to standard error, each line with the broker's number. The parent starts nothing again: a broker that dies is reported,
+with what starts it again, and the others go on, which is how one sees what a cluster is for.
+
+SIGTERM or Ctrl-C stops the brokers one after another, so that each can hand over what it leads; a second one kills
+them. If the parent itself is killed the brokers stop by themselves, as their standard input ends. Exit status: 0 after
+a clean stop, 1 where a broker could not start or did not stop cleanly, 2 for a configuration that is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+
+import click
+
+from sparklog import __version__
+from sparklog.base.cluster_config import broker_settings
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import SparklogError
+from sparklog.client.aio import AsyncAdmin
+
+READY = re.compile(r"sparklog \S+ ready: grpc (\S+), (?:kafka (\S+), )?data .*\n")
+ACQUAINTED_WITHIN_S = 30
+ACQUAINTED_EVERY_S = 0.05
+STOP_WITHIN_S = 60
+CANNOT_START, UNCLEAN = 1, 1
+logger = logging.getLogger(__name__)
+
+
+class LocalBroker:
+    """One broker's process."""
+
+    def __init__(self, number: int, arguments: Sequence[str]) -> None:
+        self.number = number
+        self.grpc = ""
+        self.kafka = ""
+        self._arguments = arguments
+        self._process: asyncio.subprocess.Process
+
+    async def start(self) -> bool:
+        """Whether it is ready; if not, it has said why, and is gone."""
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the parent
+        )
+        assert self._process.stdout
+        ready = READY.fullmatch((await self._process.stdout.readline()).decode())
+        if ready:
+            self.grpc, self.kafka = ready[1], ready[2] or ""
+        else:
+            await self._process.wait()
+        return bool(ready)
+
+    async def ended(self) -> int:
+        """Its exit status, once it has ended."""
+        return await self._process.wait()
+
+    async def stop(self) -> bool:
+        """Whether it has stopped cleanly."""
+        if self._process.returncode is None:
+            self._process.terminate()
+            try:
+                async with asyncio.timeout(STOP_WITHIN_S):
+                    await self._process.wait()
+            except TimeoutError:
+                logger.error("broker %d does not stop: it is killed", self.number)
+                self.kill()
+                await self._process.wait()
+        return self._process.returncode == 0
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    @property
+    def command(self) -> str:
+        """What starts it again."""
+        return shlex.join(["sparklog", "up", *self._arguments])
+
+
+async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[str]) -> int:
+    """Run the brokers until a signal comes; `arguments` are for each of them. Returns the exit status."""
+    stop = asyncio.Event()
+    local = [LocalBroker(number, [*arguments, *_own(config, number)]) for number in range(1, brokers + 1)]
+    loop = asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        if stop.is_set():
+            for broker in local:
+                broker.kill()
+        stop.set()
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, interrupted)
+    if not await _start(local, stop):
+        return CANNOT_START
+    await _acquaint(config, local, stop)
+    if not stop.is_set():
+        _say_ready(config, local)
+    await _watch(local, stop)
+    logger.info("stopping")
+    ends = [await broker.stop() for broker in reversed(local)]
+    return 0 if all(ends) else UNCLEAN
+
+
+def _own(config: BrokerConfig, number: int) -> list[str]:
+    return [word for key, value in broker_settings(config, number).items() for word in ("--set", f"{key}={value}")]
+
+
+async def _start(brokers: list[LocalBroker], stop: asyncio.Event) -> bool:
+    """Start all at the same time; if one cannot, none is left."""
+    starting = [asyncio.create_task(broker.start()) for broker in brokers]
+    if all(await asyncio.gather(*starting)):
+        return True
+    await asyncio.gather(*(broker.stop() for broker in brokers))
+    return stop.is_set()
+
+
+async def _acquaint(config: BrokerConfig, brokers: list[LocalBroker], stop: asyncio.Event) -> None:
+    """Wait until each of them knows all: a topic that is created then has all its replicas."""
+    if config.grpc_security_protocol != "PLAINTEXT":
+        return  # the parent has no certificate to show
+    stopping = asyncio.create_task(stop.wait())
+    all_know = asyncio.gather(*(_knows(broker, len(brokers)) for broker in brokers))
+    done, late = await asyncio.wait(
+        (stopping, all_know), timeout=ACQUAINTED_WITHIN_S, return_when=asyncio.FIRST_COMPLETED
+    )
+    for each in late:
+        each.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    if not done:
+        logger.warning("after %d s not all brokers know one another yet", ACQUAINTED_WITHIN_S)
+
+
+async def _knows(broker: LocalBroker, brokers: int) -> None:
+    async with AsyncAdmin(bootstrap_servers=broker.grpc) as admin:
+        while True:
+            try:
+                if len((await admin.describe_cluster()).brokers) >= brokers:
+                    return
+            except SparklogError as error:
+                logger.debug("broker %d: %s", broker.number, error)
+            await asyncio.sleep(ACQUAINTED_EVERY_S)
+
+
+def _say_ready(config: BrokerConfig, brokers: list[LocalBroker]) -> None:
+    grpc = ",".join(broker.grpc for broker in brokers)
+    kafka = ",".join(broker.kafka for broker in brokers if broker.kafka)
+    doors = f"grpc {grpc}, " + (f"kafka {kafka}, " if kafka else "")
+    click.echo(f"sparklog {__version__} ready: {len(brokers)} brokers, {doors}data {','.join(config.log_dirs)}")
+
+
+async def _watch(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
+    """Return when it is time to stop, or none is left; say meanwhile which have ended."""
+    stopping = asyncio.create_task(stop.wait())
+    running = {asyncio.create_task(broker.ended()): broker for broker in brokers}
+    while running and not stop.is_set():
+        done, _ = await asyncio.wait((stopping, *running), return_when=asyncio.FIRST_COMPLETED)
+        for task in done & running.keys():
+            broker = running.pop(task)
+            if not stop.is_set():
+                logger.error(
+                    "broker %d has ended, %s; %d go on. This starts it again: %s",
+                    *(broker.number, _how(task.result()), len(running), broker.command),
+                )
+    for task in (stopping, *running):
+        task.cancel()
+    await asyncio.gather(stopping, *running, return_exceptions=True)
+
+
+def _how(status: int) -> str:
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
