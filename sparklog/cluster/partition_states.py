@@ -20,14 +20,16 @@ from dataclasses import dataclass
 
 from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
 from sparklog.cluster.topics import TOPICS, state_path
 from sparklog.replica.messages import AlterIsr, IsrAltered
 
 CONTROLLER_EPOCH = "/controller_epoch"
 ISR_CHANGES = "/isr_change_notification"
-BROKERS = "/brokers/ids"
 NOT_WRITTEN = -1
+ATTEMPTS = 20
+"""To let a broker into an ISR, in each of which another comes or goes."""
 STATES_AT_ONCE = 200
 """In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
 
@@ -147,11 +149,8 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
     A node that is not is read: where it still names this leader with this epoch, what it says is the answer, be it the
     change itself (an answer of the store was lost) or what a controller has made of the ISR. Else raises BadVersion.
     Raises InvalidUpdateVersion, with nothing written, where a broker that is to join is not in the life any more in
-    which it had caught up: it may have lost since what it had then. That is looked at before the write. A broker that
-    dies between the two is taken out of the ISR again, as the controller learns of its death after that.
+    which it had caught up: it may have lost since what it had then (`broker_epochs`).
     """
-    for broker_id, epoch in change.joining.items():
-        _check_alive(store, broker_id, epoch)
     path = state_path(*change.name)
     state = Leadership(
         leader=change.leader,
@@ -159,27 +158,37 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
         isr=change.isr,
         controller_epoch=change.controller_epoch,
     )
-    try:
-        version = store.set(path, encode_state(state), change.partition_epoch)
-    except BadVersion:
-        node = store.get(path)
-        found = decode_state(node.data, node.version)
-        if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
-            raise
-        if found.isr != change.isr:
-            return IsrAltered(isr=found.isr, partition_epoch=found.version)
-        version = found.version
-    _notify(store, change.name)
-    return IsrAltered(isr=change.isr, partition_epoch=version)
+    for _ in range(ATTEMPTS):
+        lives = _check_lives(store, change)
+        try:
+            store.multi((*lives, Set(path, encode_state(state), change.partition_epoch)))
+        except BadVersion:
+            node = store.get(path)
+            found = decode_state(node.data, node.version)
+            if found.version == change.partition_epoch:
+                continue  # it was a broker that came or went
+            if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
+                raise
+            if found.isr != change.isr:
+                return IsrAltered(isr=found.isr, partition_epoch=found.version)
+            version = found.version
+        else:
+            version = change.partition_epoch + 1
+        _notify(store, change.name)
+        return IsrAltered(isr=change.isr, partition_epoch=version)
+    raise InvalidUpdateVersion(f"{change.name}: brokers have come and gone {ATTEMPTS} times meanwhile")
 
 
-def _check_alive(store: Store, broker_id: int, epoch: int) -> None:
-    try:
-        found = store.get(f"{BROKERS}/{broker_id}").created
-    except NoNode:
-        found = NOT_WRITTEN
-    if found != epoch:
-        raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
+def _check_lives(store: Store, change: AlterIsr) -> tuple[Check, ...]:
+    """To be checked with the write. Where nobody joins, who lives does not matter."""
+    if not change.joining:
+        return ()
+    lives = read_broker_epochs(store)
+    for broker_id, epoch in change.joining.items():
+        found = lives.epochs.get(broker_id)
+        if found != epoch:
+            raise InvalidUpdateVersion(f"broker {broker_id} had caught up with epoch {epoch}; it has {found} now")
+    return (lives.unchanged,)
 
 
 def _notify(store: Store, name: TopicPartition) -> None:

@@ -79,15 +79,16 @@ class ActiveController:
     async def begin(self) -> None:
         """Take over: afterwards everything is as if there had never been another controller."""
         parts = self.parts
+        await self._liveness.look()
         cluster = await parts.store.read(read_cluster, parts.watching, parts.topic_store)
         self._remember(cluster)
         logger.info(
             "controller in epoch %s: %d brokers, %d topics",
             parts.context.epoch,
-            len(cluster.brokers),
+            len(parts.context.brokers),
             len(parts.context.topic_ids),
         )
-        await self._liveness.begin(cluster.brokers, cluster.epochs)
+        await self._liveness.begin()
         if cluster.notices:
             await parts.store.multi(deletions_of(cluster.notices))
         for operation in self.operations:

@@ -1,12 +1,5 @@
 """How the controller reads the cluster store: each function makes all reads of one look at it, with their watches.
 
-    /brokers/epochs   {"version": 1, "epochs": {"1": 17, "2": 23}}
-
-says which lives of which brokers the controllers have taken into account. A broker that is not in it, or in it with
-another epoch, has started since: whoever is elected then treats it as one that has failed and come back, so what it
-lost when it failed is made up by others. Kafka does not know this: there a controller that fails together with a
-leader trusts the leader's next life as if nothing had happened.
-
 Functions block; they are called in a thread.
 """
 
@@ -22,7 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.brokers import BROKER_IDS, load
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
-from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path
+from sparklog.cluster.store import Delete, Operation, Store, ensure_path
 from sparklog.cluster.topics import (
     BROKER_CONFIGS,
     CONFIG_CHANGES,
@@ -35,7 +28,6 @@ from sparklog.cluster.topics import (
 )
 from sparklog.controller.watching import StoreEvent, Watching
 
-BROKER_EPOCHS = "/brokers/epochs"
 ISR_CHANGES = "/isr_change_notification"
 DISK_EVENTS = "/log_dir_event_notification"
 ASKED_REASSIGNMENTS = "/admin/reassign_partitions"
@@ -62,11 +54,8 @@ class Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All that a controller begins with."""
+    """All that a controller begins with, but for the brokers."""
 
-    brokers: Mapping[int, BrokerInfo]
-    epochs: Mapping[int, int]
-    """The lives of brokers that an earlier controller has taken into account."""
     topics: Topics
     states: Mapping[TopicPartition, Leadership]
     deletions: tuple[str, ...]
@@ -89,7 +78,6 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         for name in watching.children(store, path, event)
     ]
     watch_requests(store, watching)
-    brokers = read_brokers(store, watching)
     topics = read_topics(store, watching, topic_store)
     names = [
         TopicPartition(topic, number)
@@ -97,8 +85,6 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         for number in range(len(assignment.partitions))
     ]
     return Cluster(
-        brokers=brokers,
-        epochs=_read_epochs(store),
         topics=topics,
         states=read_states(store, names),
         deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
@@ -153,20 +139,5 @@ def configured(notices: Notices, kind: str) -> list[str]:
     return sorted({name for found, _, name in entities if found == kind})
 
 
-def write_epochs(store: Store, brokers: Mapping[int, BrokerInfo]) -> list[Operation]:
-    """What is to be written so that the next controller knows these lives."""
-    epochs = {str(broker_id): brokers[broker_id].epoch for broker_id in sorted(brokers)}
-    data = json.dumps({"version": 1, "epochs": epochs}, separators=(",", ":")).encode()
-    return [Set(BROKER_EPOCHS, data) if store.exists(BROKER_EPOCHS) else Create(BROKER_EPOCHS, data)]
-
-
 def deletions_of(paths: Collection[str]) -> list[Operation]:
     return [Delete(path) for path in paths]
-
-
-def _read_epochs(store: Store) -> dict[int, int]:
-    try:
-        node = store.get(BROKER_EPOCHS)
-    except NoNode:
-        return {}
-    return {int(broker_id): epoch for broker_id, epoch in json.loads(node.data)["epochs"].items()}

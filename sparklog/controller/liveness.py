@@ -7,7 +7,8 @@
                        are gone, as if the broker were, until an answer names them without
 
 Of brokers that are gone at once, those that came again leave the ISR first: they may have lost what was not flushed,
-which one that is still away may have. Then the node `/brokers/epochs` is written: see cluster_reading.
+which one that is still away may have. Which lives of brokers count stands in the store (`cluster/broker_epochs.py`):
+one that is over is taken out before the ISRs are read that it has to leave.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.base.errors import KafkaStorageError
+from sparklog.cluster.broker_epochs import BrokerEpochs, read_broker_epochs
 from sparklog.cluster.model import BrokerInfo
-from sparklog.controller.cluster_reading import DISK_EVENTS, deletions_of, read_brokers, read_notices, write_epochs
+from sparklog.controller.cluster_reading import DISK_EVENTS, deletions_of, read_brokers, read_notices
 from sparklog.controller.context import Replica
 from sparklog.controller.operations import Operations
+from sparklog.controller.partition_machine import read_again
 from sparklog.controller.parts import Parts
 from sparklog.controller.states import REPLICA_MOVES, PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
@@ -35,18 +38,22 @@ class Liveness:
         self._parts = parts
         self._context = parts.context
         self._operations = operations
-        self._remembered: Mapping[int, int] = {}
+        self._lives = BrokerEpochs()
+        self._came: Mapping[int, BrokerInfo] = {}
 
-    async def begin(self, brokers: Mapping[int, BrokerInfo], epochs: Mapping[int, int]) -> None:
-        """Bring all replicas into a state, elect where nobody leads, and tell everybody.
+    async def look(self) -> None:
+        """Find out who is alive. Who lives another life than the last controller knew has failed and come back."""
+        self._lives = await self._parts.store.read(read_broker_epochs)
+        found = await self._parts.store.read(read_brokers, self._parts.watching)
+        known = {each for each, broker in found.items() if self._lives.epochs.get(each) == broker.epoch}
+        for broker_id in sorted(known):
+            self._open(found[broker_id])
+        self._came = {each: broker for each, broker in found.items() if each not in known}
+        await self._let_count(self._context.brokers)
 
-        `epochs`: the lives that an earlier controller knew. Who lives another one has failed and come back since.
-        """
+    async def begin(self) -> None:
+        """Bring all partitions and replicas into a state, elect where nobody leads, and tell everybody."""
         context, parts = self._context, self._parts
-        self._remembered = epochs
-        for broker in brokers.values():
-            if epochs.get(broker.broker_id) == broker.epoch:
-                self._open(broker)
         parts.outbox.everything(context.brokers)
         parts.outbox.flush()
         parts.partitions.begin()
@@ -54,13 +61,12 @@ class Liveness:
             is_online = context.is_online(replica.broker_id, replica.name)
             context.replica_states[replica] = ReplicaState.ONLINE if is_online else ReplicaState.DELETION_INELIGIBLE
         await parts.partitions.elect_where_nobody_leads()
-        came = sorted(brokers.keys() - context.brokers.keys())
-        offline = context.partitions_kept()
-        for gone in (came, [each for each in _assigned(context.replicas(offline)) if each not in brokers]):
-            await self._move(_on(context.replicas(offline), gone), ReplicaState.OFFLINE)
-        await self._move(_on(context.replicas(offline), context.brokers), ReplicaState.ONLINE)
-        await self._bring_up([brokers[each] for each in came])
-        await self._remember()
+        kept = context.replicas(context.partitions_kept())
+        dead = {replica.broker_id for replica in kept} - context.brokers.keys() - self._came.keys()
+        for gone in (self._came, dead):
+            await self._move(_on(kept, gone), ReplicaState.OFFLINE)
+        await self._move(_on(kept, context.brokers), ReplicaState.ONLINE)
+        await self._bring_up(self._came)
 
     async def brokers_changed(self) -> None:
         parts, context = self._parts, self._context
@@ -74,12 +80,13 @@ class Liveness:
         logger.info("brokers came: %s, gone: %s, restarted: %s", came, dead, again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
+        await self._let_count(context.brokers)
+        await read_again(context, parts.store, {each.name for each in context.replicas_on({*again, *dead})})
         parts.outbox.update_metadata()
         await self.replicas_failed(context.replicas_on(again))
         await self.replicas_failed(context.replicas_on(dead))
         parts.outbox.flush()
-        await self._bring_up([live[each] for each in came])
-        await self._remember()
+        await self._bring_up({each: live[each] for each in came})
         for operation in self._operations if came else ():
             await operation.brokers_came(came)
 
@@ -132,26 +139,25 @@ class Liveness:
         self._context.offline.pop(broker_id, None)
         self._parts.channels.close([broker_id])
 
-    async def _bring_up(self, brokers: Collection[BrokerInfo]) -> None:
-        if not brokers:
+    async def _bring_up(self, came: Mapping[int, BrokerInfo]) -> None:
+        if not came:
             return
         context, parts = self._context, self._parts
-        for broker in brokers:
-            self._open(broker)
-        came = [broker.broker_id for broker in brokers]
+        await self._let_count({**context.brokers, **came})
+        for broker_id in sorted(came):
+            self._open(came[broker_id])
         parts.outbox.update_metadata()
         parts.outbox.everything(came)
         parts.outbox.flush()
         await self._move(_on(context.replicas(context.partitions_kept()), came), ReplicaState.ONLINE)
         await parts.partitions.elect_where_nobody_leads()
 
-    async def _remember(self) -> None:
-        """So that the next controller knows that these lives have been taken into account."""
-        brokers = dict(self._context.brokers)
+    async def _let_count(self, brokers: Mapping[int, BrokerInfo]) -> None:
+        """These lives, and no others, from now on."""
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
-        if epochs != self._remembered:
-            await self._parts.store.multi(await self._parts.store.read(write_epochs, brokers))
-            self._remembered = epochs
+        if epochs != self._lives.epochs:
+            await self._parts.store.multi([self._lives.write(epochs)])
+            self._lives = BrokerEpochs(epochs=epochs, version=self._lives.version + 1)
 
     async def _move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
         """Those that can be moved; the others are being deleted."""
@@ -161,7 +167,3 @@ class Liveness:
 
 def _on(replicas: Iterable[Replica], brokers: Collection[int]) -> list[Replica]:
     return [replica for replica in replicas if replica.broker_id in brokers]
-
-
-def _assigned(replicas: Iterable[Replica]) -> list[int]:
-    return sorted({replica.broker_id for replica in replicas})
