@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 ALL_REPLICAS = ("*",)
+LEAST_PAUSE_S = 0.001
 
 
 def is_listed(replicas: tuple[str, ...], partition: int, broker_id: int) -> bool:
@@ -34,10 +35,7 @@ class Throttle:
     def pause(self, now: float) -> float:
         """For how many seconds nothing more may be sent; 0: it may."""
         self._pay(now)
-        rate = self._rate()
-        if self._debt <= 0:
-            return 0.0
-        return self._debt / rate if rate > 0 else 1.0
+        return 0.0 if self._debt < 1 else max(self._debt / self._rate(), LEAST_PAUSE_S)
 
     def sent(self, size_bytes: int, now: float) -> None:
         self._pay(now)

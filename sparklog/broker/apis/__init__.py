@@ -8,12 +8,14 @@ from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     abort_replace,
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     begin_replace,
     commit_replace,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_acls,
     create_partitions,
     create_topics,
@@ -40,6 +42,7 @@ from sparklog.broker.apis import (
     init_producer_id,
     install_snapshot,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -53,12 +56,20 @@ from sparklog.broker.apis import (
     offset_for_leader_epoch,
     produce,
     read_segment,
+    replica_fetch,
     sasl_authenticate,
     sasl_handshake,
     set_cleaned_offset,
+    stop_replica,
     sync_group,
+    update_metadata,
     upload_segment,
 )
+from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
+from sparklog.cluster.messages import UpdateMetadata
+from sparklog.replica.messages import LeaderAndIsr, ReplicaFetch, StopReplica
 
 APIS: tuple[Api[Any, Any], ...] = (
     produce.API,
@@ -115,5 +126,13 @@ APIS: tuple[Api[Any, Any], ...] = (
     install_snapshot.API,
 )
 
-PEER_APIS: dict[type, Api[Any, Any]] = {}
+PEER_APIS: dict[type, Api[Any, Any]] = {
+    LeaderAndIsr: leader_and_isr.API,
+    StopReplica: stop_replica.API,
+    UpdateMetadata: update_metadata.API,
+    ReplicaFetch: replica_fetch.API,
+    ControlledShutdownRequest: controlled_shutdown.API,
+    AlterPartitionReassignmentsRequest: alter_partition_reassignments.API,
+    ElectLeadersRequest: elect_leaders.API,
+}
 """What brokers ask of one another (cluster/peers.py): the API of each request, by the type of its value."""

@@ -62,7 +62,7 @@ async def handle(services: Services, request: ReplicaFetch) -> ReplicaFetchRespo
     fetch = _Fetch(services, request, context)
     fetch.count()
     names = [TopicPartition(part.topic or "", part.partition) for part, _ in context.pairs()]
-    found = await follower_fetches.waiting.wait(names, fetch.attempt, request.max_wait_ms)
+    found = await follower_fetches.waiting.wait(names, fetch.attempt, fetch.max_wait_ms)
     session_id, told = follower_fetches.sessions.end(
         context, fetch.read() if found is None else found, services.clock.monotonic_ms()
     )
@@ -94,12 +94,17 @@ class _Fetch:
         self._request = request
         self._context = context
         self._limit = min(request.max_bytes, services.config.fetch_max_bytes)
+        self.max_wait_ms = request.max_wait_ms
+        """No longer than a throttle holds records back."""
 
     def count(self) -> None:
         """Take note of how far the follower is in each partition where its log is as this one."""
+        now = asyncio.get_running_loop().time()
         for part, _ in self._context.pairs():
             try:
                 replica = self._find(part)
+                if self._is_throttled(replica) and (pause := self._services.follower_fetches.throttle.pause(now)):
+                    self.max_wait_ms = min(self.max_wait_ms, int(pause * 1000) + 1)
                 if _divergence(replica, part) is None:
                     self._services.replicas.follower_fetched(
                         replica,
