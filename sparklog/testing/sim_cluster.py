@@ -324,7 +324,7 @@ class _LogToTrace(logging.Handler):
     A disk or a store that fails is expected."""
 
     def __init__(self, cluster: SimCluster) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._cluster = cluster
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -346,7 +346,7 @@ def logs_in_trace(cluster: SimCluster) -> Iterator[None]:
     propagate, level = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:

@@ -55,9 +55,9 @@ class Fault:
 Plan = tuple[Fault, ...]
 
 
-def make_plan(chance: random.Random, *, brokers: int, until_s: float) -> Plan:
-    """Faults of a few kinds, at times that may overlap, the last one over before `until_s`."""
-    kinds = chance.sample(list(Kind), chance.randint(1, 5))
+def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[Kind] = ()) -> Plan:
+    """Faults, at times that may overlap, the last one over before `until_s`. Without `kinds`, of a few of all kinds."""
+    kinds = kinds or chance.sample(list(Kind), chance.randint(1, 5))
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
     faults, at_s = [], chance.uniform(0.5, 3)

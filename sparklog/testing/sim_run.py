@@ -15,7 +15,7 @@ import gc
 import random
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,7 +27,7 @@ from sparklog.testing.sim_admin import Administrator
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
-from sparklog.testing.sim_faults import Nemesis, Plan, make_plan
+from sparklog.testing.sim_faults import Kind, Nemesis, Plan, make_plan
 from sparklog.testing.sim_history import FinalLog, History
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
 from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
@@ -69,7 +69,8 @@ class Verdict:
     acknowledged: int = 0
 
 
-def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0) -> Scenario:
+def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()) -> Scenario:
+    """What the seed says; `kinds`: with faults of these kinds."""
     chance = random.Random(f"{seed}/scenario")
     return Scenario(
         seed=seed,
@@ -80,7 +81,7 @@ def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0) -> Scenar
         producers=chance.choice((2, 3)),
         administers=chance.random() < 0.6,
         flushes=chance.random() < 0.3,
-        plan=make_plan(chance, brokers=brokers, until_s=lasts_s),
+        plan=make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds),
     )
 
 
