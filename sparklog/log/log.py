@@ -47,7 +47,7 @@ from sparklog.log.producer_recovery import rebuild
 from sparklog.log.producer_state import Duplicate, ProducerState
 from sparklog.log.recovery import Loading, load
 from sparklog.log.replaceable import ReplaceableLog
-from sparklog.log.retention import count_removable
+from sparklog.log.retention import count_below_start, count_removable
 from sparklog.log.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
 from sparklog.log.snapshots import SnapshotFiles
@@ -356,16 +356,19 @@ class Log(ReplaceableLog):
                 raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
             self.log_start_offset = max(offset, self.log_start_offset)
 
-    def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
+    def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None, is_led: bool = True) -> int:
         """Let go of the segments that retention gives up (retention.py), and say how many.
 
-        now_ms: of the wall clock. high_watermark: nothing at or above it goes; None: the log end offset.
+        now_ms: of the wall clock. high_watermark: nothing at or above it goes; None: the log end offset. is_led: False
+        where another broker decides.
         """
         with self._files, self._disk:
             limit = self.log_end_offset if high_watermark is None else high_watermark
-            facts = self._segments.facts(self.log_end_offset)
-            count = count_removable(
-                facts, log_start_offset=self.log_start_offset, high_watermark=limit, config=self.config, now_ms=now_ms
+            facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
+            count = (
+                count_removable(facts, log_start_offset=start, high_watermark=limit, config=self.config, now_ms=now_ms)
+                if is_led
+                else count_below_start(facts, start)
             )
             if not count:
                 return 0

@@ -24,13 +24,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, CorruptRecord, InconsistentTopicId, KafkaStorageError
 from sparklog.base.fs import Fs
-from sparklog.base.ids import TopicPartition
+from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.cache import SegmentCache
 from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
@@ -55,13 +55,16 @@ class LogManager:
         *,
         on_dir_failure: Callable[[str, OSError], None] | None = None,
         jitter: Callable[[int], int] = random.randrange,
+        new_id: Callable[[], UUID] = uuid4,
     ) -> None:
-        """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument."""
+        """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument. new_id: of a
+        directory that has none."""
         self._fs = fs
         self._config = config
         self._clock = clock
         self._on_dir_failure = on_dir_failure
         self._jitter = jitter
+        self._new_id = new_id
         self._dirs = {path: LogDirectory(fs, path) for path in (path.rstrip("/") or "/" for path in dirs)}
         self._logs: dict[TopicPartition, Log] = {}
         self._offline: dict[TopicPartition, str] = {}
@@ -282,17 +285,22 @@ class LogManager:
             with self._guard(directory):
                 directory.write_log_starts(partial(self._logs_in, directory.path))
 
-    def apply_retention(self, now_ms: int, high_watermark: Callable[[TopicPartition], int | None] | None = None) -> int:
+    def apply_retention(
+        self,
+        now_ms: int,
+        high_watermark: Callable[[TopicPartition], int | None] | None = None,
+        is_led: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> int:
         """Let go of the segments that retention gives up, and say how many.
 
         now_ms: of the wall clock. high_watermark: nothing at or above it goes; where it is None, or answers None, the
-        log end offset takes its place.
+        log end offset takes its place. is_led: of others, only what lies below the log start goes.
         """
         count = 0
         for log in self:
             limit = high_watermark(log.partition) if high_watermark else None
             with contextlib.suppress(KafkaStorageError):
-                count += log.delete_old_segments(now_ms, high_watermark=limit)
+                count += log.delete_old_segments(now_ms, high_watermark=limit, is_led=is_led(log.partition))
         return count
 
     @property
@@ -340,15 +348,20 @@ class LogManager:
         if owner not in (None, cluster_id):
             raise ConfigError(f"the log directories belong to cluster {owner}, not to {cluster_id}")
         for directory, meta in self._read_metas().items():
-            if meta is None:
+            if meta is None or not meta.directory_id:
                 with self._guard(directory):
                     directory.write_meta(
                         MetaProperties(
                             broker_id=self._config.broker_id,
                             cluster_id=cluster_id,
-                            directory_id=MetaProperties.new_directory_id(),
+                            directory_id=encode_id(self._new_id()),
                         )
                     )
+
+    @property
+    def directory_id(self) -> str:
+        """Of the first directory that works: whoever holds its lock can be nobody but the broker that it belongs to."""
+        return next((meta.directory_id for meta in self._read_metas().values() if meta), "")
 
     def _read_metas(self) -> dict[LogDirectory, MetaProperties | None]:
         metas: dict[LogDirectory, MetaProperties | None] = {}

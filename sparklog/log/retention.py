@@ -11,6 +11,8 @@ Whole segments, oldest first, for one of three reasons, taken in Kafka's order (
 - A segment without any timestamp (emptied by compaction, or written without) goes with the next one that goes by time.
 - The active segment goes by time too, if it has records: whoever carries out the plan rolls first.
 
+Only a leader asks that. Its followers take over its log start, and remove the closed segments below it.
+
 With retention.archive set, records leave the log only once the archive has them. The retention job sees to that: it
 asks `give_up`, copies, and then moves the log start offset. The broker's own task asks `count_removable`, which by then
 counts nothing that is not below the log start offset.
@@ -68,6 +70,11 @@ def count_removable(
     return give_up(
         segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms
     ).total
+
+
+def count_below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> int:
+    """How many of the oldest segments a follower may remove: it has its leader's log start, and decides nothing."""
+    return _count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset)
 
 
 def give_up(

@@ -177,6 +177,11 @@ class ReplicaManager:
     def find(self, name: TopicPartition) -> Replica | None:
         return self._replicas.get(name)
 
+    def is_led(self, name: TopicPartition) -> bool:
+        """Whether this broker leads it; any thread may ask."""
+        replica = self._replicas.get(name)
+        return replica is not None and replica.partition.is_leader
+
     def find_high_watermark(self, name: TopicPartition) -> int | None:
         replica = self._replicas.get(name)
         return replica.partition.high_watermark if replica else None
@@ -192,7 +197,7 @@ class ReplicaManager:
             raise StaleControllerEpoch(
                 f"controller epoch {controller_epoch} is over, {self.controller_epoch} has been seen"
             )
-        if broker_epoch not in (NO_BROKER_EPOCH, self.broker_epoch):
+        if NO_BROKER_EPOCH < broker_epoch < self.broker_epoch:  # a greater one: the controller has seen it first
             raise StaleBrokerEpoch(f"for broker epoch {broker_epoch}; this is {self.broker_epoch}")
         self.controller_epoch = controller_epoch
 

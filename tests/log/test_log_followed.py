@@ -136,3 +136,19 @@ def test_a_batch_too_far_from_where_its_segment_begins_is_refused() -> None:
     log.append_as_follower(gapped(0), rolls=False)
     with pytest.raises(InvalidRecord, match="too far"):
         log.append_as_follower(gapped(1 << 33), rolls=False)
+
+
+def test_retention_of_a_follower_removes_what_lies_below_its_leaders_log_start_and_no_more() -> None:
+    log = open_log(MemoryFs(), config=topic_config(internal_segment_bytes=1 << 20, retention_ms=1))
+    for _ in range(3):
+        log.append(batch(4), leader_epoch=0)
+        log.roll()
+    log.append(batch(4), leader_epoch=0)
+    later = START_MS + 1_000_000
+    assert log.delete_old_segments(later, is_led=False) == 0
+    log.advance_log_start(9)
+    assert log.delete_old_segments(later, is_led=False) == 2
+    assert (bases(log), log.log_start_offset) == ([8, 12], 9)
+    log.advance_log_start(16)
+    assert log.delete_old_segments(later, is_led=False) == 1
+    assert bases(log) == [12]
