@@ -79,7 +79,7 @@ class PartitionMachine:
                     decided[name] = elect(self._context, name, election, unclean=self._is_unclean(name.topic))
                 except KafkaError as error:
                     errors[name] = error
-                    logger.warning("no leader (%s): %s", election.value, error)
+                    logger.info("no leader (%s): %s", election.value, error)
             written = await self._store.write_states(decided)
             for name, state in written.items():
                 self._elected(name, state)

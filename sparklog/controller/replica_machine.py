@@ -1,7 +1,7 @@
 """Moves replicas from state to state: decides, writes, remembers, tells the brokers (as partition_machine does).
 
 A replica that goes offline leaves the ISR, but for the last one in it: nobody else has all that was acknowledged, so
-only with it can the partition go on. Of several that go at once, those that are named first leave first.
+only with it can the partition go on. Of several that go at once the leader is that one: it may have more than others.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ReplicaMachine:
         if known is None or not ({known.leader, *known.isr} & set(gone)):
             return None
         isr = list(known.isr)
-        for broker in gone:
+        for broker in sorted(gone, key=lambda each: each == known.leader):
             if broker in isr and len(isr) > 1:
                 isr.remove(broker)
         leader = NO_LEADER if known.leader in gone else known.leader

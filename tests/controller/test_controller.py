@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import asyncio
 from typing import Any
 
+import pytest
 from controller_world import World
+from simulated import simulated
 
+from sparklog.base.errors import ControllerMoved, InvalidUpdateVersion, NotController
 from sparklog.base.ids import TopicPartition
-from sparklog.testing.sim_loop import SimLoop
+from sparklog.cluster.memory import MemoryStore
+from sparklog.controller.active import ActiveController
+from sparklog.controller.context import Replica
+from sparklog.controller.states import PartitionState, ReplicaState
 
 T0 = TopicPartition("t", 0)
 THREE = [(1, 2, 3)]
-
-
-def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on a loop of virtual time; what fails in a callback fails the test."""
-
-    def run() -> None:
-        loop = SimLoop()
-        loop.run(test())
-        assert not loop.errors
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 async def cluster(*, topics: dict[str, list[tuple[int, ...]]] | None = None, **config: Any) -> World:
@@ -42,3 +36,276 @@ async def test_one_of_several_brokers_is_the_controller_and_all_know_it() -> Non
     assert world.controller.broker_id == 1
     assert world.differences() == []
     assert (world.state(T0).leader, world.state(T0).isr) == (1, (1, 2, 3))
+
+
+@simulated
+async def test_the_leader_s_death_makes_the_next_replica_in_sync_leader() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)]})
+    world.brokers[3].kill()
+    world.brokers[3].expire()
+    await world.settle()
+
+    state = world.state(T0)
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 1, (2, 1))
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_broker_that_comes_again_is_told_everything_and_leads_nothing_that_others_lead() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)]})
+    world.brokers[3].kill()
+    world.brokers[3].expire()
+    await world.settle()
+    await world.start(3)
+    await world.settle()
+
+    assert world.state(T0).leader == 2
+    assert world.brokers[3].partitions[T0].leader == 2
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_broker_that_restarts_at_once_has_lost_its_leaderships_and_its_place_in_the_isr() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)], "alone": [(3,)]})
+    world.brokers[3].kill()
+    await world.start(3)
+    await world.settle()
+
+    state, alone = world.state(T0), world.state(TopicPartition("alone", 0))
+    assert (state.leader, state.isr) == (2, (2, 1))
+    assert (alone.leader, alone.isr) == (3, (3,))
+    assert alone.leader_epoch > 0
+    assert world.differences() == []
+
+
+@simulated
+async def test_the_controller_itself_restarts_at_once_and_treats_itself_as_one_that_has_failed() -> None:
+    """Its own log may have lost what its followers have: it cannot go on as leader as if nothing had been."""
+    world = await cluster(topics={"t": THREE})
+    world.brokers[1].kill()
+    await world.start(1)
+    await world.settle()
+
+    state = world.state(T0)
+    assert (state.leader, state.isr) == (2, (2, 3))
+    assert world.controller.broker_id == 1
+    assert world.controller.controller.epoch == 2
+    assert world.differences() == []
+
+
+@simulated
+async def test_of_a_leader_that_is_away_and_a_follower_that_restarted_the_leader_is_waited_for() -> None:
+    """The follower may have lost what it had not flushed; the leader's disk has everything."""
+    world = await cluster(topics={"t": [(2, 3)]})
+    world.brokers[2].kill()
+    world.brokers[3].kill()
+    world.brokers[2].expire()
+    await world.start(3)
+    await world.settle()
+    assert (world.state(T0).leader, world.state(T0).isr) == (-1, (2,))
+
+    await world.start(2)
+    await world.settle()
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_follower_s_earlier_life_cannot_enter_the_isr_once_the_controller_knows_that_it_is_over() -> None:
+    world = await cluster(topics={"t": THREE})
+    world.set_isr(T0, (1, 2))
+    await world.settle()
+    earlier = world.brokers[3].epoch
+    world.brokers[3].kill()
+    await world.start(3)
+    await world.settle()
+    world.brokers[3].epoch, later = earlier, world.brokers[3].epoch
+
+    with pytest.raises(InvalidUpdateVersion, match="broker 3"):
+        world.set_isr(T0, (1, 2, 3))
+    world.brokers[3].epoch = later
+    world.set_isr(T0, (1, 2, 3))
+
+    await world.settle()
+    assert world.state(T0).isr == (1, 2, 3)
+
+
+@simulated
+async def test_an_isr_change_that_nobody_was_told_of_yet_is_not_overwritten_by_an_election() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)]})
+    world.brokers[3].kill()
+    world.set_isr(T0, (3, 1))
+    world.brokers[3].expire()
+    await world.settle()
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (1, (1,))
+
+
+@simulated
+async def test_everybody_is_told_of_an_isr_that_a_leader_has_changed_and_the_notice_goes() -> None:
+    world = await cluster(topics={"t": THREE})
+    world.set_isr(T0, (1, 3))
+    await world.settle()
+
+    assert world.differences() == []
+    assert world.store.children("/isr_change_notification") == []
+
+
+@simulated
+async def test_partitions_are_added_to_a_topic() -> None:
+    world = await cluster(topics={"t": THREE})
+    world.add_partitions("t", [(2, 3), (3, 1)])
+    await world.settle()
+
+    assert [world.state(name).leader for name in world.names()] == [1, 2, 3]
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_new_topic_with_no_broker_alive_waits_for_the_first() -> None:
+    world = await cluster()
+    world.brokers[3].kill()
+    world.brokers[3].expire()
+    await world.settle()
+    world.create_topic("t", [(3,)])
+    await world.settle()
+    assert world.brokers[1].metadata.find_partition(T0).leader == -1
+
+    await world.start(3)
+    await world.settle()
+    assert (world.state(T0).leader, world.state(T0).leader_epoch) == (3, 0)
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_topic_may_lose_records_rather_than_wait_if_it_says_so_now_or_before() -> None:
+    world = await cluster(topics={"t": [(3, 2)], "u": [(3, 2)]})
+    world.configure("u", {"unclean.leader.election.enable": "true"})
+    for topic in ("t", "u"):
+        world.set_isr(TopicPartition(topic, 0), (3,))
+    world.brokers[3].kill()
+    world.brokers[3].expire()
+    await world.settle()
+    assert world.state(T0).leader == -1
+    assert (world.state(TopicPartition("u", 0)).leader, world.state(TopicPartition("u", 0)).isr) == (2, (2,))
+
+    world.configure("t", {"unclean.leader.election.enable": "true"})
+    await world.settle()
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2,))
+    assert world.brokers[1].metadata.get("t").config.unclean_leader_election_enable
+    assert world.store.children("/config/changes") == []
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_replica_whose_disk_has_failed_leads_no_more_and_is_out_of_sync() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)], "other": [(3, 1)]})
+    world.lose_disk(3, T0)
+    await world.settle()
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2, 1))
+    assert world.state(TopicPartition("other", 0)).leader == 3
+    assert world.store.children("/log_dir_event_notification") == []
+    assert world.differences() == []
+
+
+@simulated
+async def test_what_a_broker_could_not_be_told_it_is_told_when_it_can_be_reached() -> None:
+    world = await cluster(topics={"t": THREE})
+    world.brokers[2].is_cut = True
+    for number in range(60):
+        world.create_topic(f"u{number}", [(1, 2)])
+        await world.settle(0.05)
+    await world.settle()
+    assert T0 in world.brokers[2].partitions
+    assert len(world.brokers[2].partitions) == 1
+    told = len(world.requests)
+
+    world.brokers[2].is_cut = False
+    await world.settle()
+    assert world.differences() == []
+    assert len(world.requests) - told < 60, "the broker's whole state, and not each of its steps"
+
+
+@simulated
+async def test_another_broker_takes_over_from_a_controller_that_dies_or_stops() -> None:
+    world = await cluster(topics={"t": THREE})
+    await world.brokers[1].stop()
+    await world.settle()
+    assert (world.controller.broker_id, world.controller.controller.epoch) == (2, 2)
+    assert world.state(T0).leader == 2
+
+    world.brokers[2].kill()
+    world.brokers[2].expire()
+    await world.settle()
+    assert (world.controller.broker_id, world.controller.controller.epoch) == (3, 3)
+    assert world.state(T0).leader == 3
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_controller_whose_session_expires_is_followed_by_another_and_comes_again_as_a_broker() -> None:
+    world = await cluster(topics={"t": THREE})
+    world.brokers[1].expire()
+    await world.settle()
+
+    assert world.controller.broker_id in (1, 2, 3)
+    assert world.controller.controller.epoch == 2
+    assert world.state(T0).leader == 2
+    assert world.differences() == []
+
+
+@simulated
+async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothing() -> None:
+    """It is cut off from the store, another is elected and moves a leadership; then it acts on what it knows."""
+    world = await cluster(topics={"t": THREE})
+    zombie = world.brokers[1].controller._active
+    assert zombie is not None
+    world.brokers[1].store.disconnect()
+    world.tree.expire(world.brokers[1].store.session_id)
+    await world.settle()
+    assert world.state(T0).leader == 2
+    before = world.state(T0)
+    later = MemoryStore(world.tree)
+    zombie.parts.store._store = later
+
+    with pytest.raises(ControllerMoved):
+        await zombie.parts.replicas.move([Replica(T0, 3)], ReplicaState.OFFLINE)
+    with pytest.raises(ControllerMoved):
+        await zombie.parts.partitions.move([T0], PartitionState.ONLINE)
+
+    assert world.state(T0) == before
+    assert {1} < {broker.broker_id for broker in world.controllers()}
+    world.brokers[1].store.reconnect()
+    await world.settle()
+    assert world.controller.broker_id != 1
+    assert world.differences() == []
+
+
+@simulated
+async def test_who_asks_a_broker_that_is_not_the_controller_or_ends_being_it_is_told_so() -> None:
+    world = await cluster()
+
+    async def epoch(active: ActiveController) -> int:
+        return active.elected.epoch
+
+    assert await world.brokers[1].controller.ask(epoch) == 1
+    with pytest.raises(NotController):
+        await world.brokers[2].controller.ask(epoch)
+    asked = asyncio.ensure_future(world.brokers[1].controller.ask(epoch))
+    await asyncio.sleep(0)
+    await world.brokers[1].stop()
+    with pytest.raises(NotController):
+        await asked
+
+
+@simulated
+async def test_an_answer_that_the_store_lost_ends_a_controller_and_the_next_finishes_what_it_began() -> None:
+    world = await cluster(topics={"t": [(3, 2, 1)]})
+    world.brokers[1].store.lose_next_answer()
+    world.brokers[3].kill()
+    world.brokers[3].expire()
+    await world.settle()
+
+    assert (world.state(T0).leader, world.state(T0).isr) == (2, (2, 1))
+    assert world.differences() == []
