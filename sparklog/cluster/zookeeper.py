@@ -172,12 +172,14 @@ class ZookeeperStore:
         """On kazoo's connection thread."""
         if self._is_closed:
             return
+        is_first = self._session_id == NO_OWNER
         if state == KazooState.CONNECTED:
             self._session_id = self._client.client_id[0]
             self._is_connected.set()
         else:
             self._is_connected.clear()
-        self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
+        if not is_first:
+            self._client.handler.dispatch_callback(Callback("session", self._tell, (_STATES[state],)))
 
     def _tell(self, state: SessionState) -> None:
         for listener in self._listeners:

@@ -17,7 +17,7 @@ from store_engines import Engine, MemoryEngine, SqliteEngine, Told
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import Check, Create, Delete, Operation, SessionState, Set, parent_of
 
-PATHS = ("/a", "/b", "/a/x", "/a/y", "/a/x/deep")
+PATHS = ("/a", "/b", "/a/x", "/a/x/y")
 FLUSH = "/flush"
 which = st.integers(0, 1)
 paths = st.sampled_from(PATHS)
@@ -230,7 +230,7 @@ def run(engine: type[Engine], examples: int, steps: int) -> None:
 
 
 def test_the_store_in_memory_does_what_the_model_does() -> None:
-    run(MemoryEngine, examples=10, steps=15)
+    run(MemoryEngine, examples=15, steps=20)
 
 
 @pytest.mark.slow

@@ -1,0 +1,209 @@
+"""Several processes on one store: killed, stopped, all at once; and ZooKeeper killed, stopped and started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_engines import Told
+from store_process import StoreProcess, open_named
+from zookeeper import ZooKeeperServer
+
+from sparklog.base.addresses import Address
+from sparklog.base.errors import ConnectionLoss
+from sparklog.cluster import brokers, elections
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.store import SessionState, Store
+from sparklog.cluster.zookeeper import ZookeeperStore
+
+pytestmark = pytest.mark.slow
+TIMEOUT_MS = 1_000
+
+Start = Callable[[], StoreProcess]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    made = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What names the store: a file, or ZooKeeper's address with a root of its own."""
+    if request.param == "sqlite":
+        return str(tmp_path / "cluster.sqlite")
+    server = request.getfixturevalue("server")
+    return f"{server.address}/{tmp_path.name}"
+
+
+@pytest.fixture
+def start(where: str) -> Iterator[Start]:
+    started: list[StoreProcess] = []
+
+    def start() -> StoreProcess:
+        started.append(StoreProcess(where, TIMEOUT_MS))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def store(where: str) -> Iterator[Store]:
+    opened = open_named(where, TIMEOUT_MS)
+    yield opened
+    opened.close()
+
+
+def test_what_one_process_writes_others_are_told(start: Start, store: Store) -> None:
+    told = Told()
+    process = start()
+    store.exists("/a", told)
+    assert process.call("create", path="/a") == ["answer", "/a"]
+    assert told.next() == "/a"
+    assert process.call("watch", path="/a") == ["answer", True]
+    store.set("/a", b"1")
+    assert process.event() == ["watch", "/a"]
+
+
+def test_a_killed_process_leaves_no_ephemeral_nodes(start: Start, store: Store) -> None:
+    told = Told()
+    process = start()
+    process.call("create", path="/e", ephemeral=True)
+    assert store.exists("/e", told)
+    process.kill()
+    assert told.next() == "/e"
+    assert not store.exists("/e")
+
+
+def test_a_stopped_process_loses_its_session_and_learns_it(start: Start, store: Store) -> None:
+    told = Told()
+    process = start()
+    process.call("listen")
+    process.call("create", path="/e", ephemeral=True)
+    process.call("watch", path="/other")
+    before = process.call("session_id")
+    assert store.exists("/e", told)
+    process.signal(signal.SIGSTOP)
+    assert told.next() == "/e"
+    process.signal(signal.SIGCONT)
+    events = [process.event()]
+    while ["state", "EXPIRED"] not in events or events[-1] not in (["state", "CONNECTED"], ["watch", "/other"]):
+        events.append(process.event())
+    if ["watch", "/other"] not in events:
+        assert process.event() == ["watch", "/other"]
+    while process.call("session_id") == before:
+        assert process.event()
+    assert process.call("create", path="/e", ephemeral=True) == ["answer", "/e"]
+
+
+def test_a_short_stop_costs_nobody_its_session(start: Start, store: Store) -> None:
+    process = start()
+    process.call("listen")
+    process.call("create", path="/e", ephemeral=True)
+    process.signal(signal.SIGSTOP)
+    store.create("/a")
+    process.signal(signal.SIGCONT)
+    assert process.call("get", path="/a") == ["answer", ""]
+    assert store.exists("/e")
+    assert process.events.empty()
+
+
+def test_processes_count_together_and_lose_nothing(start: Start, store: Store) -> None:
+    store.create("/n", b"0")
+    processes = [start() for _ in range(3)]
+    for process in processes:
+        process.send("add", path="/n", times=50)
+    assert [process.answer() for process in processes] == [["answer", None]] * 3
+    assert store.get("/n").data == b"150"
+
+
+def test_processes_that_start_at_once_make_one_store(start: Start) -> None:
+    processes = [start() for _ in range(3)]
+    for process in processes:
+        process.send("create", path="/a")
+    assert sorted(process.answer() for process in processes) == [["answer", "/a"], *[["error", "NodeExists"]] * 2]
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """One to be killed."""
+    made = ZooKeeperServer(tmp_path / "zookeeper")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.jvm
+def test_sessions_and_watches_outlive_a_killed_zookeeper(own_server: ZooKeeperServer) -> None:
+    stores = [
+        ZookeeperStore(own_server.address, session_timeout_ms=30_000, connection_timeout_ms=20_000) for _ in range(2)
+    ]
+    states, told = Told(), Told()
+    stores[0].listen(states)
+    stores[0].create("/e", ephemeral=True)
+    session_id = stores[0].session_id
+    stores[0].exists("/later", told)
+    own_server.kill()
+    assert states.next() is SessionState.SUSPENDED
+    own_server.start()
+    stores[1].create("/later")
+    assert states.next() is SessionState.CONNECTED
+    assert told.next() == "/later"
+    assert stores[0].session_id == session_id
+    assert stores[1].get("/e").owner == session_id
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.jvm
+def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: ZooKeeperServer) -> None:
+    store = ZookeeperStore(own_server.address, session_timeout_ms=TIMEOUT_MS, connection_timeout_ms=20_000)
+    states = Told()
+    store.listen(states)
+    store.create("/a")
+    own_server.pause()
+    for call in (lambda: store.get("/a"), lambda: store.set("/a", b"1"), lambda: store.create("/b", ephemeral=True)):
+        with pytest.raises(ConnectionLoss):
+            call()
+    assert states.next() is SessionState.SUSPENDED
+    own_server.resume()
+    while states.next() is not SessionState.CONNECTED:
+        continue
+    store.set("/a", b"2")
+    assert store.get("/a").data == b"2"
+    store.close()
+
+
+@pytest.mark.jvm
+def test_a_store_closes_where_zookeeper_is_gone(own_server: ZooKeeperServer) -> None:
+    store = ZookeeperStore(own_server.address, session_timeout_ms=TIMEOUT_MS, connection_timeout_ms=20_000)
+    states = Told()
+    store.listen(states)
+    own_server.kill()
+    assert states.next() is SessionState.SUSPENDED
+    store.close()
+    assert states.rest() == []
+
+
+@pytest.mark.jvm
+def test_zookeepers_own_shell_shows_what_an_operator_of_kafka_expects(server: ZooKeeperServer) -> None:
+    store = ZookeeperStore(f"{server.address}/shown", session_timeout_ms=10_000, connection_timeout_ms=20_000)
+    info = BrokerInfo(
+        broker_id=3, grpc_address="here:1", listeners={"PLAINTEXT": Address("here", 9092)}, rack="", version="1"
+    )
+    brokers.register(store, info, "disk", time_ms=5)
+    elections.elect(store, 3, "disk", time_ms=5)
+    assert "[3]" in server.shell("ls", "/shown/brokers/ids")
+    shown = [line for line in server.shell("get", "/shown/controller").splitlines() if line.startswith("{")]
+    assert json.loads(shown[0])["brokerid"] == 3
+    shown = [line for line in server.shell("get", "/shown/brokers/ids/3").splitlines() if line.startswith("{")]
+    assert json.loads(shown[0])["endpoints"] == ["PLAINTEXT://here:9092", "GRPC://here:1"]
+    store.close()
