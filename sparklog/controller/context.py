@@ -87,6 +87,16 @@ class ControllerContext:
             if self.is_online(broker, name, with_shutting_down=with_shutting_down)
         )
 
+    def recipients(self, name: TopicPartition) -> tuple[int, ...]:
+        """Who is told that the partition has changed: all that are online, but not who was told to stop it, leaving."""
+        online = self.online_replicas(name, with_shutting_down=True)
+        stopped = ReplicaState.OFFLINE
+        return tuple(
+            broker
+            for broker in online
+            if broker not in self.shutting_down or self.replica_state(Replica(name, broker)) is not stopped
+        )
+
     # Topics and partitions
 
     def partitions(self) -> list[TopicPartition]:

@@ -93,8 +93,7 @@ class PartitionMachine:
         is_new = name not in self._context.leadership
         self._context.leadership[name] = state
         self._put(name, PartitionState.ONLINE)
-        told = self._context.online_replicas(name, with_shutting_down=True)
-        self._outbox.leader_and_isr(told, name, is_new=is_new)
+        self._outbox.leader_and_isr(self._context.recipients(name), name, is_new=is_new)
         logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
 
     def _is_unclean(self, topic: str) -> bool:

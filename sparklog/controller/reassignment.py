@@ -249,8 +249,7 @@ class Reassignment(Operation):
             written = await self._store.write_states({name: bumped})
             if name in written:
                 self._context.leadership[name] = written[name]
-                told = self._context.online_replicas(name, with_shutting_down=True)
-                self._outbox.leader_and_isr(told, name)
+                self._outbox.leader_and_isr(self._context.recipients(name), name)
                 self._outbox.flush()
                 return
             await read_again(self._context, self._store, [name])

@@ -109,8 +109,8 @@ class ReplicaMachine:
         )
 
     def _tell_others(self, name: TopicPartition, gone: Sequence[int]) -> None:
-        online = self._context.online_replicas(name, with_shutting_down=True)
-        self._outbox.leader_and_isr([broker for broker in online if broker not in gone], name)
+        told = self._context.recipients(name)
+        self._outbox.leader_and_isr([broker for broker in told if broker not in gone], name)
 
     def _remove(self, replicas: Sequence[Replica]) -> None:
         for name, broker in replicas:

@@ -47,7 +47,9 @@ async def handle(
     services: Services, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     if request.is_for_controller:
-        errors = await services.controller.reassign(request.targets, may_resize=request.may_resize)
+        errors = await services.controller.ask(
+            lambda active: active.operations.reassign(request.targets, may_resize=request.may_resize)
+        )
         return AlterPartitionReassignmentsResponse(errors=errors)
     forwarded = dataclasses.replace(request, is_for_controller=True)
     response: AlterPartitionReassignmentsResponse = await ask_controller(

@@ -29,7 +29,9 @@ class ControlledShutdownResponse:
 
 
 async def handle(services: Services, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-    remaining = await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    remaining = await services.controller.ask(
+        lambda active: active.operations.shut_down(request.broker_id, request.broker_epoch)
+    )
     return ControlledShutdownResponse(remaining=remaining)
 
 

@@ -1,0 +1,303 @@
+"""Partitions move to other brokers: the steps, what is refused, cancelling, and controllers that fail meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from scripted_brokers import Failure, ScriptedCluster, simulated
+
+from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.model import ReplicaAssignment
+from sparklog.controller.reassignment import encode_request
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+MAX_WRITES = 60
+
+
+async def cluster_of(brokers: int, *replicas: tuple[int, ...]) -> ScriptedCluster:
+    """With the topic t."""
+    cluster = ScriptedCluster()
+    await cluster.start(*range(1, brokers + 1))
+    await cluster.create("t", *(replicas or ((1, 2, 3),)))
+    return cluster
+
+
+def names_of(errors: dict[TopicPartition, KafkaError | None]) -> dict[TopicPartition, str | None]:
+    return {name: error and error.name for name, error in errors.items()}
+
+
+def test_a_partition_moves_to_other_brokers_whole() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(6)
+        assert await cluster.reassign({T0: (4, 5, 6)}) == {T0: None}
+        assert cluster.json("/brokers/topics/t")["adding_replicas"] == {"0": [4, 5, 6]}
+        assert cluster.json("/brokers/topics/t")["removing_replicas"] == {"0": [1, 2, 3]}
+        assert cluster.assignment(T0).replicas == (4, 5, 6, 1, 2, 3)
+        await cluster.settle()
+
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(4, 5, 6))
+        state = cluster.state(T0)
+        assert (state.leader, sorted(state.isr)) == (4, [4, 5, 6])
+        assert cluster.logs(T0) == [4, 5, 6]
+        for broker in cluster.brokers.values():
+            [info] = broker.metadata.get("t").partitions
+            assert (info.leader, info.replicas, info.adding, info.removing) == (4, (4, 5, 6), (), ())
+
+    simulated(test)
+
+
+def test_while_somebody_of_the_target_is_behind_both_have_it() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(4)
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (1, 4)})
+        await cluster.settle()
+
+        assert cluster.logs(T0) == [1, 2, 3, 4]
+        [info] = cluster.brokers[2].metadata.get("t").partitions
+        assert (info.leader, info.replicas, info.adding, info.removing) == (1, (1, 4, 2, 3), (4,), (2, 3))
+
+        cluster.held_back.clear()
+        cluster.catch_up(T0)
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 4))
+        assert cluster.logs(T0) == [1, 4]
+
+    simulated(test)
+
+
+def test_an_order_of_preference_changes_at_once_and_no_log_moves() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3)
+        await cluster.reassign({T0: (3, 1, 2)})
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(3, 1, 2))
+        assert (cluster.state(T0).leader, cluster.logs(T0)) == (1, [1, 2, 3])
+
+    simulated(test)
+
+
+def test_a_cancelled_move_leaves_no_trace() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(4)
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (4, 2)})
+        await cluster.settle()
+        assert names_of(await cluster.reassign({T0: None})) == {T0: None}
+        await cluster.settle()
+
+        assert sorted(cluster.assignment(T0).replicas) == [1, 2, 3]
+        assert not cluster.assignment(T0).is_reassigning
+        assert cluster.logs(T0) == [1, 2, 3]
+        assert cluster.state(T0).leader == 1
+        assert names_of(await cluster.reassign({T0: None})) == {T0: "NO_REASSIGNMENT_IN_PROGRESS"}
+
+    simulated(test)
+
+
+def test_a_move_can_be_sent_elsewhere_on_its_way() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(5)
+        cluster.held_back |= {4, 5}
+        await cluster.reassign({T0: (1, 4)})
+        await cluster.settle()
+        await cluster.reassign({T0: (1, 5)})
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 5, 2, 3), adding=(5,), removing=(2, 3))
+        assert cluster.logs(T0) == [1, 2, 3, 5]
+
+        cluster.held_back.clear()
+        cluster.catch_up(T0)
+        await cluster.settle()
+        assert cluster.logs(T0) == [1, 5]
+
+    simulated(test)
+
+
+def test_what_only_the_added_replica_has_is_not_given_up() -> None:
+    """Everybody else died and left the ISR: to go back would lose what was acknowledged since."""
+
+    async def test() -> None:
+        cluster = await cluster_of(5, (1, 2))
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (3, 4)})
+        await cluster.settle()
+        cluster.kill(1)
+        cluster.kill(2)
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr) == (3, (3,))
+
+        assert names_of(await cluster.reassign({T0: None})) == {T0: "INVALID_REPLICA_ASSIGNMENT"}
+        assert names_of(await cluster.reassign({T0: (5,)})) == {T0: "INVALID_REPLICA_ASSIGNMENT"}
+        assert 3 in cluster.logs(T0)
+        cluster.held_back.clear()
+        cluster.catch_up(T0)
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(3, 4))
+
+    simulated(test)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ((), "INVALID_REPLICA_ASSIGNMENT"),
+        ((1, 1), "INVALID_REPLICA_ASSIGNMENT"),
+        ((1, 9), "INVALID_REPLICA_ASSIGNMENT"),
+        ((1, 2), "INVALID_REPLICATION_FACTOR"),
+        ((1, 2, 3), None),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(target: tuple[int, ...], error: str | None) -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3)
+        assert names_of(await cluster.reassign({T0: target}, may_resize=False)) == {T0: error}
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 2, 3))
+
+    simulated(test)
+
+
+def test_one_partition_that_is_refused_holds_up_no_other() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1,))
+        unknown = TopicPartition("u", 0)
+        errors = await cluster.reassign({T1: (2,), unknown: (2,), T0: (2,)})
+        await cluster.settle()
+        assert isinstance(errors[T1], UnknownTopicOrPartition)
+        assert isinstance(errors[unknown], UnknownTopicOrPartition)
+        assert cluster.logs(T0) == [2]
+
+    simulated(test)
+
+
+def test_partitions_that_are_added_meanwhile_are_not_overwritten() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1,))
+        await cluster.reassign({T0: (2,)})
+        topic = cluster.topics.load_assignment("t")
+        grown = type(topic)(
+            topic_id=topic.topic_id,
+            partitions=(*topic.partitions, ReplicaAssignment(replicas=(3,))),
+            version=topic.version,
+        )
+        cluster.topics.set_assignment("t", grown)
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(2,))
+        assert (cluster.assignment(T1).replicas, cluster.logs(T1)) == ((3,), [3])
+
+    simulated(test)
+
+
+def test_a_broker_of_the_target_that_was_down_is_waited_for() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(4)
+        cluster.held_back.add(4)
+        await cluster.reassign({T0: (1, 4)})
+        cluster.kill(4)
+        cluster.held_back.clear()
+        await cluster.settle()
+        assert cluster.assignment(T0).is_reassigning
+
+        await cluster.start(4)
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(1, 4))
+        assert cluster.logs(T0) == [1, 4]
+
+    simulated(test)
+
+
+def test_the_leader_of_the_target_dies_as_the_move_is_to_be_completed() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(5, (1, 2))
+        cluster.held_back.add(5)
+        await cluster.reassign({T0: (4, 5)})
+        await cluster.settle()
+        cluster.kill(4)
+        cluster.held_back.clear()
+        cluster.catch_up(T0)
+        await cluster.settle()
+        assert cluster.assignment(T0).is_reassigning
+        await cluster.start(4)
+        await cluster.settle()
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(4, 5))
+        assert cluster.state(T0).leader in (4, 5)
+
+    simulated(test)
+
+
+REQUEST = encode_request({T0: (3,), TopicPartition("nope", 0): (3,)})
+
+
+def test_the_node_of_older_tools_is_taken_up_and_emptied_as_its_moves_are_done() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1,))
+        for _ in range(2):  # the watch is set again
+            cluster.held_back = {2, 3}
+            cluster.store.create("/admin/reassign_partitions", REQUEST)
+            await cluster.settle()
+            [left] = cluster.json("/admin/reassign_partitions")["partitions"]
+            assert left == {"topic": "t", "partition": 0, "replicas": [3]}
+
+            cluster.held_back.clear()
+            cluster.catch_up(T0)
+            await cluster.settle()
+            assert not cluster.store.exists("/admin/reassign_partitions")
+            assert cluster.logs(T0) == [3]
+            await cluster.reassign({T0: (1,)})
+            await cluster.settle()
+
+    simulated(test)
+
+
+def test_a_node_that_makes_no_sense_is_deleted() -> None:
+    async def test() -> None:
+        cluster = await cluster_of(3, (1,))
+        cluster.store.create("/admin/reassign_partitions", b'{"partitions": 7}')
+        await cluster.settle()
+        assert not cluster.store.exists("/admin/reassign_partitions")
+        assert cluster.logs(T0) == [1]
+
+    simulated(test)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", Failure)
+def test_whichever_write_fails_the_move_is_completed(failure: Failure) -> None:
+    """By the same controller, elected anew, or by another: each write of the move fails once, one run for each."""
+
+    async def run(number: int) -> int:
+        cluster = await cluster_of(6, (1, 2), (2, 3))
+        controller = cluster.controller()
+        cluster.fail_write(number, failure)
+        try:
+            await cluster.reassign({T0: (3, 4), T1: (5, 2)})
+        except KafkaError:
+            await cluster.settle()
+            await cluster.reassign({T0: (3, 4), T1: (5, 2)})  # as a client does
+        for _ in range(3):
+            await cluster.settle()
+        writes = cluster.writes
+        if controller not in cluster.brokers:
+            await cluster.start(controller)
+            await cluster.settle()
+        assert [cluster.assignment(name).replicas for name in (T0, T1)] == [(3, 4), (5, 2)]
+        assert not any(cluster.assignment(name).is_reassigning for name in (T0, T1))
+        for name in (T0, T1):
+            state = cluster.state(name)
+            assert sorted(state.isr) == sorted(cluster.assignment(name).replicas)
+            assert state.leader in state.isr
+            assert cluster.logs(name) == sorted(state.isr)
+        return writes
+
+    for number in itertools.count(1):
+        assert number < MAX_WRITES
+        ended = []
+
+        async def test(number: int = number, ended: list[int] = ended) -> None:
+            ended.append(await run(number))
+
+        simulated(test)
+        if ended[0] < number:
+            assert number > 8
+            return
