@@ -13,7 +13,7 @@
                 NonExistent   it was deleted
 
 A pair that is not in its table raises IllegalMove, and changes nothing. `python -m sparklog.controller.states` prints
-both tables as docs/CONTROLLER.md shows them.
+both tables, and their diagrams, as docs/CONTROLLER.md shows them.
 """
 
 from __future__ import annotations
@@ -101,5 +101,13 @@ def print_table(moves: Mapping[tuple[S, S], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def print_diagram(moves: Mapping[tuple[S, S], str]) -> str:
+    """The moves as Mermaid draws them; those from a state to itself left out."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
+    return "\n".join([*lines, "```"]) + "\n"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(print_table(PARTITION_MOVES) + "\n" + print_table(REPLICA_MOVES))
+    for each in (PARTITION_MOVES, REPLICA_MOVES):
+        sys.stdout.write(f"{print_diagram(each)}\n{print_table(each)}\n")
