@@ -46,7 +46,7 @@ def parse_listeners(
     listeners: Iterable[str], advertised: Iterable[str], protocol_map: Iterable[str], machine_name: str
 ) -> tuple[Listener, ...]:
     """The listeners, in the order in which they were given; raises ConfigError."""
-    protocols = _protocols(protocol_map)
+    protocols = protocols_of(protocol_map)
     addresses = _addresses("listeners", listeners)
     told = _addresses("advertised.listeners", advertised)
     _check_ports(addresses)
@@ -66,7 +66,8 @@ def parse_listeners(
     return tuple(found)
 
 
-def _protocols(entries: Iterable[str]) -> Mapping[str, str]:
+def protocols_of(entries: Iterable[str]) -> Mapping[str, str]:
+    """The security protocols by the listeners' names, as listener.security.protocol.map has them; raises ConfigError."""
     found: dict[str, str] = {}
     for entry in entries:
         name, _, protocol = (part.strip().upper() for part in entry.partition(":"))

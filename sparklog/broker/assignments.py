@@ -1,13 +1,12 @@
 """Replicas that a request assigns by hand, partition by partition: what is wrong with them.
 
-The cluster is one broker, so each partition can only be given to that one. Texts and codes are those of
-org.apache.kafka.controller.ReplicationControlManager.
+Texts and codes are those of org.apache.kafka.controller.ReplicationControlManager.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sparklog.base.errors import InvalidReplicaAssignment
 
@@ -23,16 +22,24 @@ def check_numbers(numbers: Sequence[int]) -> None:
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
 
 
-def check_replicas(replicas: Replicas, broker_id: int) -> None:
-    """Raises InvalidReplicaAssignment where one partition's replicas are not this broker, once."""
-    if not replicas:
-        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
-    for replica in replicas:
-        if replica != broker_id:
+def check_replicas(assignments: Sequence[Replicas], brokers: Collection[int]) -> None:
+    """Raises InvalidReplicaAssignment where a partition's replicas are not brokers that are alive, each once, or
+    partitions have different numbers of them.
+    """
+    for replicas in assignments:
+        if not replicas:
+            raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+        for replica in replicas:
+            if replica not in brokers:
+                raise InvalidReplicaAssignment(
+                    f"The manual partition assignment includes broker {replica}, but no such broker is registered."
+                )
+            if replicas.count(replica) > 1:
+                raise InvalidReplicaAssignment(
+                    f"The manual partition assignment includes the broker {replica} more than once."
+                )
+        if len(replicas) != len(assignments[0]):
             raise InvalidReplicaAssignment(
-                f"The manual partition assignment includes broker {replica}, but no such broker is registered."
-            )
-        if replicas.count(replica) > 1:
-            raise InvalidReplicaAssignment(
-                f"The manual partition assignment includes the broker {replica} more than once."
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
+                f"not consistent with previous partitions, which have {len(assignments[0])} replica(s)."
             )

@@ -1,12 +1,17 @@
-"""One broker, put together: the one place that knows all its parts. `server/node.py` opens its doors.
+"""One broker: its start, its stop, and what it does in between by the clock. `server/node.py` opens its doors.
 
-Start: open the cluster store (`cluster.sqlite` in the first log directory), lock the log directories, open and recover
-the logs, find or choose the cluster's id, take up the topics, register the broker, start the scheduled work.
+    join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster's
+              id; adopt folders that nobody knows; register; stand for election as controller
+    ready     wait until the controller has told this broker what the cluster is, and it leads what it can lead.
+              Requests of clients that come before wait for that; those of other brokers are served
+    leave     have others take over what this broker leads (controlled shutdown)
+    stop      long polls end, scheduled work stops, another controller may be elected, nothing is copied any more, high
+              watermarks are written, the logs are closed with the marker of a clean stop; then the session ends
 
-Stop: long polls end, the doors finish what is in flight, scheduled work stops, high watermarks are written, the logs
-are flushed and closed with the marker of a clean stop.
+A broker alone goes the same way: it is its own controller, and what it says to itself goes straight to its handlers.
+One that was killed and starts again replaces its registration and its controllership at once (cluster/brokers.py).
 
-The event loop never waits for a disk: flushing, checkpoints and deletion of files run in threads.
+The event loop never waits for a disk or the store: flushing, checkpoints and deletion of files run in threads.
 """
 
 from __future__ import annotations
@@ -14,50 +19,46 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import random
-import uuid
+import random as randomness
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
+from uuid import UUID
 
 from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.config_keys import MAX_INT
-from sparklog.base.errors import KafkaError, TopicAlreadyExists, UnknownServerError
+from sparklog.base.errors import KafkaError, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.adoption import adopt
 from sparklog.broker.api import Api
-from sparklog.broker.apis import APIS
-from sparklog.broker.fetch_sessions import FetchSessions
-from sparklog.broker.follower_fetches import LEADER_RATE, FollowerFetches, throttled_rate
+from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.assembly import Given, put_together
+from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.replacements import Replacements
 from sparklog.broker.services import Services
-from sparklog.broker.topics import Topics
-from sparklog.broker.versions import ApiVersion
-from sparklog.cluster.identity import find_or_create_cluster_id, register_broker
-from sparklog.cluster.messages import UpdateMetadata
-from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster import brokers
+from sparklog.cluster.engines import open_store
+from sparklog.cluster.identity import find_or_create_cluster_id
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.producer_ids import ProducerIds
-from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
-from sparklog.cluster.users import UserStore
-from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.log.manager import LogManager
-from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.replica.manager import Replica
+from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.schedule import Schedule
 
-CLUSTER_STORE = "cluster.sqlite"
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
+READY_TIMEOUT_MS = 60_000
 logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
@@ -70,15 +71,24 @@ class Broker:
     services: Services
 
     def __init__(
-        self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, store: Store | None = None
+        self,
+        config: BrokerConfig,
+        *,
+        fs: Fs | None = None,
+        clock: Clock | None = None,
+        store: Store | None = None,
+        peers: Peers | None = None,
+        random: randomness.Random | None = None,
     ) -> None:
-        """`store` is the cluster store to use instead of a file in the first log directory."""
+        """`store`: instead of the one that the configuration names. `peers`: None where there are no other brokers."""
         self.config = config
-        self.metrics = Metrics(api.name for api in APIS)
+        self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.is_stopping = False
         self._fs = fs or LocalFs()
         self._clock = clock or SystemClock()
         self._store = store
+        self._peers = peers
+        self._random = random or randomness.SystemRandom()
         self._waiting: Purgatory[TopicPartition] = Purgatory()
         self._schedule = Schedule()
         self._logs = LogManager(
@@ -87,15 +97,24 @@ class Broker:
             config,
             self._clock,
             on_dir_failure=self._dir_failed,
-            jitter=random.randrange,
+            jitter=self._random.randrange,
+            new_id=self._new_id,
         )
         self._is_open = False
+        self._has_left = False
+        self._is_ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
-        """Be ready to serve; `grpc_address` and `listeners` (Kafka's, by name) are what clients are told.
+        """`join`, then `ready`: for a broker that others can reach already."""
+        await self.join(grpc_address, listeners)
+        await self.ready()
 
-        Raises ConfigError where a log directory is used by another broker or belongs to another one.
+    async def join(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
+        """Be a part of the cluster; `grpc_address` and `listeners` (Kafka's, by name) are what clients are told.
+
+        Raises ConfigError where a log directory is used by another broker or belongs to another one, or another broker
+        has this one's id; StoreError where the store cannot be reached.
         """
         self._loop = asyncio.get_running_loop()
         info = BrokerInfo(
@@ -105,72 +124,71 @@ class Broker:
             rack=self.config.broker_rack,
             version=__version__,
         )
-        store, topic_store, cluster_id = await asyncio.to_thread(self._open)
-        self.services = self._put_together(info, store, topic_store, cluster_id)
-        self.services.metadata.update(
-            UpdateMetadata(controller_id=info.broker_id, controller_epoch=0, broker_epoch=-1, brokers=(info,))
-        )
-        await self.services.topics.load()
-        self.services.groups.start()
-        await asyncio.to_thread(register_broker, store, info)
+        store, cluster_id = await asyncio.to_thread(self._open)
+        self.services = put_together(
+            Given(
+                config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self._clock,
+                random=self._random, store=store, logs=self._logs, metrics=self.metrics, waiting=self._waiting,
+                peers=self._peers, serve=self.serve,
+            )
+        )  # fmt: skip
+        await self.services.registration.start()
+        await self.services.controller.start()
         self._start_schedule()
 
-    def _put_together(self, info: BrokerInfo, store: Store, topic_store: TopicStore, cluster_id: str) -> Services:
-        metadata = MetadataCache()
-        replicas = ReplicaManager(self._fs, self._logs, self._waiting.check)
-        topics = Topics(self.config, topic_store, metadata, self._logs, replicas)
-        return Services(
-            api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
-            config=self.config,
-            clock=self._clock,
-            cluster_id=cluster_id,
-            info=info,
-            metadata=metadata,
-            users=UserStore(store),
-            topics=topics,
-            groups=GroupCoordinator(
-                config=self.config,
-                clock=self._clock,
-                topics=metadata,
-                replicas=replicas,
-                waiting=self._waiting,
-                create_offsets_topic=partial(_create_offsets_topic, topics, self.config),
-                new_id=uuid.uuid4,
-            ),
-            logs=self._logs,
-            replicas=replicas,
-            replacements=Replacements(replicas, self._clock, self.metrics, lambda: uuid.uuid4().hex),
-            producer_ids=ProducerIds(store, self.config.broker_id, above=self._logs.greatest_producer_id),
-            metrics=self.metrics,
-            fetch_sessions=FetchSessions(
-                self.config.max_incremental_fetch_session_cache_slots, partial(random.randint, 1, MAX_INT)
-            ),
-            follower_fetches=FollowerFetches(
-                self.config.max_incremental_fetch_session_cache_slots,
-                partial(random.randint, 1, MAX_INT),
-                throttled_rate(self.config, metadata, LEADER_RATE),
-            ),
-            waiting=self._waiting,
-        )
+    async def ready(self) -> None:
+        """Return once requests of clients can be served, or `READY_TIMEOUT_MS` are over: then they are all the same."""
+        try:
+            if not await self.services.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
+                logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
+        finally:
+            self._is_ready.set()
 
-    def _open(self) -> tuple[Store, TopicStore, str]:
+    def _leads_what_it_can(self) -> bool:
+        """Whether the controller has taken up this life of the broker, and given leaders to what could have none."""
+        services, here = self.services, self.config.broker_id
+        metadata, replicas = services.metadata, services.replicas
+        info = metadata.brokers.get(here)
+        if not metadata.is_complete or info is None or info.epoch < services.registration.epoch:
+            return False
+        return all(
+            partition.leader not in (here, NO_LEADER) or here not in partition.in_sync_replicas
+            or _is_led(replicas.find(name)) or name in replicas.offline
+            for topic in metadata
+            for name, partition in topic.named_partitions()
+        )  # fmt: skip
+
+    def _open(self) -> tuple[Store, str]:
         """Blocks: the cluster store, then the logs with their topics' configurations, then the cluster's id."""
+        config = self.config
         if self._store is None:
-            self._fs.make_dir(self.config.log_dirs[0])
-            self._store = SqliteStore(f"{self.config.log_dirs[0]}/{CLUSTER_STORE}")
+            self._fs.make_dir(config.log_dirs[0])
+            self._store = open_store(config)
         store = self._store
-        topics = TopicStore(store, self.config.topic_defaults)
+        topics = TopicStore(store, config.topic_defaults)
         topics.make_paths()
-        self._logs.load({name: topics.load(name).config for name in topics.names()}, progress=_log_progress)
+        self._logs.load({name: topics.load_config(name) for name in topics.names()}, progress=_log_progress)
         self._is_open = True
-        cluster_id = find_or_create_cluster_id(store, self._logs.find_cluster_id() or _new_cluster_id())
+        cluster_id = find_or_create_cluster_id(store, self._logs.find_cluster_id() or self._new_cluster_id())
         self._logs.claim(cluster_id)
-        return store, topics, cluster_id
+        others = brokers.load(store).keys() - {config.broker_id}
+        adopt(self._logs, topics, config.broker_id, others=others, new_id=self._new_id)
+        return store, cluster_id
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+    def _new_cluster_id(self) -> str:
+        return base64.urlsafe_b64encode(self._new_id().bytes).decode().rstrip("=")
 
     def _dir_failed(self, path: str, error: OSError) -> None:
         """Called on any thread: the partitions of the directory leave, and who waits for them is told."""
         if self._loop and hasattr(self, "services"):
-            self._loop.call_soon_threadsafe(self.services.replicas.set_dir_offline, path, str(error))
+            self._loop.call_soon_threadsafe(self._lose_dir, path, str(error))
+
+    def _lose_dir(self, path: str, why: str) -> None:
+        self.services.replicas.set_dir_offline(path, why)
+        self.services.registration.tell_of_failed_disk()
 
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
         """The answer to a request; raises KafkaError where the request as a whole is refused."""
@@ -178,6 +196,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
+            if not self._is_ready.is_set() and type(request) not in PEER_APIS:
+                await self._is_ready.wait()
             return await api.handle(self.services, request)
         except KafkaError:
             figures.refused += 1
@@ -189,26 +209,51 @@ class Broker:
         finally:
             figures.observe(loop.time() - started)
 
+    async def leave(self) -> None:
+        """Have others take over what this broker leads, as far as there are others. Once; no harm where not started."""
+        if self._has_left or self.is_stopping or not hasattr(self, "services"):
+            return
+        self._has_left = True
+        config = self.config
+        if config.controlled_shutdown_enable and len(self.services.metadata.brokers) > 1:
+            pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
+            with suppress(TimeoutError):  # nothing may keep a broker from stopping
+                async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
+                    await hand_over(self.services, self.services.registration.epoch)
+
     def prepare_stop(self) -> None:
         """Answer the requests that wait, and let none wait any more."""
         self.is_stopping = True
+        self._is_ready.set()
         if hasattr(self, "services"):
             self.services.groups.stop()
+            self.services.metadata.release()
+            self.services.follower_fetches.waiting.release_all()
         self._waiting.release_all()
 
     async def stop(self) -> None:
         """Flush and close everything, once the doors are closed."""
+        await self.leave()
         self.prepare_stop()
         await self._schedule.stop()
         if hasattr(self, "services"):
-            await self.services.replacements.stop()
-            await self.services.groups.loaded()  # nothing reads logs any more
-            await self.services.topics.settled()
-            await self._checkpoint_high_watermarks()
+            await self._stop_services()
         if self._is_open:
             await asyncio.to_thread(self._logs.close)
         if self._store:
             await asyncio.to_thread(self._store.close)
+
+    async def _stop_services(self) -> None:
+        services = self.services
+        await services.controller.stop()
+        await services.registration.stop()
+        await services.fetchers.stop()
+        await services.replicas.close()
+        await services.replacements.stop()
+        await services.groups.loaded()  # nothing reads logs any more
+        await services.topics.settled()
+        await self._checkpoint_high_watermarks()
+        await services.peers.close()
 
     @property
     def waiting_requests(self) -> int:
@@ -221,7 +266,6 @@ class Broker:
 
     def _start_schedule(self) -> None:
         config, logs, clock = self.config, self._logs, self._clock
-        high_watermark = self.services.replicas.find_high_watermark
         every = self._schedule.every
         for interval_ms, name, work in (
             (
@@ -238,7 +282,7 @@ class Broker:
             (
                 config.log_retention_check_interval_ms,
                 "retention",
-                lambda: logs.apply_retention(clock.time_ms(), high_watermark),
+                lambda: logs.apply_retention(clock.time_ms(), self._committed, self.services.replicas.is_led),
             ),
             (
                 config.producer_id_expiration_check_interval_ms,
@@ -255,32 +299,24 @@ class Broker:
         )
         every(LEASE_INTERVAL_MS, "ending leases", self.services.replacements.expire)
         every(config.offsets_retention_check_interval_ms, "expiring offsets", self.services.groups.expire)
+        every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", self._shrink_isr)
+
+    def _committed(self, name: TopicPartition) -> int:
+        """Nothing is, of a partition that nobody has said to be led or followed here."""
+        return self.services.replicas.find_high_watermark(name) or 0
+
+    async def _shrink_isr(self) -> None:
+        self.services.replicas.shrink_isr()
 
     async def _checkpoint_high_watermarks(self) -> None:
         replicas = self.services.replicas
         await asyncio.to_thread(replicas.write_high_watermarks, replicas.high_watermarks())
 
 
-async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
-    try:
-        await topics.create(
-            OFFSETS_TOPIC,
-            partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-            overrides={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
-    except TopicAlreadyExists:
-        return  # a request that came at the same moment was first
+def _is_led(replica: Replica | None) -> bool:
+    return replica is not None and replica.partition.is_leader
 
 
 def _log_progress(done: int, total: int, _: TopicPartition) -> None:
     if done % PROGRESS_EVERY == 0 or done == total:
         logger.info("opened %d of %d logs", done, total)
-
-
-def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -10,15 +10,19 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
+from sparklog.broker.registration import Registration
 from sparklog.broker.replacements import Replacements
 from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.peers import Peers
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.users import UserStore
+from sparklog.controller.controller import Controller
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.manager import LogManager
+from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 
@@ -44,5 +48,10 @@ class Services:
     metrics: Metrics
     fetch_sessions: FetchSessions
     follower_fetches: FollowerFetches
+    fetchers: ReplicaFetchers
+    peers: Peers
+    """The other brokers, and this one."""
+    registration: Registration
+    controller: Controller
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

@@ -1,163 +1,207 @@
-"""Topics come, change and go: the one place where store, metadata, replicas and logs are changed together.
+"""Topics come, change and go, as whoever asks wants it: any broker writes to the cluster store what is to be.
 
-One change at a time. What blocks (the store, making and deleting folders) runs in a thread; metadata and replicas
-change on the event loop once that has succeeded. A change that was asked for is carried out, even if whoever asked is
-cancelled meanwhile (a client that does not wait any longer): half of it must not stay.
+The controller, which watches the store, makes it so: it elects leaders, tells the brokers that have the replicas, and
+then all brokers. Whoever asked is answered once this broker has been told; so a topic that was created exists, with
+leaders, for every later request here. Where that takes longer than it may, the answer is REQUEST_TIMED_OUT and the
+change goes on, as in Apache Kafka.
 
-    create      store, then folders. A crash between leaves a topic without folders: made at the next start.
-    delete      mark in the store, forget the replicas, delete folders, remove from the store. A crash between:
-                carried on at the next start.
-    adopt       folders of topics that the store does not know (a log directory that Apache Kafka wrote, or whose
-                cluster store was lost) become topics at the start, with the ids that stand in them; nothing is ever
-                deleted because it was not known. A folder that is of another topic of the same name goes offline.
+    create      the topic with who has its replicas, and its configuration. Leaders, folders: the controller, later
+    delete      a mark; the topic goes once all brokers that have a replica of it have deleted that
+    grow        more partitions in the topic's assignment, if that is as it was read
+    alter       the configuration, if that is as it was read, and a notification
+
+What is written is written, though whoever asked is cancelled meanwhile (a client that does not wait any longer).
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import logging
-import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
+    BadVersion,
     InvalidPartitions,
-    InvalidReplicationFactor,
     InvalidTopic,
-    KafkaStorageError,
     NodeExists,
+    NoNode,
     PolicyViolation,
+    ReassignmentInProgress,
+    RequestTimedOut,
     TopicAlreadyExists,
     TopicDeletionDisabled,
+    UnknownTopicOrPartition,
 )
-from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.base.ids import check_topic
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.metadata_cache import MetadataCache
-from sparklog.cluster.model import PartitionInfo, Topic
-from sparklog.cluster.topics import TopicStore
-from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
-from sparklog.replica.manager import ReplicaManager
+from sparklog.cluster.metadata_cache import MetadataCache, is_led
+from sparklog.cluster.model import ReplicaAssignment, Topic
+from sparklog.cluster.topics import TopicStore, without_leader
+from sparklog.controller.assignment import Racks, assign_more, assign_replicas
+from sparklog.runtime.turns import Turns
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
-Opened = Log | KafkaStorageError  # the log of a partition, or why it is offline
-Asked = ParamSpec("Asked")
-Changed = TypeVar("Changed")
+TIMEOUT_MS = 30_000
+CONFIG_TIMEOUT_MS = 5_000
+Replicas = Sequence[int]
+Assign = Callable[[Sequence[Replicas]], Sequence[Replicas]]
+"""The replicas of more partitions, by those of the partitions that there are."""
+Done = TypeVar("Done")
 logger = logging.getLogger(__name__)
 
 
-def _carried_out(
-    change: Callable[Asked, Coroutine[Any, Any, Changed]],
-) -> Callable[Asked, Coroutine[Any, Any, Changed]]:
-    """Goes on with a change when the caller is cancelled."""
-
-    @functools.wraps(change)
-    async def carry_out(*args: Asked.args, **kwargs: Asked.kwargs) -> Changed:
-        return await asyncio.shield(asyncio.create_task(change(*args, **kwargs)))
-
-    return carry_out
-
-
 class Topics:
-    """Changes the topics of a cluster of one broker."""
+    """Changes the topics of a cluster. Used on one event loop."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        store: TopicStore,
-        metadata: MetadataCache,
-        logs: LogManager,
-        replicas: ReplicaManager,
+        self, config: BrokerConfig, store: TopicStore, metadata: MetadataCache, random_below: Callable[[int], int]
     ) -> None:
+        """random_below: a random number below its argument."""
         self._config = config
         self._store = store
         self._metadata = metadata
-        self._logs = logs
-        self._replicas = replicas
-        self._changing = asyncio.Lock()
-
-    async def load(self) -> None:
-        """Bring up every topic that the store knows or a folder holds, with a new leader epoch for each partition."""
-        for topic, opened in await asyncio.to_thread(self._load):
-            self._lead(topic, opened)
+        self._random_below = random_below
+        self._writes = Turns()
 
     async def settled(self) -> None:
-        """Wait for the changes that were asked for."""
-        async with self._changing:
-            return
+        """Wait until nothing is being written any more."""
+        await self._writes.settled()
 
-    @_carried_out
     async def create(
         self,
         name: str,
         *,
         partitions: int | None = None,
         replication_factor: int | None = None,
+        assignments: Sequence[Replicas] = (),
         overrides: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> Topic:
-        """The new topic.
+        """The new topic. `assignments`: the replicas of each partition, in place of both numbers.
 
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, PolicyViolation (too many
-        partitions at once) or InvalidConfig.
+        partitions at once), InvalidConfig or RequestTimedOut.
         """
-        count = self._config.num_partitions if partitions is None else partitions
-        factor = self._config.default_replication_factor if replication_factor is None else replication_factor
-        async with self._changing:
-            self._check_new(name)
-            _check_count(name, count)
-            _check_factor(name, factor)
-            overrides = dict(overrides or {})
-            config = TopicConfig.parse(overrides, self._config.topic_defaults)
-            topic = Topic(
-                name=name, topic_id=uuid.uuid4(), partitions=self._assign(count), overrides=overrides, config=config
-            )
-            if not validate_only:
-                self._lead(topic, await asyncio.to_thread(self._create, topic))
-                logger.info("created topic %s with %d partitions", name, count)
+        self._check_new(name)
+        overrides = dict(overrides or {})
+        config = TopicConfig.parse(overrides, self._config.topic_defaults)
+        replicas = tuple(map(tuple, assignments)) or self._assign(name, partitions, replication_factor)
+        topic = Topic(
+            name=name,
+            topic_id=self._new_id(),
+            partitions=tuple(without_leader(ReplicaAssignment(replicas=each)) for each in replicas),
+            overrides=overrides,
+            config=config,
+        )
+        if validate_only:
             return topic
+        await self._add(topic, replicas, timeout_ms)
+        logger.info("created topic %s with %d partitions", name, len(replicas))
+        await self._wait(lambda: self._is_there(topic), timeout_ms, f"topic {name!r} is not led by anybody yet")
+        return self._metadata.find(name) or topic
+
+    async def _add(self, topic: Topic, replicas: tuple[tuple[int, ...], ...], timeout_ms: int) -> None:
+        name = topic.name
+        for is_last in (False, True):
+            try:
+                await self._write(lambda: self._store.add(name, topic.topic_id, replicas, topic.overrides))
+                return
+            except NodeExists:
+                if is_last or not await self._has_been_deleted(name, timeout_ms):
+                    raise TopicAlreadyExists(f"topic {name!r} exists already") from None
+
+    async def _has_been_deleted(self, name: str, timeout_ms: int) -> bool:
+        """Wait for the end of a deletion; False where there is none, or it takes longer."""
+        if await asyncio.to_thread(self._store.is_marked_deleted, name):
+            return await self._until_removed(name, timeout_ms)
+        return not await asyncio.to_thread(self._store.exists, name)
+
+    async def _until_removed(self, name: str, timeout_ms: int) -> bool:
+        """Whether the mark of a deletion has gone from the store in time: the last thing to go."""
+        loop, has_changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell(_: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+                loop.call_soon_threadsafe(has_changed.set)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while await asyncio.to_thread(self._store.is_marked_deleted, name, tell):
+                    await has_changed.wait()
+                    has_changed.clear()
+                return True
+        return False
 
     async def create_if_missing(self, name: str) -> None:
         """Create a topic that somebody asked for by name, with the broker's defaults; raises as `create` does."""
         try:
             await self.create(name)
         except TopicAlreadyExists:
-            return  # a request that came at the same moment was first
+            await self.wait_for(name)  # a request that came at the same moment was first
 
-    @_carried_out
-    async def delete(self, name: str) -> None:
-        """Raises UnknownTopicOrPartition or TopicDeletionDisabled."""
-        async with self._changing:
-            topic = self._metadata.get(name)
-            if not self._config.delete_topic_enable:
-                raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
-            await asyncio.to_thread(self._store.mark_deleted, name)
-            self._metadata.remove(name)
-            for number in range(len(topic.partitions)):
-                self._replicas.drop(TopicPartition(name, number))
-            await asyncio.to_thread(self._delete, name)
-            logger.info("deleted topic %s", name)
+    async def wait_for(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Until a topic that is in the store is known here, with its leaders. Raises RequestTimedOut."""
 
-    @_carried_out
-    async def grow(self, name: str, total: int, *, validate_only: bool = False) -> Topic:
-        """The topic with `total` partitions; raises UnknownTopicOrPartition, InvalidPartitions or PolicyViolation."""
-        async with self._changing:
-            topic = self._metadata.get(name)
-            there = len(topic.partitions)
-            if total <= there:
-                raise InvalidPartitions(f"topic {name!r} has {there} partitions; it can only grow, not become {total}")
-            _check_count(name, total - there)
-            added = self._assign(total - there)
-            grown = dataclasses.replace(topic, partitions=topic.partitions + added)
-            if not validate_only:
-                self._lead(grown, await asyncio.to_thread(self._grow, topic, added))
-                logger.info("topic %s grew from %d to %d partitions", name, there, total)
-            return grown
+        def is_known() -> bool:
+            topic = self._metadata.find(name)
+            return topic is not None and is_led(topic)
 
-    @_carried_out
+        await self._wait(is_known, timeout_ms, f"topic {name!r} is not led by anybody yet")
+
+    async def delete(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut."""
+        topic = self._metadata.get(name)
+        if not self._config.delete_topic_enable:
+            raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
+        await self._write(lambda: self._store.mark_deleted(name))
+        gone = topic.topic_id
+        why = f"topic {name!r} is not deleted everywhere yet"
+        await self._wait(lambda: self._metadata.find_name(gone) is None, timeout_ms, why)
+        # Where a replica is on a broker that is away, its end is not waited for.
+        are_alive = all(self._are_alive(info.replicas) for info in topic.partitions)
+        if are_alive and not await self._until_removed(name, timeout_ms):
+            raise RequestTimedOut(f"{why}; {timeout_ms} ms have passed")
+        logger.info("deleted topic %s", name)
+
+    async def grow(
+        self,
+        name: str,
+        total: int,
+        *,
+        assignments: Sequence[Replicas] | None = None,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> int:
+        """How many partitions the topic has then. `assignments`: the replicas of each new one.
+
+        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
+        ReassignmentInProgress or RequestTimedOut.
+        """
+        topic = self._metadata.get(name)
+        racks, random_start = self._racks(), self._random_below(1 << 16)
+
+        def assign(existing: Sequence[Replicas]) -> Sequence[Replicas]:
+            if assignments is not None:
+                return assignments
+            return assign_more(racks, total - len(existing), existing=existing, random_start=random_start)
+
+        try:
+            await self._write(lambda: self._grow(name, total, assign, validate_only=validate_only))
+        except NoNode:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist") from None
+        if not validate_only:
+            logger.info("topic %s grows to %d partitions", name, total)
+            await self._wait(
+                lambda: self._has_grown(topic, total), timeout_ms, f"the partitions of {name!r} are not all led yet"
+            )
+        return total
+
     async def alter(
         self, name: str, revise: Callable[[Topic], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
@@ -165,15 +209,32 @@ class Topics:
 
         Raises UnknownTopicOrPartition, InvalidConfig, or what `revise` raises.
         """
-        async with self._changing:
-            topic = self._metadata.get(name)
-            overrides = dict(revise(topic))
+        topic = self._metadata.get(name)
+
+        def change(overrides: Mapping[str, str]) -> Mapping[str, str]:
             config = TopicConfig.parse(overrides, self._config.topic_defaults)
-            if validate_only:
-                return
-            await asyncio.to_thread(self._store.set_overrides, name, overrides)
-            self._metadata.put(dataclasses.replace(topic, overrides=overrides, config=config))
-            self._replicas.update_config(name, config)
+            revised = dict(revise(dataclasses.replace(topic, overrides=overrides, config=config)))
+            TopicConfig.parse(revised, self._config.topic_defaults)
+            return revised
+
+        if validate_only:
+            change(topic.overrides)
+            return
+        written = await self._write(lambda: self._store.change_overrides(name, change))
+
+        def is_known() -> bool:
+            found = self._metadata.find(name)
+            return found is None or found.topic_id != topic.topic_id or found.overrides == written
+
+        # Where another change was quicker than the controller, what was written here is never seen alone.
+        await self._metadata.wait_until(is_known, CONFIG_TIMEOUT_MS)
+
+    async def alter_broker(self, broker_id: int, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Give a broker, or ALL_BROKERS, the configuration that `change` makes from the one it was given before."""
+        written = await self._write(lambda: self._store.change_broker_overrides(broker_id, change))
+        await self._metadata.wait_until(
+            lambda: self._metadata.overrides_given_to(broker_id) == written, CONFIG_TIMEOUT_MS
+        )
 
     def _check_new(self, name: str) -> None:
         check_topic(name)
@@ -183,99 +244,64 @@ class Topics:
             if topic.name.replace(".", "_") == name.replace(".", "_"):
                 raise InvalidTopic(f"topic {name!r} differs from {topic.name!r} only in '.' and '_': names of metrics")
 
-    def _assign(self, count: int) -> tuple[PartitionInfo, ...]:
-        me = self._config.broker_id
-        return (PartitionInfo(leader=me, leader_epoch=0, replicas=(me,), in_sync_replicas=(me,)),) * count
+    def _assign(self, name: str, partitions: int | None, factor: int | None) -> tuple[tuple[int, ...], ...]:
+        count = self._config.num_partitions if partitions is None else partitions
+        _check_count(name, count)
+        racks = self._racks()
+        return assign_replicas(
+            racks,
+            count,
+            self._config.default_replication_factor if factor is None else factor,
+            start=self._random_below(max(1, len(racks))),
+            shift=self._random_below(max(1, len(racks))),
+        )
 
-    def _lead(self, topic: Topic, opened: Mapping[int, Opened]) -> None:
-        """Take up the partitions that were opened, and show the topic to requests."""
-        for number, log in opened.items():
-            name = TopicPartition(topic.name, number)
-            if isinstance(log, KafkaStorageError):
-                self._replicas.set_offline(name, str(log))
-                continue
-            self._replicas.lead(
-                name,
-                log,
-                leader_epoch=topic.partitions[number].leader_epoch,
-                config=topic.config,
-                broker_id=self._config.broker_id,
-            )
-        self._metadata.put(topic)
+    def _racks(self) -> Racks:
+        return {broker_id: info.rack for broker_id, info in self._metadata.brokers.items()}
+
+    def _are_alive(self, brokers: Sequence[int]) -> bool:
+        return all(broker in self._metadata.brokers for broker in brokers)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random_below(1 << 128), version=4)
+
+    def _is_there(self, wanted: Topic) -> bool:
+        topic = self._metadata.find_by_id(wanted.topic_id)
+        return topic is not None and is_led(topic)
+
+    def _has_grown(self, before: Topic, total: int) -> bool:
+        topic = self._metadata.find_by_id(before.topic_id)
+        return topic is None or (len(topic.partitions) >= total and is_led(topic))
+
+    async def _wait(self, is_true: Callable[[], bool], timeout_ms: int, why: str) -> None:
+        if not await self._metadata.wait_until(is_true, timeout_ms):
+            raise RequestTimedOut(f"{why}; {timeout_ms} ms have passed")
+
+    async def _write(self, write: Callable[[], Done]) -> Done:
+        """Write to the store in a thread, to the end, one after the other."""
+        return await self._writes.run_in_thread(self, write)
 
     # What follows blocks: it runs in a thread.
 
-    def _create(self, topic: Topic) -> dict[int, Opened]:
-        try:
-            self._store.create(topic.name, topic.topic_id, topic.partitions, topic.overrides)
-        except NodeExists:
-            raise TopicAlreadyExists(f"topic {topic.name!r} exists already") from None
-        opened = self._open(topic, range(len(topic.partitions)))
-        for failed in opened.values():
-            if isinstance(failed, KafkaStorageError):
-                self._delete(topic.name)  # half a topic is of no use to anybody
-                raise failed
-        return opened
-
-    def _grow(self, topic: Topic, added: tuple[PartitionInfo, ...]) -> dict[int, Opened]:
-        self._store.grow(topic, added)
-        there = len(topic.partitions)
-        return self._open(topic, range(there, there + len(added)))
-
-    def _open(self, topic: Topic, numbers: Iterable[int], *, is_new: bool = True) -> dict[int, Opened]:
-        opened: dict[int, Opened] = {}
-        for number in numbers:
+    def _grow(self, name: str, total: int, assign: Assign, *, validate_only: bool) -> None:
+        for is_last in (False, True):
+            assignment = self._store.load_assignment(name)
+            there = len(assignment.partitions)
+            if total <= there:
+                raise InvalidPartitions(f"topic {name!r} has {there} partitions; it can only grow, not become {total}")
+            _check_count(name, total - there)
+            if any(each.is_reassigning for each in assignment.partitions):
+                raise ReassignmentInProgress(f"partitions of topic {name!r} are being reassigned")
+            added = assign([each.replicas for each in assignment.partitions])
+            if validate_only:
+                return
+            grown = (*assignment.partitions, *(ReplicaAssignment(replicas=tuple(each)) for each in added))
             try:
-                name = TopicPartition(topic.name, number)
-                opened[number] = self._logs.create(name, topic.config, topic_id=topic.topic_id, is_new=is_new)
-            except KafkaStorageError as error:
-                logger.error("%s-%d is offline: %s", topic.name, number, error)
-                opened[number] = error
-        return opened
-
-    def _delete(self, name: str) -> None:
-        names = {log.partition for log in self._logs if log.partition.topic == name}
-        if name in self._store.names():  # and those that are offline, so that their name is free again
-            names |= {TopicPartition(name, number) for number in range(len(self._store.load(name).partitions))}
-        for partition in names:
-            self._logs.delete(partition)
-        self._store.remove(name)
-
-    def _load(self) -> list[tuple[Topic, dict[int, Opened]]]:
-        for name in self._store.marked_deleted():
-            logger.info("carrying on with the deletion of topic %s", name)
-            self._delete(name)
-        self._adopt()
-        return [self._elect(self._store.load(name)) for name in self._store.names()]
-
-    def _adopt(self) -> None:
-        known = set(self._store.names())
-        found: dict[str, int] = {}
-        ids: dict[str, uuid.UUID] = {}
-        for log in sorted(self._logs, key=lambda log: log.partition):
-            name, number = log.partition
-            if name not in known:
-                found[name] = number + 1
-                if log.topic_id:
-                    ids.setdefault(name, log.topic_id)
-        for name, count in found.items():
-            logger.warning(
-                "adopting topic %s: its %d partitions are on disk, but not in the cluster store", name, count
-            )
-            self._store.create(name, ids.get(name) or uuid.uuid4(), self._assign(count), {})
-
-    def _elect(self, topic: Topic) -> tuple[Topic, dict[int, Opened]]:
-        """Open the topic's logs and write leader epochs that no batch in them has."""
-        opened = self._open(topic, range(len(topic.partitions)), is_new=False)
-        partitions = tuple(_next_epoch(info, opened[number]) for number, info in enumerate(topic.partitions))
-        self._store.set_states(topic.name, partitions)
-        return dataclasses.replace(topic, partitions=partitions), opened
-
-
-def _next_epoch(info: PartitionInfo, log: Opened) -> PartitionInfo:
-    if isinstance(log, KafkaStorageError):
-        return info
-    return dataclasses.replace(info, leader_epoch=max(info.leader_epoch, log.latest_epoch) + 1)
+                self._store.set_assignment(name, dataclasses.replace(assignment, partitions=grown))
+                return
+            except BadVersion:
+                if is_last:
+                    raise ReassignmentInProgress(f"the partitions of topic {name!r} are being changed") from None
 
 
 def _check_count(name: str, count: int) -> None:
@@ -283,8 +309,3 @@ def _check_count(name: str, count: int) -> None:
         raise InvalidPartitions(f"topic {name!r}: {count} partitions; there must be at least 1")
     if count > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"topic {name!r}: {count} partitions; at most {MAX_PARTITIONS_PER_REQUEST} at once")
-
-
-def _check_factor(name: str, factor: int) -> None:
-    if factor != 1:
-        raise InvalidReplicationFactor(f"topic {name!r}: {factor} replicas; there is 1 broker, so it must be 1")

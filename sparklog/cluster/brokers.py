@@ -37,6 +37,7 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import NO_OWNER, Create, Delete, Node, Store, Watch, ensure_path
 
 BROKER_IDS = "/brokers/ids"
+DISK_EVENTS = "/log_dir_event_notification"
 GRPC = "GRPC"
 PLAINTEXT = "PLAINTEXT"
 ATTEMPTS = 20
@@ -147,6 +148,13 @@ async def register_when_free(
             if loop.time() >= deadline:
                 raise
         await asyncio.sleep(min(RETRY_S, timeout_ms / 1000))
+
+
+def tell_of_failed_disk(store: Store, broker_id: int) -> None:
+    """Leave a notice for the controller: it is to ask the broker which of its replicas work still."""
+    ensure_path(store, DISK_EVENTS)
+    data = json.dumps({"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")).encode()
+    store.create(f"{DISK_EVENTS}/log_dir_event_", data, sequential=True)
 
 
 def _find(store: Store, path: str) -> Node | None:

@@ -50,6 +50,8 @@ class MetadataCache:
         """Those that are alive, by id, in their order."""
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = NO_EPOCH
+        self.is_complete = False
+        """Whether a controller has told all topics since the start."""
         self.version = 0
         """Rises when a topic comes, goes or gets partitions: who has seen a version need not look again."""
 
@@ -127,6 +129,7 @@ class MetadataCache:
         self._broker_overrides = update.broker_overrides
         gone = list(update.deleted)
         if update.is_full:
+            self.is_complete = True
             named = {state.name for state in update.topics}
             gone += [name for name in sorted(self._topics) if name not in named]
         removed = tuple(topic for name in gone if (topic := self._topics.get(name)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from sparklog.base.addresses import Address
-from sparklog.base.ids import INTERNAL_TOPICS
+from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.base.topic_config import TopicConfig
 
 
@@ -77,6 +77,9 @@ class Topic:
     @property
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
+
+    def named_partitions(self) -> Iterator[tuple[TopicPartition, PartitionInfo]]:
+        return ((TopicPartition(self.name, number), info) for number, info in enumerate(self.partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

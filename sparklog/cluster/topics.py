@@ -29,7 +29,7 @@ from sparklog.base.errors import BadVersion, InvalidConfig, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Delete, Operation, Set, Store, ensure_path, subtree
+from sparklog.cluster.store import Create, Delete, Operation, Set, Store, Watch, ensure_path, subtree
 
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
@@ -73,6 +73,9 @@ class TopicStore:
     def names(self) -> list[str]:
         return self._store.children(TOPICS)
 
+    def exists(self, name: str) -> bool:
+        return self._store.exists(f"{TOPICS}/{name}")
+
     def load_assignment(self, name: str) -> Assignment:
         """Raises NoNode where there is no such topic."""
         node = self._store.get(f"{TOPICS}/{name}")
@@ -81,6 +84,10 @@ class TopicStore:
     def load_overrides(self, name: str) -> dict[str, str]:
         """The topic's own configuration; empty where it has none."""
         return self._config(f"{CONFIGS}/{name}")
+
+    def load_config(self, name: str) -> TopicConfig:
+        """What the topic goes by."""
+        return config_of(name, self.load_overrides(name), self._defaults)
 
     def load(self, name: str) -> Topic:
         """The topic whole. Raises NoNode where there is none."""
@@ -158,6 +165,9 @@ class TopicStore:
     def mark_deleted(self, name: str) -> None:
         """Ask for the topic's deletion."""
         ensure_path(self._store, f"{DELETIONS}/{name}")
+
+    def is_marked_deleted(self, name: str, watch: Watch | None = None) -> bool:
+        return self._store.exists(f"{DELETIONS}/{name}", watch)
 
     def marked_deleted(self) -> list[str]:
         return self._store.children(DELETIONS)

@@ -15,7 +15,7 @@ from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.fs import Buffer, LocalFile, LocalFs
 from sparklog.broker.apis import create_topics, fetch, produce
 from sparklog.broker.node import Broker
-from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.records.records import Record, write_records
 from sparklog.testing import SimClock
 
@@ -57,13 +57,6 @@ class FaultyFs(LocalFs):
         return FaultyFile(os.dup(opened.fileno()), self, path)
 
 
-class SharedStore(SqliteStore):
-    """In memory, and still there for the next broker when one stops."""
-
-    def close(self) -> None:
-        pass
-
-
 class World:
     """What outlives a broker: its disk, its time and its cluster store; and the requests that tests make."""
 
@@ -71,14 +64,14 @@ class World:
         self.folder = str(folder)
         self.fs = FaultyFs()
         self.clock = SimClock()
-        self.store = SharedStore(":memory:")
+        self.tree = MemoryTree()
         self.broker: Broker
 
     async def start(self, **config: str) -> Broker:
         """A started broker; `config` has configuration keys with underscores for dots."""
         keys = {"log_dirs": self.folder} | config
         settings = [Setting(name.replace("_", "."), raw, "") for name, raw in keys.items()]
-        self.broker = Broker(parse_broker_config(settings), fs=self.fs, clock=self.clock, store=self.store)
+        self.broker = Broker(parse_broker_config(settings), fs=self.fs, clock=self.clock, store=MemoryStore(self.tree))
         await self.broker.start("here:1")
         return self.broker
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.cluster.topics import TopicStore
 
 
 class Gate:
@@ -16,13 +17,14 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.reached = threading.Event()
         self.may_go_on = threading.Event()
-        self._call = getattr(owner, name)
-        monkeypatch.setattr(owner, name, self._wait_and_call)
+        call = getattr(owner, name)
 
-    def _wait_and_call(self, *args: object) -> object:
-        self.reached.set()
-        assert self.may_go_on.wait(30)
-        return self._call(*args)
+        def wait_and_call(*args: object) -> object:
+            self.reached.set()
+            assert self.may_go_on.wait(30)
+            return call(*args)
+
+        monkeypatch.setattr(owner, name, wait_and_call)
 
 
 async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
@@ -34,32 +36,33 @@ async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
     gate.may_go_on.set()
 
 
-async def test_a_topic_is_created_whole_though_its_creator_has_gone(world, monkeypatch) -> None:
+async def test_a_topic_is_created_though_its_creator_has_gone(world, monkeypatch) -> None:
     broker = await world.start()
     topics = broker.services.topics
-    gate = Gate(monkeypatch, topics, "_create")
+    gate = Gate(monkeypatch, TopicStore, "add")
 
     await cancel_at(gate, asyncio.create_task(topics.create("orders")))
-    await topics.settled()
 
+    await topics.wait_for("orders")
     assert "orders" in broker.services.metadata
 
 
-async def test_a_topic_is_deleted_whole_though_its_deleter_has_gone(world, monkeypatch) -> None:
+async def test_a_topic_is_deleted_though_its_deleter_has_gone(world, monkeypatch) -> None:
     broker = await world.start()
     await world.create("orders")
-    topics = broker.services.topics
-    gate = Gate(monkeypatch, topics, "_delete")
+    topics, metadata = broker.services.topics, broker.services.metadata
+    gate = Gate(monkeypatch, TopicStore, "mark_deleted")
 
     await cancel_at(gate, asyncio.create_task(topics.delete("orders")))
-    await world.create("orders")  # waits for the deletion, and finds the name free
+    assert await metadata.wait_until(lambda: "orders" not in metadata, 30_000)
+    await world.create("orders")  # waits for the end of the deletion, and finds the name free
 
-    assert "orders" in broker.services.metadata
+    assert "orders" in metadata
 
 
-async def test_a_broker_that_stops_finishes_the_change_under_way(world, monkeypatch) -> None:
+async def test_a_broker_that_stops_finishes_what_it_is_writing(world, monkeypatch) -> None:
     topics = (await world.start()).services.topics
-    gate = Gate(monkeypatch, topics, "_create")
+    gate = Gate(monkeypatch, TopicStore, "add")
     await cancel_at(gate, asyncio.create_task(topics.create("orders")))
     await world.broker.stop()
 

@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.node import CLUSTER_STORE
+from sparklog.cluster.engines import CLUSTER_STORE
 from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.testing import RunningBroker, start_broker
 

@@ -6,6 +6,8 @@
   earlier ones.
 - A topic that is named twice is refused (INVALID_REQUEST), both times.
 - Replicas assigned by hand are checked; there must be one list for each new partition.
+- The new partitions have leaders once the response is there; where that takes longer than `timeout_ms`, the answer is
+  REQUEST_TIMED_OUT, and they come all the same. REASSIGNMENT_IN_PROGRESS while partitions of the topic are moved.
 - Versions 0 to 3, as in Kafka 4.
 """
 
@@ -19,6 +21,7 @@ from sparklog.base.errors import InvalidReplicaAssignment, InvalidRequest, Kafka
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_replicas
 from sparklog.broker.services import Services
+from sparklog.broker.topics import TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class PartitionCount:
 class CreatePartitionsRequest:
     topics: Sequence[PartitionCount]
     validate_only: bool = False
+    timeout_ms: int = TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +57,7 @@ async def handle(services: Services, request: CreatePartitionsRequest) -> Create
     times = Counter(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         topics=[
-            await _grow(services, topic, validate_only=request.validate_only)
+            await _grow(services, topic, request)
             if times[topic.name] == 1
             else TopicGrown(name=topic.name, error=InvalidRequest("Duplicate topic name."))
             for topic in request.topics
@@ -61,13 +65,19 @@ async def handle(services: Services, request: CreatePartitionsRequest) -> Create
     )
 
 
-async def _grow(services: Services, topic: PartitionCount, *, validate_only: bool) -> TopicGrown:
+async def _grow(services: Services, topic: PartitionCount, request: CreatePartitionsRequest) -> TopicGrown:
     try:
         _check_assignments(services, topic)
-        grown = await services.topics.grow(topic.name, topic.total, validate_only=validate_only)
+        total = await services.topics.grow(
+            topic.name,
+            topic.total,
+            assignments=topic.assignments,
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
+        )
     except KafkaError as error:
         return TopicGrown(name=topic.name, error=error)
-    return TopicGrown(name=topic.name, partitions=len(grown.partitions))
+    return TopicGrown(name=topic.name, partitions=total)
 
 
 def _check_assignments(services: Services, topic: PartitionCount) -> None:
@@ -79,8 +89,7 @@ def _check_assignments(services: Services, topic: PartitionCount) -> None:
             f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} "
             "assignment(s) were specified."
         )
-    for replicas in topic.assignments:
-        check_replicas(replicas, services.config.broker_id)
+    check_replicas(topic.assignments, services.metadata.brokers)
 
 
 API = Api(name="CreatePartitions", handle=handle, key=37, versions=(0, 3))

@@ -1,8 +1,10 @@
 """CreateTopics: new topics, each with its own partitions, replication factor and configuration (key 19).
 
 - What is left out is the broker's num.partitions and default.replication.factor.
-- A topic exists for every later request once the response is there. `validate_only` checks the same and changes
-  nothing.
+- A topic exists, with leaders, for every later request to this broker once the response is there. Where that takes
+  longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT, and the topic comes all the same. `validate_only` checks
+  the same and changes nothing.
+- Replicas are spread over the brokers that are alive, and over their racks.
 - A topic named twice in one request is refused (INVALID_REQUEST), both times.
 - Replicas assigned by hand are checked, and take the place of both numbers; giving them too is INVALID_REQUEST.
 - Versions 2 to 7, as in Kafka 4.
@@ -11,7 +13,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -20,6 +22,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
 from sparklog.broker.config_entries import ConfigEntry, topic_entries
 from sparklog.broker.services import Services
+from sparklog.broker.topics import TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class NewTopic:
 class CreateTopicsRequest:
     topics: Sequence[NewTopic]
     validate_only: bool = False
+    timeout_ms: int = TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ async def handle(services: Services, request: CreateTopicsRequest) -> CreateTopi
     times = Counter(topic.name for topic in request.topics)
     return CreateTopicsResponse(
         topics=[
-            await _create(services, topic, validate_only=request.validate_only)
+            await _create(services, topic, request)
             if times[topic.name] == 1
             else TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
             for topic in request.topics
@@ -69,15 +73,17 @@ async def handle(services: Services, request: CreateTopicsRequest) -> CreateTopi
     )
 
 
-async def _create(services: Services, topic: NewTopic, *, validate_only: bool) -> TopicResult:
+async def _create(services: Services, topic: NewTopic, request: CreateTopicsRequest) -> TopicResult:
     try:
-        _check_assignments(topic, services.config.broker_id)
+        _check_assignments(topic, services.metadata.brokers)
         created = await services.topics.create(
             topic.name,
-            partitions=len(topic.assignments) or topic.partitions,
-            replication_factor=1 if topic.assignments else topic.replication_factor,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            assignments=[replicas for _, replicas in sorted(topic.assignments)],
             overrides=_overrides(topic),
-            validate_only=validate_only,
+            validate_only=request.validate_only,
+            timeout_ms=request.timeout_ms,
         )
     except KafkaError as error:
         return TopicResult(name=topic.name, error=error)
@@ -90,15 +96,14 @@ async def _create(services: Services, topic: NewTopic, *, validate_only: bool) -
     )
 
 
-def _check_assignments(topic: NewTopic, broker_id: int) -> None:
+def _check_assignments(topic: NewTopic, brokers: Collection[int]) -> None:
     if not topic.assignments:
         return
     for what, given in ("replication factor", topic.replication_factor), ("numPartitions", topic.partitions):
         if given is not None:
             raise InvalidRequest(f"A manual partition assignment was specified, but {what} was not set to -1.")
     check_numbers([number for number, _ in topic.assignments])
-    for _, replicas in topic.assignments:
-        check_replicas(replicas, broker_id)
+    check_replicas([replicas for _, replicas in sorted(topic.assignments)], brokers)
 
 
 def _overrides(topic: NewTopic) -> dict[str, str]:

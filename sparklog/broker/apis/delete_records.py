@@ -2,8 +2,8 @@
 
 - Everything before `before_offset` is gone for readers once the response is there, and no replica that is alive would
   bring it back as the leader: the answer, the low watermark, is the lowest log start of them. Followers move theirs
-  when they fetch. Segments that hold nothing else go with the next round of retention. -1: the high watermark, so everything
-  that is committed goes.
+  when they fetch. Segments that hold nothing else go with the next round of retention. -1: the high watermark, so
+  everything that is committed goes.
 - REQUEST_TIMED_OUT where a follower has not got there within `timeout_ms`, the leader's log start has moved all the
   same; NOT_LEADER_OR_FOLLOWER where another broker leads, or does meanwhile.
 - An offset above the high watermark, or a negative one other than -1, is OFFSET_OUT_OF_RANGE; one below the log start

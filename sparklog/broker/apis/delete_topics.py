@@ -1,8 +1,10 @@
 """DeleteTopics: remove topics and their records (key 20).
 
 - Topics are named, or given by their ids: then a topic that was created again under the name stays.
-- The topic is gone for every later request once the response is there; fetches that wait for it are answered with
-  UNKNOWN_TOPIC_OR_PARTITION. Its files go after file.delete.delay.ms.
+- The topic is gone for every later request to this broker once the response is there; fetches that wait for it are
+  answered with UNKNOWN_TOPIC_OR_PARTITION. Its files go after file.delete.delay.ms; those on a broker that is away once
+  it is back.
+- Where it takes longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT, and the topic goes all the same.
 - A topic that is named twice, or with name and id or neither, is refused (INVALID_REQUEST).
 - Refused with TOPIC_DELETION_DISABLED where delete.topic.enable is false.
 - Versions 1 to 6, as in Kafka 4.
@@ -18,6 +20,7 @@ from uuid import UUID
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.broker.topics import TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class TopicToDelete:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsRequest:
     topics: Sequence[TopicToDelete]
+    timeout_ms: int = TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +56,7 @@ async def handle(services: Services, request: DeleteTopicsRequest) -> DeleteTopi
     times = Counter(names)
     return DeleteTopicsResponse(
         topics=[
-            await _delete(services, topic, is_alone=name is None or times[name] == 1)
+            await _delete(services, topic, request.timeout_ms, is_alone=name is None or times[name] == 1)
             for topic, name in zip(request.topics, names, strict=True)
         ]
     )
@@ -66,7 +70,7 @@ def _name(services: Services, topic: TopicToDelete) -> str | None:
     return found.name if found else None
 
 
-async def _delete(services: Services, topic: TopicToDelete, *, is_alone: bool) -> TopicDeleted:
+async def _delete(services: Services, topic: TopicToDelete, timeout_ms: int, *, is_alone: bool) -> TopicDeleted:
     try:
         if topic.name is not None and topic.topic_id is not None:
             raise InvalidRequest("You may not specify both topic name and topic id.")
@@ -78,8 +82,7 @@ async def _delete(services: Services, topic: TopicToDelete, *, is_alone: bool) -
             found = services.metadata.get(topic.name)
         else:
             raise InvalidRequest("Neither topic name nor id were specified.")
-        await services.topics.delete(found.name)
-        await services.groups.delete_topics([found.name])
+        await services.topics.delete(found.name, timeout_ms)
     except KafkaError as error:
         return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
     return TopicDeleted(name=found.name, topic_id=found.topic_id)

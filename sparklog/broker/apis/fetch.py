@@ -16,8 +16,9 @@
   may be where the reader's log departs from this one instead of records.
 - Fetch sessions (KIP-227) as in broker/fetch_sessions.py; a request of session 0 and epoch -1 has none.
 - There are no transactions: the last stable offset is the high watermark, and nothing is ever aborted.
-- No reading from followers (KIP-392). Replica ids are ignored: no broker replicates over this API, and whoever says it
-  does is served as a consumer.
+- Read is from the leader: NOT_LEADER_OR_FOLLOWER elsewhere. Who says a rack may read from followers too, and is told
+  by the leader which (KIP-392, broker/read_replicas.py); an answer that tells has no records.
+- Replica ids are ignored: no broker replicates over this API, and whoever says it does is served as a consumer.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sparklog.base.errors import (
     InconsistentTopicId,
     InvalidRequest,
     KafkaError,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
     UnknownTopicId,
@@ -47,6 +49,7 @@ from sparklog.broker.fetch_sessions import (
     PartitionFetch,
     PartitionFetched,
 )
+from sparklog.broker.read_replicas import NO_REPLICA, check_is_committed, preferred_read_replica, readable_replica
 from sparklog.broker.services import Services
 from sparklog.replica.manager import Replica
 
@@ -65,6 +68,8 @@ class FetchRequest:
     session_epoch: int = FINAL_EPOCH
     forgotten: Sequence[Key] = ()
     uses_topic_ids: bool = False
+    client_rack: str | None = None
+    """Where the consumer is; empty: it does not say. None: it reads from leaders only."""
     waits_beside_missing: bool = False
     """Whether partitions that do not exist leave a request waiting for the others, if there are any."""
 
@@ -138,7 +143,7 @@ def _is_enough(
     for part in found:
         if request.waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
             missing += 1
-        elif part.error or part.diverging:
+        elif part.error or part.diverging or part.preferred_read_replica != NO_REPLICA:
             return True
         elif part.slice:
             size += part.slice.size
@@ -151,9 +156,9 @@ def _read(services: Services, request: FetchRequest, context: FetchContext) -> l
     results = []
     is_first = True
     for part, cached in context.pairs():
-        if cached and _is_quiet(services, part, cached):
+        if cached and _is_quiet(services, request, part, cached):
             continue
-        result = _read_partition(services, part, left, min_one_batch=is_first)
+        result = _read_partition(services, request, part, left, min_one_batch=is_first)
         if result.slice:
             is_first = False
             left = max(0, left - result.slice.size)
@@ -161,7 +166,7 @@ def _read(services: Services, request: FetchRequest, context: FetchContext) -> l
     return results
 
 
-def _is_quiet(services: Services, part: PartitionFetch, cached: Cached) -> bool:
+def _is_quiet(services: Services, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
     """Whether the reader is at the end, and was told of the offsets that the partition has.
 
     Asked for every partition of a session at every fetch, so it makes nothing.
@@ -173,7 +178,9 @@ def _is_quiet(services: Services, part: PartitionFetch, cached: Cached) -> bool:
         return False
     partition = replica.partition
     return (
-        partition.high_watermark == cached.high_watermark
+        partition.is_leader
+        and not request.client_rack
+        and partition.high_watermark == cached.high_watermark
         and replica.log.log_start_offset == cached.log_start_offset
         and part.current_leader_epoch in (None, partition.leader_epoch)
     )
@@ -184,15 +191,21 @@ def _is_same_topic(services: Services, part: PartitionFetch) -> bool:
     return topic is not None and topic.topic_id == part.topic_id
 
 
-def _read_partition(services: Services, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetched:
+def _read_partition(
+    services: Services, request: FetchRequest, part: PartitionFetch, left: int, *, min_one_batch: bool
+) -> PartitionFetched:
     try:
         if part.max_bytes < 0:
             raise InvalidRequest(f"{part.topic}-{part.partition}: partition_max_bytes = {part.max_bytes} is negative")
-        replica = _find(services, part)
+        replica = _find(services, request, part)
         replica.partition.check_leader_epoch(part.current_leader_epoch)
         diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
+        check_is_committed(replica, part.fetch_offset)
+        preferred = preferred_read_replica(
+            services.config, services.metadata, replica, part.fetch_offset, request.client_rack
+        )
         found = None
-        if diverging is None:
+        if diverging is None and preferred == NO_REPLICA:
             limit = min(part.max_bytes, left)
             found = services.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
     except KafkaError as error:
@@ -208,11 +221,12 @@ def _read_partition(services: Services, part: PartitionFetch, left: int, *, min_
         log_start_offset=replica.log.log_start_offset,
         slice=found if found and found.size else None,
         diverging=diverging,
+        preferred_read_replica=preferred,
     )
 
 
-def _find(services: Services, part: PartitionFetch) -> Replica:
-    """Raises UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition or KafkaStorageError."""
+def _find(services: Services, request: FetchRequest, part: PartitionFetch) -> Replica:
+    """Raises UnknownTopicId, InconsistentTopicId, and as `readable_replica` does."""
     name = part.topic
     if name is None:
         if part.topic_id is None:
@@ -221,7 +235,7 @@ def _find(services: Services, part: PartitionFetch) -> Replica:
     elif part.topic_id and not _is_same_topic(services, part):
         services.metadata.get(name)
         raise InconsistentTopicId(f"topic {name!r} has another id by now")
-    return services.replicas.get(TopicPartition(name, part.partition))
+    return readable_replica(services.replicas, TopicPartition(name, part.partition), request.client_rack)
 
 
 def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
@@ -240,8 +254,9 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
 
 def _failed(services: Services, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
     leader_epoch = -1
-    if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch) and part.topic:
-        leader_epoch = services.replicas.get(TopicPartition(part.topic, part.partition)).partition.leader_epoch
+    if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch | NotLeaderOrFollower) and part.topic:
+        replica = services.replicas.find(TopicPartition(part.topic, part.partition))
+        leader_epoch = replica.partition.leader_epoch if replica else -1
     return PartitionFetched(
         topic=part.topic,
         topic_id=part.topic_id,

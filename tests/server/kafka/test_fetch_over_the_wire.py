@@ -174,17 +174,19 @@ def test_leader_epochs_are_compared_and_the_right_one_told(tmp_path, new_name) -
         Topic(wire, name).produce(13, make_batch(b"a"))
     with start() as broker, Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
         topic = Topic(wire, name)
+        epoch = broker.node.broker.services.metadata.get(name).partitions[0].leader_epoch
+        assert epoch > 0
         for version in (9, 16):
             response = topic.fetch(version, 0, current_leader_epoch=0)
             part = response.responses[0].partitions[0]
             assert part.error_code == ErrorCode.fenced_leader_epoch
-        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (0, 1)
+        assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (0, epoch)
         (node,) = response.node_endpoints
         assert (node.node_id, node.port) == (0, broker.node.kafka_addresses["PLAINTEXT"].port)
-        assert topic.fetch(16, 0, current_leader_epoch=2).responses[0].partitions[0].error_code == (
+        assert topic.fetch(16, 0, current_leader_epoch=epoch + 1).responses[0].partitions[0].error_code == (
             ErrorCode.unknown_leader_epoch
         )
-        fetched = topic.fetch(16, 0, current_leader_epoch=1).responses[0].partitions[0]
+        fetched = topic.fetch(16, 0, current_leader_epoch=epoch).responses[0].partitions[0]
         assert values_in(fetched.records) == [b"a"]
 
 

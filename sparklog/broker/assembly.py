@@ -1,0 +1,204 @@
+"""The parts of a broker, put together: the one place that knows all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random as randomness
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
+from sparklog.base.config_keys import MAX_INT
+from sparklog.base.errors import NetworkException, TopicAlreadyExists
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.base.listeners import protocols_of
+from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.fetch_sessions import FetchSessions
+from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
+from sparklog.broker.metrics import Metrics
+from sparklog.broker.own_peers import PeersAndSelf, Serve
+from sparklog.broker.registration import Registration
+from sparklog.broker.replacements import Replacements
+from sparklog.broker.services import Services
+from sparklog.broker.topics import Topics
+from sparklog.broker.versions import ApiVersion
+from sparklog.cluster.brokers import GRPC
+from sparklog.cluster.engines import session_timeout_ms
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.partition_states import alter_isr
+from sparklog.cluster.peers import Peers
+from sparklog.cluster.producer_ids import ProducerIds
+from sparklog.cluster.store import Store
+from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.users import UserStore
+from sparklog.controller.controller import Controller
+from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from sparklog.log.manager import LogManager
+from sparklog.replica.fetcher import Ask, FetcherContext
+from sparklog.replica.fetchers import ReplicaFetchers
+from sparklog.replica.manager import ReplicaManager
+from sparklog.replica.messages import AlterIsr, IsrAltered, ReplicaFetch, ReplicaFetchResponse
+from sparklog.replica.throttle import Throttle
+from sparklog.runtime.purgatory import Purgatory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a broker's parts are made of."""
+
+    config: BrokerConfig
+    info: BrokerInfo
+    cluster_id: str
+    fs: Fs
+    clock: Clock
+    random: randomness.Random
+    store: Store
+    logs: LogManager
+    metrics: Metrics
+    waiting: Purgatory[TopicPartition]
+    peers: Peers | None
+    serve: Serve
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.random.getrandbits(128), version=4)
+
+    def new_session_id(self) -> int:
+        return self.random.randint(1, MAX_INT)
+
+
+def put_together(given: Given) -> Services:
+    """The parts, none of which has begun anything. Called on the event loop that they are used on."""
+    config, clock, store = given.config, given.clock, given.store
+    metadata = MetadataCache(config.topic_defaults)
+    topic_store = TopicStore(store, config.topic_defaults)
+    peers = PeersAndSelf(config.broker_id, given.serve, PEER_APIS, given.peers)
+    follower_fetches = FollowerFetches(
+        config.max_incremental_fetch_session_cache_slots,
+        given.new_session_id,
+        throttled_rate(config, metadata, LEADER_RATE),
+    )
+    replicas = _replicas(given, metadata, follower_fetches)
+    fetchers = ReplicaFetchers(
+        FetcherContext(
+            replicas=replicas,
+            config=config,
+            ask=_ask_leader(config, metadata, peers),
+            throttle=Throttle(throttled_rate(config, metadata, FOLLOWER_RATE)),
+        )
+    )
+    replicas.fetchers = fetchers
+    topics = Topics(config, topic_store, metadata, given.random.randrange)
+    groups = GroupCoordinator(
+        config=config,
+        clock=clock,
+        topics=metadata,
+        replicas=replicas,
+        waiting=given.waiting,
+        create_offsets_topic=partial(_create_offsets_topic, topics, config),
+        new_id=given.new_id,
+    )
+    replicas.on_leadership = groups.leadership_changed
+    return Services(
+        api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
+        config=config,
+        clock=clock,
+        cluster_id=given.cluster_id,
+        info=given.info,
+        metadata=metadata,
+        users=UserStore(store),
+        topics=topics,
+        groups=groups,
+        logs=given.logs,
+        replicas=replicas,
+        fetchers=fetchers,
+        replacements=Replacements(replicas, clock, given.metrics, lambda: given.new_id().hex),
+        producer_ids=ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id),
+        metrics=given.metrics,
+        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, given.new_session_id),
+        follower_fetches=follower_fetches,
+        waiting=given.waiting,
+        peers=peers,
+        registration=_registration(given, replicas),
+        controller=Controller(
+            store=store, directory_id=given.logs.directory_id, peers=peers, config=config, clock=clock
+        ),
+    )
+
+
+def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerFetches) -> ReplicaManager:
+    config = given.config
+
+    def committed(name: TopicPartition) -> None:
+        given.waiting.check(name)
+        follower_fetches.waiting.check(name)
+
+    def epoch_of(broker_id: int) -> int | None:
+        info = metadata.brokers.get(broker_id)
+        return info.epoch if info else None
+
+    async def write_isr(change: AlterIsr) -> IsrAltered:
+        return await asyncio.to_thread(alter_isr, given.store, change)
+
+    return ReplicaManager(
+        given.fs,
+        given.logs,
+        committed,
+        broker_id=config.broker_id,
+        clock=given.clock,
+        max_lag_ms=config.replica_lag_time_max_ms,
+        topic_defaults=config.topic_defaults,
+        alter_isr=write_isr,
+        broker_epoch_of=epoch_of,
+        exists=metadata.has,
+        on_log_end=follower_fetches.waiting.check,
+    )
+
+
+def _registration(given: Given, replicas: ReplicaManager) -> Registration:
+    config = given.config
+
+    def begin_life(epoch: int) -> None:
+        replicas.broker_epoch = epoch
+
+    return Registration(
+        given.store,
+        given.info,
+        given.logs.directory_id,
+        given.clock,
+        timeout_ms=2 * session_timeout_ms(config),
+        on_epoch=begin_life,
+        protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
+    )
+
+
+def _ask_leader(config: BrokerConfig, metadata: MetadataCache, peers: Peers) -> Ask:
+    timeout_ms = config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms
+
+    async def ask(leader: int, request: ReplicaFetch) -> ReplicaFetchResponse:
+        info = metadata.brokers.get(leader)
+        if info is None:
+            raise NetworkException(f"broker {leader} is not alive")
+        response: ReplicaFetchResponse = await peers.call(info, request, timeout_ms=timeout_ms)
+        return response
+
+    return ask
+
+
+async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
+    try:
+        await topics.create(
+            OFFSETS_TOPIC,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            overrides={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    except TopicAlreadyExists:
+        await topics.wait_for(OFFSETS_TOPIC)  # a request that came at the same moment, or another broker, was first

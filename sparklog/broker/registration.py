@@ -1,0 +1,111 @@
+"""This broker's place in the cluster: its node `/brokers/ids/N`, which goes when the store's session does.
+
+Registered at the start, and again whenever the store has ended the session: then the broker has been dead to all
+others, its leaderships are others' by now, and it begins another life, with a greater epoch. Until it has registered
+again it goes on with what it has: others refuse, by its epochs, what it does as the broker that it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import ConfigError, StoreError
+from sparklog.cluster.brokers import BY_NAME, register_when_free, tell_of_failed_disk
+from sparklog.cluster.model import BrokerInfo
+from sparklog.cluster.store import SessionState, Store
+
+RETRY_MS = 500
+TRIES = 100
+NO_EPOCH = -1
+logger = logging.getLogger(__name__)
+
+
+class Registration:
+    """Keeps the broker registered. Made and used on one event loop, but for what the store tells."""
+
+    def __init__(
+        self,
+        store: Store,
+        info: BrokerInfo,
+        directory_id: str,
+        clock: Clock,
+        *,
+        timeout_ms: int,
+        on_epoch: Callable[[int], None],
+        protocols: Mapping[str, str] = BY_NAME,
+    ) -> None:
+        """timeout_ms: how long the node of another life, or of another broker, is waited for to go. on_epoch: told of
+        each life that begins. protocols: the security protocols of the listeners."""
+        self.epoch = NO_EPOCH
+        """Of the present life; NO_EPOCH before the first."""
+        self._store = store
+        self._info = info
+        self._directory_id = directory_id
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._on_epoch = on_epoch
+        self._protocols = protocols
+        self._has_expired = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Be registered, and stay so. Raises ConfigError where another broker has the id, or StoreError."""
+        self._store.listen(self._session_changed)
+        await self._register()
+        self._task = asyncio.create_task(self._keep(), name="registration")
+
+    async def stop(self) -> None:
+        """Register no more; the node goes when the store is closed."""
+        tasks = [*self._telling, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def tell_of_failed_disk(self) -> None:
+        """The controller is to ask this broker which of its replicas work still."""
+        task = asyncio.create_task(self._tell_of_failed_disk())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_of_failed_disk(self) -> None:
+        for _ in range(TRIES):
+            try:
+                await asyncio.to_thread(tell_of_failed_disk, self._store, self._info.broker_id)
+                return
+            except StoreError as error:
+                logger.warning("the controller could not be told that a disk has failed: %s", error)
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _session_changed(self, state: SessionState) -> None:
+        """Called on a thread of the store's."""
+        if state is SessionState.EXPIRED:
+            self._loop.call_soon_threadsafe(self._has_expired.set)
+
+    async def _register(self) -> None:
+        self.epoch = await register_when_free(
+            self._store,
+            self._info,
+            self._directory_id,
+            time_ms=self._clock.time_ms(),
+            timeout_ms=self._timeout_ms,
+            protocols=self._protocols,
+        )
+        logger.info("registered as broker %d with epoch %d", self._info.broker_id, self.epoch)
+        self._on_epoch(self.epoch)
+
+    async def _keep(self) -> None:
+        while True:  # until `stop`
+            await self._has_expired.wait()
+            self._has_expired.clear()
+            logger.warning("the cluster store has ended the session of broker %d", self._info.broker_id)
+            try:
+                await self._register()
+            except (StoreError, ConfigError) as error:
+                logger.error("broker %d cannot register, and tries again: %s", self._info.broker_id, error)
+                self._has_expired.set()
+                await asyncio.sleep(RETRY_MS / 1000)
