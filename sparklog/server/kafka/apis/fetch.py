@@ -44,7 +44,6 @@ _ERROR_AND_SESSION = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ihqq")
 _LOG_START = struct.Struct(">q")
 _DIVERGING_EPOCH = struct.Struct(">iq")
-_NO_PREFERRED_REPLICA = _INT32.pack(-1)
 
 
 async def serve(call: Call, request: Message) -> Pieces:
@@ -57,6 +56,7 @@ async def serve(call: Call, request: Message) -> Pieces:
         session_epoch=getattr(request, "session_epoch", FINAL_EPOCH),
         forgotten=_forgotten(call.version, request),
         uses_topic_ids=call.version >= FIRST_WITH_TOPIC_IDS,
+        client_rack=request.rack_id if call.version >= FIRST_WITH_PREFERRED_REPLICA else None,
         waits_beside_missing=True,
     )
     response = await call.serve(fetch.API, wanted)
@@ -158,7 +158,7 @@ def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: 
     else:
         packed += packing.NULL_COMPACT if flexible else packing.NULL_ARRAY
     if version >= FIRST_WITH_PREFERRED_REPLICA:
-        packed += _NO_PREFERRED_REPLICA
+        packed += _INT32.pack(part.preferred_read_replica)
     return packed + (packing.varint(size + 1) if flexible else _INT32.pack(size))
 
 
