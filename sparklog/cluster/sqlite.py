@@ -65,7 +65,7 @@ class SqliteStore:
         self._is_closed = False
         self._session_id = NO_OWNER
         self._state = SessionState.CONNECTED
-        self._others = _OtherSessions()
+        self._others = OtherSessions()
         self._watches = Watches()
         self._seen = 0
         """The newest change that the watches were compared with."""
@@ -286,7 +286,7 @@ class SqliteStore:
             _carry_out(partial(listener, state))
 
 
-class _OtherSessions:
+class OtherSessions:
     """How long each other session has stood still, while this one was renewed."""
 
     def __init__(self) -> None:

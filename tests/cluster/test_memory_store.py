@@ -1,0 +1,87 @@
+"""The faults that a store in memory has when it is asked for them; in simulations they come by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from store_engines import Told
+
+from sparklog.base.errors import ConnectionLoss, SessionExpired
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.store import SessionState
+
+
+@pytest.fixture
+def tree() -> MemoryTree:
+    return MemoryTree()
+
+
+def test_a_store_without_a_connection_is_told_later_what_it_missed(tree: MemoryTree) -> None:
+    store, other, told, states = MemoryStore(tree), MemoryStore(tree), Told(), Told()
+    store.listen(states)
+    store.create("/e", ephemeral=True)
+    store.exists("/a", told)
+    store.disconnect()
+    with pytest.raises(ConnectionLoss):
+        store.get("/e")
+    other.create("/a")
+    assert told.rest() == []
+    store.reconnect()
+    assert told.rest() == ["/a"]
+    assert states.rest() == [SessionState.SUSPENDED, SessionState.CONNECTED]
+    assert store.exists("/e")
+
+
+def test_a_session_that_expires_without_a_connection_is_told_of_it_later(tree: MemoryTree) -> None:
+    store, other, told, states = MemoryStore(tree), MemoryStore(tree), Told(), Told()
+    store.listen(states)
+    store.create("/e", ephemeral=True)
+    store.exists("/a", told)
+    store.exists("/b", told)
+    store.disconnect()
+    tree.expire(store.session_id)
+    assert not other.exists("/e")
+    other.create("/a")
+    assert states.rest() == [SessionState.SUSPENDED]
+    store.reconnect()
+    assert states.rest() == [SessionState.EXPIRED, SessionState.CONNECTED]
+    assert sorted(map(str, told.rest())) == ["/a", "/b"]
+    store.create("/e", ephemeral=True)
+
+
+def test_what_is_told_comes_when_the_loop_gets_to_it(tree: MemoryTree) -> None:
+    later: list[Callable[[], None]] = []
+    store, other, told = MemoryStore(tree, call_soon=later.append), MemoryStore(tree), Told()
+    store.listen(told)
+    store.exists("/a", told)
+    other.create("/a")
+    tree.expire(store.session_id)
+    with pytest.raises(SessionExpired):
+        store.exists("/a")
+    assert told.rest() == []
+    while later:
+        later.pop(0)()
+    assert told.rest() == ["/a", SessionState.EXPIRED, SessionState.CONNECTED]
+    assert store.exists("/a")
+
+
+def test_a_lost_answer_is_of_a_write_that_was_done(tree: MemoryTree) -> None:
+    store = MemoryStore(tree)
+    store.lose_next_answer()
+    with pytest.raises(ConnectionLoss):
+        store.create("/a")
+    assert store.exists("/a")
+
+
+def test_a_killed_process_is_told_nothing_and_keeps_its_nodes_until_it_expires(tree: MemoryTree) -> None:
+    killed, other, told = MemoryStore(tree), MemoryStore(tree), Told()
+    killed.create("/e", ephemeral=True)
+    killed.exists("/a", told)
+    killed.listen(told)
+    killed.abandon()
+    other.create("/a")
+    assert other.exists("/e")
+    tree.expire(killed.session_id)
+    assert not other.exists("/e")
+    assert told.rest() == []

@@ -1,0 +1,177 @@
+"""What is SQLite's alone: leases, a locked file, files of earlier versions, changes that are known no longer."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from store_engines import Told
+
+from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
+from sparklog.cluster import sqlite_tree
+from sparklog.cluster.sqlite import OtherSessions, SqliteStore
+from sparklog.cluster.sqlite_tree import Session
+from sparklog.cluster.store import NO_OWNER, SessionState
+
+Open = Callable[..., SqliteStore]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "cluster.sqlite")
+
+
+@pytest.fixture
+def open_store(path: str) -> Iterator[Open]:
+    opened: list[SqliteStore] = []
+
+    def open_store(session_timeout_ms: int = 5_000) -> SqliteStore:
+        opened.append(SqliteStore(path, session_timeout_ms=session_timeout_ms))
+        return opened[-1]
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+def test_a_file_survives_its_writer(open_store: Open) -> None:
+    first = open_store()
+    first.create("/a", b"one")
+    first.close()
+    assert open_store().get("/a").data == b"one"
+
+
+def test_a_tool_that_only_reads_and_writes_leaves_no_session(open_store: Open, path: str) -> None:
+    threads = threading.active_count()
+    store = open_store()
+    store.create("/a")
+    assert store.children("/") == ["a"]
+    assert threading.active_count() == threads
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM session").fetchone() == (0,)
+
+
+def test_a_file_from_before_there_were_sessions_is_upgraded(open_store: Open, path: str) -> None:
+    old = sqlite3.connect(path)
+    old.executescript(
+        """PRAGMA journal_mode=WAL;
+        CREATE TABLE node (
+            path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL
+        ) WITHOUT ROWID;
+        CREATE INDEX node_parent ON node (parent);
+        INSERT INTO node VALUES ('/', '', x'', 0), ('/a', '/', x'6f6c64', 7);"""
+    )
+    old.close()
+    for store in (open_store(), open_store()):
+        node = store.get("/a")
+        assert (node.data, node.version, node.owner) == (b"old", 7, NO_OWNER)
+    assert store.create("/a/n_", sequential=True) == "/a/n_0000000000"
+    store.create("/e", ephemeral=True)
+    assert store.get("/e").created > store.get("/a").created
+
+
+def test_a_write_of_an_expired_session_is_refused(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    store.create("/a")
+    expired = store.session_id
+    busy, go_on, states = threading.Event(), threading.Event(), Told()
+    store.listen(states)
+    store.exists("/busy", lambda _: (busy.set(), go_on.wait(20)))
+    store.create("/busy")
+    assert busy.wait(20)  # the store's thread is held up, as if the process had been stopped
+    other.end_session(expired)
+    for write in (lambda: store.set("/a", b""), lambda: store.create("/e", ephemeral=True)):
+        with pytest.raises(SessionExpired):
+            write()
+    go_on.set()
+    assert [states.next(), states.next()] == [SessionState.EXPIRED, SessionState.CONNECTED]
+    store.create("/e", ephemeral=True)
+    assert store.session_id != expired
+
+
+@pytest.mark.slow
+def test_a_locked_file_suspends_everybody_and_ends_nobodys_session(open_store: Open, path: str) -> None:
+    stores = [open_store(session_timeout_ms=600) for _ in range(2)]
+    states = [Told(), Told()]
+    for number, store in enumerate(stores):
+        store.listen(states[number])
+        store.create(f"/e{number}", ephemeral=True)
+    locking = sqlite3.connect(path, isolation_level=None)
+    locking.execute("BEGIN IMMEDIATE")
+    assert [told.next() for told in states] == [SessionState.SUSPENDED] * 2
+    with pytest.raises(ConnectionLoss):
+        stores[0].create("/a")
+    assert stores[0].children("/") == ["e0", "e1"]
+    with pytest.raises(ConnectionLoss):
+        stores[1].set("/e0", b"")
+    locking.execute("ROLLBACK")
+    locking.close()
+    assert [told.next() for told in states] == [SessionState.CONNECTED] * 2
+    assert stores[0].children("/") == ["e0", "e1"]
+
+
+@pytest.mark.slow
+def test_a_session_that_nobody_renews_ends(open_store: Open, path: str) -> None:
+    """As that of a process that was killed, whose file this one finds."""
+    store = open_store(session_timeout_ms=300)
+    store.create("/e", ephemeral=True)
+    left = sqlite3.connect(path, isolation_level=None)
+    left.execute("INSERT INTO session VALUES (77, 200, 3)")
+    left.execute("UPDATE node SET owner = 77 WHERE path = '/e'")
+    left.close()
+    told = Told()
+    assert store.exists("/e", told)
+    assert told.next() == "/e"
+    assert not store.exists("/e")
+
+
+def test_a_watch_is_called_where_the_changes_are_no_longer_known(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 3)
+    store, other = open_store(), open_store()
+    told, busy, go_on = Told(), threading.Event(), threading.Event()
+    store.exists("/busy", lambda _: (busy.set(), go_on.wait(20)))
+    store.create("/busy")
+    assert busy.wait(20)  # it does not look for changes now
+    store.exists("/a", told)
+    other.create("/a")
+    for _ in range(5):
+        other.set("/busy", b"")
+    go_on.set()
+    assert told.next() == "/a"
+
+
+def test_a_callback_that_fails_is_not_the_end_of_the_others(open_store: Open) -> None:
+    told, store = Told(), open_store()
+    store.exists("/a", lambda _: 1 / 0)
+    store.exists("/a", told)
+    store.create("/a")
+    assert told.next() == "/a"
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        SqliteStore(str(tmp_path / "nowhere" / "cluster.sqlite"), session_timeout_ms=100)
+
+
+def test_a_session_is_overdue_when_it_has_stood_still_for_its_timeout() -> None:
+    others = OtherSessions()
+    beats = {1: 0, 2: 0}
+
+    def overdue(now_ms: float) -> list[int]:
+        return others.overdue([Session(number, 1_000, beats[number]) for number in beats], now_ms, 400)
+
+    assert overdue(0) == []
+    for now_ms in (300, 600, 900):
+        beats[2] += 1
+        assert overdue(now_ms) == []
+    assert overdue(1_200) == [1]
+
+
+def test_time_in_which_nobody_looked_counts_little() -> None:
+    others = OtherSessions()
+    looked = [others.overdue([Session(1, 1_000, 5)], now_ms, 400) for now_ms in (0, 100_000, 100_200)]
+    assert looked == [[], [], []]
