@@ -103,11 +103,10 @@ def print_table(moves: Mapping[tuple[S, S], str]) -> str:
 
 def print_diagram(moves: Mapping[tuple[S, S], str]) -> str:
     """The moves as Mermaid draws them; those from a state to itself left out."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    lines += [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
-    return "\n".join([*lines, "```"]) + "\n"
+    arrows = [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
 
 
 if __name__ == "__main__":
-    for each in (PARTITION_MOVES, REPLICA_MOVES):
-        sys.stdout.write(f"{print_diagram(each)}\n{print_table(each)}\n")
+    sys.stdout.write(print_diagram(PARTITION_MOVES) + "\n" + print_table(PARTITION_MOVES) + "\n")
+    sys.stdout.write(print_diagram(REPLICA_MOVES) + "\n" + print_table(REPLICA_MOVES))

@@ -1,0 +1,149 @@
+"""What the machines write and tell, on contexts that are made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from machines_world import MachinesWorld
+from simulated import simulated
+
+from sparklog.base.errors import ControllerMoved, EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.messages import UpdateMetadata
+from sparklog.cluster.partition_states import Leadership, read_states, write_states
+from sparklog.controller.context import Replica
+from sparklog.controller.election import Election
+from sparklog.controller.states import PartitionState, ReplicaState
+from sparklog.replica.messages import LeaderAndIsr, StopReplica
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+async def led(replicas: list[tuple[int, ...]]) -> MachinesWorld:
+    world = MachinesWorld({"t": replicas})
+    names = world.context.partitions()
+    await world.partitions.move(names, PartitionState.NEW)
+    await world.replicas.move(world.context.replicas(names), ReplicaState.NEW)
+    await world.partitions.move(names, PartitionState.ONLINE)
+    await world.replicas.move(world.context.replicas(names), ReplicaState.ONLINE)
+    return world
+
+
+def in_store(world: MachinesWorld, name: TopicPartition = T0) -> Leadership:
+    return read_states(world.store, [name])[name]
+
+
+def leader_writes(world: MachinesWorld, isr: tuple[int, ...], name: TopicPartition = T0) -> None:
+    """The leader changes the ISR, and the controller has not heard of it."""
+    write_states(world.store, {name: dataclasses.replace(in_store(world, name), isr=isr)}, world.context.epoch_version)
+
+
+@simulated
+async def test_a_new_partition_is_told_to_those_who_have_it_before_all_hear_who_leads() -> None:
+    world = await led([(2, 1)])
+
+    assert in_store(world) == world.context.leadership[T0]
+    assert in_store(world).isr == (2, 1)
+    assert [(broker, type(request)) for broker, request in world.sent] == [
+        (1, LeaderAndIsr),
+        (2, LeaderAndIsr),
+        (1, UpdateMetadata),
+        (2, UpdateMetadata),
+        (3, UpdateMetadata),
+    ]
+    first = world.sent[0][1]
+    assert isinstance(first, LeaderAndIsr)
+    assert first.partitions[0].is_new
+    assert (first.partitions[0].leader, first.partitions[0].partition_epoch, first.broker_epoch) == (2, 0, 1)
+
+
+@simulated
+async def test_partitions_of_one_move_go_to_each_broker_in_one_request() -> None:
+    world = await led([(1, 2), (2, 1), (3, 1)])
+
+    requests = [request for broker, request in world.sent if broker == 1 and isinstance(request, LeaderAndIsr)]
+    assert [len(request.partitions) for request in requests] == [3]
+
+
+@simulated
+async def test_an_election_that_a_leader_s_isr_change_has_overtaken_is_decided_again() -> None:
+    world = await led([(1, 2, 3), (1, 2, 3)])
+    leader_writes(world, (1, 3))
+    del world.context.brokers[1]
+
+    assert await world.partitions.move([T0, T1], PartitionState.ONLINE) == {}
+
+    assert (in_store(world).leader, in_store(world).isr) == (3, (3,))
+    assert (in_store(world, T1).leader, in_store(world, T1).isr) == (2, (2, 3))
+    assert world.context.leadership[T0] == in_store(world)
+
+
+@simulated
+async def test_a_replica_leaves_the_isr_that_the_store_has_and_not_the_one_that_was_known() -> None:
+    world = await led([(1, 2, 3)])
+    leader_writes(world, (2, 1))
+    await world.replicas.move([Replica(T0, 2)], ReplicaState.OFFLINE)
+
+    assert in_store(world).isr == (1,)
+    assert world.context.replica_state(Replica(T0, 2)) is ReplicaState.OFFLINE
+    stops = [(broker, request) for broker, request in world.sent if isinstance(request, StopReplica)]
+    assert [(broker, request.partitions[0].delete) for broker, request in stops] == [(2, False)]
+
+
+@simulated
+async def test_the_last_in_sync_stays_so_and_of_all_that_is_the_leader() -> None:
+    world = await led([(2, 1, 3)])
+    await world.replicas.move([Replica(T0, broker) for broker in (1, 2, 3)], ReplicaState.OFFLINE)
+
+    assert (in_store(world).leader, in_store(world).isr) == (-1, (2,))
+
+
+@simulated
+async def test_where_nobody_can_lead_the_partition_stays_what_it_was_and_says_why() -> None:
+    world = await led([(1, 2), (2, 1)])
+    before = in_store(world)
+    del world.context.brokers[1], world.context.brokers[2]
+    await world.partitions.move([T0, T1], PartitionState.OFFLINE)
+    world.sent.clear()
+
+    errors = await world.partitions.move([T0], PartitionState.ONLINE)
+    preferred = await world.partitions.move([T1], PartitionState.ONLINE, Election.PREFERRED)
+
+    assert isinstance(errors[T0], EligibleLeadersNotAvailable)
+    assert isinstance(preferred[T1], PreferredLeaderNotAvailable)
+    assert world.context.partition_state(T0) is PartitionState.OFFLINE
+    assert in_store(world) == before
+    assert world.sent == []
+
+
+@simulated
+async def test_a_deposed_controller_writes_nothing_remembers_nothing_and_tells_nobody() -> None:
+    world = await led([(1, 2)])
+    before, known = in_store(world), dict(world.context.leadership)
+    world.store.set("/controller_epoch", b"2")
+    world.sent.clear()
+
+    with pytest.raises(ControllerMoved):
+        await world.partitions.move([T0], PartitionState.ONLINE)
+    with pytest.raises(ControllerMoved):
+        await world.replicas.move([Replica(T0, 2)], ReplicaState.OFFLINE)
+
+    assert in_store(world) == before
+    assert world.context.leadership == known
+    assert world.sent == []
+
+
+@simulated
+async def test_a_replica_is_deleted_step_by_step_and_then_not_assigned_any_more() -> None:
+    world = await led([(1, 2, 3)])
+    gone = [Replica(T0, 3)]
+    world.sent.clear()
+    for target in (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL):
+        await world.replicas.move(gone, target)
+    await world.replicas.move(gone, ReplicaState.NON_EXISTENT)
+
+    assert world.context.assignment(T0).replicas == (1, 2)
+    assert Replica(T0, 3) not in world.context.replica_states
+    stops = [request for broker, request in world.sent if broker == 3 and isinstance(request, StopReplica)]
+    assert [request.partitions[0].delete for request in stops] == [False, True]
