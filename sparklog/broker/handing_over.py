@@ -34,15 +34,19 @@ async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartiti
             remaining = tuple(response.remaining)
         except KafkaError as error:
             logger.warning("the controller could not be asked to take over: %s", error)
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000 if retries_left else 0)
         else:
-            if not _could_be_led_elsewhere(services, remaining):
+            if await _is_nobody_left(services, remaining, config.controlled_shutdown_retry_backoff_ms):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
-        if retries_left:
-            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
     if remaining:
         logger.warning("stopping as leader of %d partitions that nobody else can lead now", len(remaining))
     return remaining
+
+
+async def _is_nobody_left(services: Services, partitions: Iterable[TopicPartition], timeout_ms: int) -> bool:
+    """Whether nobody else could lead these, now or within the time: a whole cluster may be stopping."""
+    return await services.metadata.wait_until(lambda: not _could_be_led_elsewhere(services, partitions), timeout_ms)
 
 
 def _could_be_led_elsewhere(services: Services, partitions: Iterable[TopicPartition]) -> bool:

@@ -57,8 +57,7 @@ class GrpcPeers:
     """Implements Peers. Made and used on one event loop."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        """Raises ConfigError where the files of keys and certificates are of no use."""
-        self._credentials = tls.grpc_peer_credentials(config) if config.grpc_security_protocol == "SSL" else None
+        self._config = config
         self._links: dict[int, _Link] = {}
         self._is_closed = False
 
@@ -100,9 +99,9 @@ class GrpcPeers:
         return link
 
     def _open(self, address: str) -> grpc.aio.Channel:
-        if self._credentials is None:
+        if self._config.grpc_security_protocol == "PLAINTEXT":
             return grpc.aio.insecure_channel(address, options=_OPTIONS)
-        return grpc.aio.secure_channel(address, self._credentials, options=_OPTIONS)
+        return grpc.aio.secure_channel(address, tls.grpc_peer_credentials(self._config), options=_OPTIONS)
 
 
 def _is_cancelled() -> bool:

@@ -1,7 +1,9 @@
 """A broker with its doors: what `sparklog up` and the test fixtures run.
 
-Start: take the addresses, start the broker, open the doors. Stop: the same in reverse, within
-controlled.shutdown.timeout.ms, of which requests in flight get the first half and the disks the rest.
+Start: take the addresses, join the cluster, open the gRPC door, through which other brokers and the controller reach
+this one, and once it leads what it can lead, Kafka's door. Stop: have others take over what this broker leads, while
+the doors are open; then the same in reverse, within controlled.shutdown.timeout.ms, of which requests in flight get the
+first half and the disks the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from sparklog.base.fs import Fs
 from sparklog.broker.node import Broker
 from sparklog.cluster.store import Store
 from sparklog.server.grpc import GrpcServer
+from sparklog.server.grpc_peers import GrpcPeers
 
 if TYPE_CHECKING:
     from sparklog.base.metrics_http import MetricsServer
@@ -32,7 +35,7 @@ class BrokerNode:
     def __init__(
         self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, store: Store | None = None
     ) -> None:
-        self.broker = Broker(config, fs=fs, clock=clock, store=store)
+        self.broker = Broker(config, fs=fs, clock=clock, store=store, peers=GrpcPeers(config))
         self.grpc_address = ""
         self._config = config
         self._grpc: GrpcServer | None = None
@@ -54,8 +57,9 @@ class BrokerNode:
             self.grpc_address = str(self._grpc.bind(listener))
             await self._bind_kafka()
             self._metrics = self._serve_metrics()
-            await self.broker.start(advertised or self.grpc_address, self.kafka_addresses)
+            await self.broker.join(advertised or self.grpc_address, self.kafka_addresses)
             await self._grpc.start()
+            await self.broker.ready()
             if self._kafka:
                 self._kafka.start()
         except BaseException:
@@ -69,6 +73,7 @@ class BrokerNode:
 
     async def stop(self) -> None:
         """Refuse what is new, answer what is in flight, flush and close."""
+        await self.broker.leave()
         self.broker.prepare_stop()
         grace_ms = self._config.controlled_shutdown_timeout_ms // 2
         await asyncio.gather(*(door.stop(grace_ms) for door in (self._grpc, self._kafka) if door))
