@@ -158,6 +158,11 @@ class Cluster:
         address = self._brokers.get(topic.leaders[partition.partition])
         return self.connections.get(address) if address else None
 
+    def known_broker(self, broker_id: int) -> Connection | None:
+        """The connection to a broker, as far as its address is known without asking."""
+        address = self._brokers.get(broker_id)
+        return self.connections.get(address) if address else None
+
     def is_old(self, topic: str) -> bool:
         """Whether the topic should be asked for again."""
         found = self._topics.get(topic)

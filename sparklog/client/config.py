@@ -248,6 +248,11 @@ class ConsumerConfig(ClientConfig):
     prefetch_max_bytes: int = key(
         64 << 20, integer(1), "Fetch ahead of `poll` while fewer bytes than this wait for it, as fetched."
     )
+    client_rack: str | None = key(
+        None,
+        optional_text(),
+        "Where the consumer is: it reads from a replica there, where brokers have replica.selector.class set for that.",
+    )
     max_poll_records: int = key(500, integer(1, MAX_INT), "Most records that one `poll` returns.")
     check_crcs: bool = key(True, boolean(), "Whether the CRC of every batch is checked.")
     key_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")

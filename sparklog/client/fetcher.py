@@ -7,6 +7,8 @@ others wait in a long poll gets a request of its own. So at most `prefetch_max_b
 for `poll`.
 
     no error               kept for `poll`; the fetch goes on behind it
+    another broker         the leader has named a replica that is nearer (client_rack): that one is asked, until
+                           metadata_max_age_ms have passed or it has an error; then the leader again
     OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
     no topic any more      `poll` raises, unless a group gave the partition: it takes it back
     other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
@@ -25,7 +27,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from sparklog.base.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.base.errors import KafkaError, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
@@ -105,19 +107,28 @@ class Fetcher:
             leaderless: Moment = {}
             for state in due:
                 if state.position is None or (room > 0 and self._wants(state)):
-                    leader = self._cluster.known_leader(state.partition)
-                    if leader is None:
+                    broker = self._source(state, now_ms)
+                    if broker is None:
                         leaderless[state] = state.generation
                     else:
                         group = unknown if state.position is None else known
-                        group.setdefault(leader, {})[state] = state.generation
+                        group.setdefault(broker, {})[state] = state.generation
         if leaderless:
             self._start(self._find_leaders(leaderless), leaderless)
         for moment in unknown.values():
             self._start(self._look_up(moment), moment)
-        for leader, moment in known.items():
-            self._start(self._fetch(leader, moment, room), moment)
+        for broker, moment in known.items():
+            self._start(self._fetch(broker, moment, room), moment)
         return min(later_ms, default=None)
+
+    def _source(self, state: PartitionState, now_ms: int) -> Connection | None:
+        """Who is asked for the partition's position or records; None: that must be found out."""
+        if state.read_replica >= 0 and state.position is not None:
+            nearer = self._cluster.known_broker(state.read_replica)
+            if nearer and now_ms < state.read_replica_until_ms:
+                return nearer
+            state.read_replica = -1
+        return self._cluster.known_leader(state.partition)
 
     def _wants(self, state: PartitionState) -> bool:
         return (
@@ -204,6 +215,7 @@ class Fetcher:
             max_wait_ms=self._config.fetch_max_wait_ms,
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=min(self._config.fetch_max_bytes, room),
+            client_rack=self._config.client_rack,
             partitions=[
                 log_pb2.PartitionFetch(
                     topic=state.partition.topic,
@@ -234,8 +246,19 @@ class Fetcher:
             if self._assignment.is_current(state, generation):
                 state.failures = 0
                 state.high_watermark = part.high_watermark
-                if part.next_offset > state.fetch_from:
+                if part.HasField("preferred_read_replica"):
+                    self._prefer(state, part.preferred_read_replica)
+                elif part.next_offset > state.fetch_from:
                     state.add(Chunk(part.batches, part.next_offset))
+
+    def _prefer(self, state: PartitionState, broker_id: int) -> None:
+        """Read from that broker, until it is time to ask the leader again. With the lock held."""
+        now_ms = self._clock.monotonic_ms()
+        if self._cluster.known_broker(broker_id):
+            state.read_replica, state.read_replica_until_ms = broker_id, now_ms + self._config.metadata_max_age_ms
+        else:
+            self._cluster.lost_leader(state.partition)
+            state.retry_at_ms = now_ms + self._cluster.backoff.pause_ms(1)
 
     def _failed(self, moment: Moment, error: KafkaError) -> None:
         with self._assignment.lock:
@@ -250,7 +273,10 @@ class Fetcher:
         state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
         unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
         gone = unknown and not self._assignment.from_group
-        if isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
+        was_nearer, state.read_replica = state.read_replica >= 0, -1
+        if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
+            state.retry_at_ms = 0  # the leader knows better
+        elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
             logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)
             state.retry_at_ms = 0

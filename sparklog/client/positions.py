@@ -48,6 +48,8 @@ class PartitionState:
         "paused",
         "position",
         "queued_bytes",
+        "read_replica",
+        "read_replica_until_ms",
         "reset",
         "retry_at_ms",
         "rows",
@@ -59,6 +61,9 @@ class PartitionState:
         self.reset = reset
         self.paused = False
         self.high_watermark = -1
+        self.read_replica = -1
+        """The broker that the leader said to read from instead, until then; -1: the leader."""
+        self.read_replica_until_ms = 0
         self.generation = 0
         self.fetching = False
         self.failures = 0

@@ -122,6 +122,7 @@ def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
         last_stable_offset=part.last_stable_offset,
         log_start_offset=part.log_start_offset,
         next_offset=next_offset,
+        preferred_read_replica=part.preferred_read_replica if part.preferred_read_replica >= 0 else None,
     )
 
 

@@ -73,6 +73,7 @@ class LogServicer:
             min_bytes=request.min_bytes or 1,
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES,
             partitions=_partitions(request.partitions),
+            client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
         response = await self._broker.serve(fetch.API, wanted)
         return serialize([await first_message(part, request.format) for part in response.partitions])

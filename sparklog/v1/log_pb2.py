@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from sparklog.v1 import records_pb2 as sparklog_dot_v1_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sparklog/v1/log.proto\x12\x0bsparklog.v1\x1a\x19sparklog/v1/records.proto\"\xa4\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.sparklog.v1.Acks\x12\x17\n\ntimeout_ms\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.sparklog.v1.PartitionProduce\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x42\r\n\x0b_timeout_ms\"\x81\x02\n\x10PartitionProduce\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x07\x62\x61tches\x18\x03 \x01(\x0cH\x00\x12*\n\x07records\x18\x04 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\x05 \x01(\x0cH\x00\x12!\n\x05\x63odec\x18\x06 \x01(\x0e\x32\x12.sparklog.v1.Codec\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07payloadB\x0c\n\n_partitionB\x17\n\x15_current_leader_epoch\"\x17\n\x15InitProducerIdRequest\"h\n\x16InitProducerIdResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\"w\n\x0fProduceResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.sparklog.v1.PartitionProduced\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\"\xb8\x01\n\x11PartitionProduced\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x13\n\x0blast_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\"\x9f\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12#\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.sparklog.v1.Format\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\"\xa1\x01\n\x0ePartitionFetch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x1b\n\x13partition_max_bytes\x18\x04 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x17\n\x15_current_leader_epoch\"\\\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionFetched\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\x95\x02\n\x10PartitionFetched\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\x07\x62\x61tches\x18\x07 \x01(\x0cH\x00\x12*\n\x07records\x18\x08 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\t \x01(\x0cH\x00\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\x42\t\n\x07payload\"{\n\x10SubscribeRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12#\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x13.sparklog.v1.Format\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\"K\n\x12ListOffsetsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.sparklog.v1.PartitionOffsetQuery\"\x9b\x01\n\x14PartitionOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_ms\x18\x05 \x01(\x03H\x00\x12\x17\n\rmax_timestamp\x18\x06 \x01(\x08H\x00\x42\n\n\x08position\"G\n\x13ListOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.sparklog.v1.PartitionOffset\"\x92\x01\n\x0fPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05*(\n\x04\x41\x63ks\x12\x07\n\x03\x41LL\x10\x00\x12\n\n\x06LEADER\x10\x01\x12\x0b\n\x07NO_ACKS\x10\x02*-\n\x06\x46ormat\x12\x0b\n\x07\x42\x41TCHES\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x12\t\n\x05\x41RROW\x10\x02\x32\xd2\x03\n\x03Log\x12\x44\n\x07Produce\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse(\x01\x30\x01\x12>\n\x05\x46\x65tch\x12\x19.sparklog.v1.FetchRequest\x1a\x1a.sparklog.v1.FetchResponse\x12H\n\tSubscribe\x12\x1d.sparklog.v1.SubscribeRequest\x1a\x1a.sparklog.v1.FetchResponse0\x01\x12P\n\x0bListOffsets\x12\x1f.sparklog.v1.ListOffsetsRequest\x1a .sparklog.v1.ListOffsetsResponse\x12Y\n\x0eInitProducerId\x12\".sparklog.v1.InitProducerIdRequest\x1a#.sparklog.v1.InitProducerIdResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15sparklog/v1/log.proto\x12\x0bsparklog.v1\x1a\x19sparklog/v1/records.proto\"\xa4\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.sparklog.v1.Acks\x12\x17\n\ntimeout_ms\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x31\n\npartitions\x18\x03 \x03(\x0b\x32\x1d.sparklog.v1.PartitionProduce\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x42\r\n\x0b_timeout_ms\"\x81\x02\n\x10PartitionProduce\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x16\n\tpartition\x18\x02 \x01(\x05H\x01\x88\x01\x01\x12\x11\n\x07\x62\x61tches\x18\x03 \x01(\x0cH\x00\x12*\n\x07records\x18\x04 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\x05 \x01(\x0cH\x00\x12!\n\x05\x63odec\x18\x06 \x01(\x0e\x32\x12.sparklog.v1.Codec\x12!\n\x14\x63urrent_leader_epoch\x18\x07 \x01(\x05H\x02\x88\x01\x01\x42\t\n\x07payloadB\x0c\n\n_partitionB\x17\n\x15_current_leader_epoch\"\x17\n\x15InitProducerIdRequest\"h\n\x16InitProducerIdResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\"w\n\x0fProduceResponse\x12\x32\n\npartitions\x18\x01 \x03(\x0b\x32\x1e.sparklog.v1.PartitionProduced\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x18\n\x10throttle_time_ms\x18\x03 \x01(\x05\"\xb8\x01\n\x11PartitionProduced\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x13\n\x0blast_offset\x18\x05 \x01(\x03\x12\x1a\n\x12log_append_time_ms\x18\x06 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x07 \x01(\x03\"\xc9\x01\n\x0c\x46\x65tchRequest\x12\x13\n\x0bmax_wait_ms\x18\x01 \x01(\x05\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12#\n\x06\x66ormat\x18\x04 \x01(\x0e\x32\x13.sparklog.v1.Format\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12\x18\n\x0b\x63lient_rack\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_client_rack\"\xa1\x01\n\x0ePartitionFetch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x1b\n\x13partition_max_bytes\x18\x04 \x01(\x05\x12!\n\x14\x63urrent_leader_epoch\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x17\n\x15_current_leader_epoch\"\\\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.sparklog.v1.PartitionFetched\x12\x18\n\x10throttle_time_ms\x18\x02 \x01(\x05\"\xd5\x02\n\x10PartitionFetched\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x06 \x01(\x03\x12\x11\n\x07\x62\x61tches\x18\x07 \x01(\x0cH\x00\x12*\n\x07records\x18\x08 \x01(\x0b\x32\x17.sparklog.v1.RecordListH\x00\x12\x0f\n\x05\x61rrow\x18\t \x01(\x0cH\x00\x12\x13\n\x0bnext_offset\x18\n \x01(\x03\x12#\n\x16preferred_read_replica\x18\x0b \x01(\x05H\x01\x88\x01\x01\x42\t\n\x07payloadB\x19\n\x17_preferred_read_replica\"{\n\x10SubscribeRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.sparklog.v1.PartitionFetch\x12#\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x13.sparklog.v1.Format\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\"K\n\x12ListOffsetsRequest\x12\x35\n\npartitions\x18\x01 \x03(\x0b\x32!.sparklog.v1.PartitionOffsetQuery\"\x9b\x01\n\x14PartitionOffsetQuery\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x12\n\x08\x65\x61rliest\x18\x03 \x01(\x08H\x00\x12\x10\n\x06latest\x18\x04 \x01(\x08H\x00\x12\x16\n\x0ctimestamp_ms\x18\x05 \x01(\x03H\x00\x12\x17\n\rmax_timestamp\x18\x06 \x01(\x08H\x00\x42\n\n\x08position\"G\n\x13ListOffsetsResponse\x12\x30\n\npartitions\x18\x01 \x03(\x0b\x32\x1c.sparklog.v1.PartitionOffset\"\x92\x01\n\x0fPartitionOffset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.sparklog.v1.Error\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x05 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x05*(\n\x04\x41\x63ks\x12\x07\n\x03\x41LL\x10\x00\x12\n\n\x06LEADER\x10\x01\x12\x0b\n\x07NO_ACKS\x10\x02*-\n\x06\x46ormat\x12\x0b\n\x07\x42\x41TCHES\x10\x00\x12\x0b\n\x07RECORDS\x10\x01\x12\t\n\x05\x41RROW\x10\x02\x32\xd2\x03\n\x03Log\x12\x44\n\x07Produce\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.sparklog.v1.ProduceRequest\x1a\x1c.sparklog.v1.ProduceResponse(\x01\x30\x01\x12>\n\x05\x46\x65tch\x12\x19.sparklog.v1.FetchRequest\x1a\x1a.sparklog.v1.FetchResponse\x12H\n\tSubscribe\x12\x1d.sparklog.v1.SubscribeRequest\x1a\x1a.sparklog.v1.FetchResponse0\x01\x12P\n\x0bListOffsets\x12\x1f.sparklog.v1.ListOffsetsRequest\x1a .sparklog.v1.ListOffsetsResponse\x12Y\n\x0eInitProducerId\x12\".sparklog.v1.InitProducerIdRequest\x1a#.sparklog.v1.InitProducerIdResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sparklog.v1.log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACKS']._serialized_start=2213
-  _globals['_ACKS']._serialized_end=2253
-  _globals['_FORMAT']._serialized_start=2255
-  _globals['_FORMAT']._serialized_end=2300
+  _globals['_ACKS']._serialized_start=2319
+  _globals['_ACKS']._serialized_end=2359
+  _globals['_FORMAT']._serialized_start=2361
+  _globals['_FORMAT']._serialized_end=2406
   _globals['_PRODUCEREQUEST']._serialized_start=66
   _globals['_PRODUCEREQUEST']._serialized_end=230
   _globals['_PARTITIONPRODUCE']._serialized_start=233
@@ -49,23 +49,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTITIONPRODUCED']._serialized_start=745
   _globals['_PARTITIONPRODUCED']._serialized_end=929
   _globals['_FETCHREQUEST']._serialized_start=932
-  _globals['_FETCHREQUEST']._serialized_end=1091
-  _globals['_PARTITIONFETCH']._serialized_start=1094
-  _globals['_PARTITIONFETCH']._serialized_end=1255
-  _globals['_FETCHRESPONSE']._serialized_start=1257
-  _globals['_FETCHRESPONSE']._serialized_end=1349
-  _globals['_PARTITIONFETCHED']._serialized_start=1352
-  _globals['_PARTITIONFETCHED']._serialized_end=1629
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1631
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1754
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1756
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=1831
-  _globals['_PARTITIONOFFSETQUERY']._serialized_start=1834
-  _globals['_PARTITIONOFFSETQUERY']._serialized_end=1989
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=1991
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2062
-  _globals['_PARTITIONOFFSET']._serialized_start=2065
-  _globals['_PARTITIONOFFSET']._serialized_end=2211
-  _globals['_LOG']._serialized_start=2303
-  _globals['_LOG']._serialized_end=2769
+  _globals['_FETCHREQUEST']._serialized_end=1133
+  _globals['_PARTITIONFETCH']._serialized_start=1136
+  _globals['_PARTITIONFETCH']._serialized_end=1297
+  _globals['_FETCHRESPONSE']._serialized_start=1299
+  _globals['_FETCHRESPONSE']._serialized_end=1391
+  _globals['_PARTITIONFETCHED']._serialized_start=1394
+  _globals['_PARTITIONFETCHED']._serialized_end=1735
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=1737
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1860
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1862
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=1937
+  _globals['_PARTITIONOFFSETQUERY']._serialized_start=1940
+  _globals['_PARTITIONOFFSETQUERY']._serialized_end=2095
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2097
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2168
+  _globals['_PARTITIONOFFSET']._serialized_start=2171
+  _globals['_PARTITIONOFFSET']._serialized_end=2317
+  _globals['_LOG']._serialized_start=2409
+  _globals['_LOG']._serialized_end=2875
 # @@protoc_insertion_point(module_scope)

@@ -99,18 +99,20 @@ class PartitionProduced(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., base_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., log_append_time_ms: _Optional[int] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "format", "partitions")
+    __slots__ = ("max_wait_ms", "min_bytes", "max_bytes", "format", "partitions", "client_rack")
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_RACK_FIELD_NUMBER: _ClassVar[int]
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     format: Format
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionFetch]
-    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ...) -> None: ...
+    client_rack: str
+    def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., client_rack: _Optional[str] = ...) -> None: ...
 
 class PartitionFetch(_message.Message):
     __slots__ = ("topic", "partition", "fetch_offset", "partition_max_bytes", "current_leader_epoch")
@@ -135,7 +137,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ..., throttle_time_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionFetched(_message.Message):
-    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset")
+    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset", "preferred_read_replica")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +148,7 @@ class PartitionFetched(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     error: _records_pb2.Error
@@ -156,7 +159,8 @@ class PartitionFetched(_message.Message):
     records: _records_pb2.RecordList
     arrow: bytes
     next_offset: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ...) -> None: ...
+    preferred_read_replica: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("partitions", "format", "max_bytes")
