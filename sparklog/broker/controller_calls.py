@@ -14,11 +14,13 @@ from sparklog.base.errors import NetworkException, NotController
 from sparklog.broker.services import Services
 
 RETRY_BACKOFF_MS = 50
+LEAST_TIMEOUT_MS = 5_000
+"""A client that does not wait for what it has asked for wants to be told all the same what becomes of it."""
 
 
 async def ask_controller(services: Services, request: Any, *, timeout_ms: int) -> Any:
     """Its answer. Raises the KafkaError that it refuses with, or after `timeout_ms` why it could not be asked."""
-    deadline_ms = services.clock.monotonic_ms() + timeout_ms
+    deadline_ms = services.clock.monotonic_ms() + max(timeout_ms, LEAST_TIMEOUT_MS)
     while True:
         left_ms = deadline_ms - services.clock.monotonic_ms()
         try:

@@ -115,6 +115,7 @@ APIS: tuple[Api[Any, Any], ...] = (
     create_acls.API,
     delete_acls.API,
     elect_leaders.API,
+    alter_partition_reassignments.API,
     list_partition_reassignments.API,
     describe_log.API,
     read_segment.API,

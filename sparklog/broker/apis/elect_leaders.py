@@ -1,20 +1,27 @@
-"""ElectLeaders: give partitions their preferred leader, or any that is left (key 43).
+"""ElectLeaders: give partitions their preferred leader, or any that is left (key 43, versions 0 to 2).
 
-- A partition has one replica, and that leads: ELECTION_NOT_NEEDED. One that is offline or does not exist has its own
-  error: there is nobody to elect.
-- Without a list of partitions, only those are in the answer that an election would have been for, as in Kafka.
-- Versions 0 to 2, as in Kafka 4.
+- Any broker takes it, and has the controller do it; it answers once it sees the new leaders itself, and
+  REQUEST_TIMED_OUT for partitions where that takes longer than the request allows.
+- PREFERRED: the first of the replicas leads, if it is alive and in sync; PREFERRED_LEADER_NOT_AVAILABLE if not.
+- UNCLEAN, where nobody leads: any live replica does, even one that is not in sync: what it has not copied is lost.
+  ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives.
+- ELECTION_NOT_NEEDED where the leader is that one already, or (UNCLEAN) where there is one. Without a list of
+  partitions, only those are in the answer that an election was needed for, as in Kafka.
+- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for one whose topic is being deleted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sparklog.base.errors import ElectionNotNeeded, KafkaError
+from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
+from sparklog.broker.controller_calls import ask_controller
 from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +42,38 @@ class ElectLeadersResponse:
 
 
 async def handle(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    if request.partitions is not None:
-        return ElectLeadersResponse(errors={name: _error(services, name) for name in request.partitions})
-    every = [
-        TopicPartition(topic.name, number) for topic in services.metadata for number in range(len(topic.partitions))
-    ]
-    errors = {name: _error(services, name) for name in every}
+    if request.is_for_controller:
+        return await _elect(services, request)
+    deadline_ms = services.clock.monotonic_ms() + request.timeout_ms
+    response: ElectLeadersResponse = await ask_controller(
+        services, dataclasses.replace(request, is_for_controller=True), timeout_ms=request.timeout_ms
+    )
+    metadata, leaders = services.metadata, response.leaders
+    left_ms = max(deadline_ms - services.clock.monotonic_ms(), 0)
+    await metadata.wait_until(lambda: not _unseen(metadata, leaders), left_ms)
+    late = RequestTimedOut("the new leader is elected, but this broker has not been told of it yet")
+    return dataclasses.replace(response, errors={**response.errors, **dict.fromkeys(_unseen(metadata, leaders), late)})
+
+
+async def _elect(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    elected = await services.controller.ask(
+        lambda active: active.operations.elect_leaders(request.partitions, is_unclean=request.is_unclean)
+    )
+    if request.partitions is None:
+        elected = {name: each for name, each in elected.items() if not isinstance(each, ElectionNotNeeded)}
     return ElectLeadersResponse(
-        errors={name: error for name, error in errors.items() if not isinstance(error, ElectionNotNeeded)}
+        errors={name: each if isinstance(each, KafkaError) else None for name, each in elected.items()},
+        leaders={name: each for name, each in elected.items() if not isinstance(each, KafkaError)},
     )
 
 
-def _error(services: Services, name: TopicPartition) -> KafkaError:
-    try:
-        services.replicas.get(name)
-    except KafkaError as error:
-        return error
-    return ElectionNotNeeded("Leader election not needed for topic partition.")
+def _unseen(metadata: MetadataCache, leaders: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+    """Partitions for which this broker still tells clients of another leader; one that is gone is not waited for."""
+    return [
+        name
+        for name, leader in leaders.items()
+        if (info := metadata.find_partition(name)) is not None and info.leader != leader
+    ]
 
 
 API = Api(name="ElectLeaders", handle=handle, key=43, versions=(0, 2))

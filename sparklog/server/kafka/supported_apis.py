@@ -19,7 +19,6 @@ from sparklog.server.kafka.messages import versions_of
 
 _TRANSACTIONS = "there are no transactions"
 _TOKENS = "there are no delegation tokens"
-_ONE_BROKER = "the cluster is one broker, so replicas have nowhere else to be"
 _QUOTAS = "there are no quotas of users or clients"
 _KRAFT = "sent between KRaft's brokers and controllers, never by clients"
 _QUORUM = "there is no KRaft quorum: the cluster store is a file"
@@ -41,7 +40,6 @@ GAPS = {
     "RenewDelegationToken": _TOKENS,
     "ExpireDelegationToken": _TOKENS,
     "DescribeDelegationToken": _TOKENS,
-    "AlterPartitionReassignments": _ONE_BROKER,
     "AlterClientQuotas": _QUOTAS,
     "Vote": _KRAFT,
     "BeginQuorumEpoch": _KRAFT,

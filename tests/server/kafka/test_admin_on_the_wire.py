@@ -18,6 +18,7 @@ CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 20, 21, 37
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
 DESCRIBE_LOG_DIRS, LIST_CONFIG_RESOURCES = 35, 74
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 29, 30, 31, 43, 46
+ALTER_PARTITION_REASSIGNMENTS = 45
 TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -400,7 +401,33 @@ def test_the_only_replica_leads_already(wire: Wire, topic: str, version: int) ->
     assert wire.send(ELECT_LEADERS, version, election_type=0, topic_partitions=None).replica_election_results == ()
 
 
+def test_an_election_that_there_is_not_is_refused_as_a_whole(wire: Wire, topic: str) -> None:
+    found = wire.send(ELECT_LEADERS, 2, election_type=7, topic_partitions=None)
+    assert (found.error_code, found.replica_election_results) == (ErrorCode.invalid_request, ())
+
+
 def test_no_partition_is_on_the_move(wire: Wire, topic: str) -> None:
     asked = [{"name": topic, "partition_indexes": [0]}]
-    found = wire.send(LIST_PARTITION_REASSIGNMENTS, 0, topics=asked)
-    assert (found.error_code, found.topics) == (ErrorCode.none, ())
+    for topics in (asked, None):
+        found = wire.send(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
+        assert (found.error_code, found.topics) == (ErrorCode.none, ())
+
+
+@every_version(ALTER_PARTITION_REASSIGNMENTS)
+def test_a_partition_is_moved_to_where_it_is_and_nowhere_else(wire: Wire, topic: str, version: int) -> None:
+    asked = [
+        {"partition_index": 0, "replicas": [0]},
+        {"partition_index": 1, "replicas": [7]},
+        {"partition_index": 2, "replicas": [0]},
+    ]
+    found = wire.send(ALTER_PARTITION_REASSIGNMENTS, version, topics=[{"name": topic, "partitions": asked}])
+    [answered] = found.responses
+    assert (found.error_code, answered.name) == (ErrorCode.none, topic)
+    assert [(part.partition_index, part.error_code) for part in answered.partitions] == [
+        (0, ErrorCode.none),
+        (1, ErrorCode.invalid_replica_assignment),
+        (2, ErrorCode.unknown_topic_or_partition),
+    ]
+    cancelled = [{"partition_index": 0, "replicas": None}]
+    found = wire.send(ALTER_PARTITION_REASSIGNMENTS, version, topics=[{"name": topic, "partitions": cancelled}])
+    assert found.responses[0].partitions[0].error_code is ErrorCode.no_reassignment_in_progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparklog import broker, server
-from sparklog.broker.apis import APIS
+from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import versions_of
 from sparklog.server.kafka.supported_apis import GAPS, LOWER, kafka_apis, page
@@ -49,7 +49,7 @@ def test_what_has_a_number_is_translated_and_nothing_else() -> None:
 
 def test_every_file_of_an_api_is_in_its_table() -> None:
     for folder, name, table in (
-        (Path(broker.__path__[0], "apis"), "API", [api.handle for api in APIS]),
+        (Path(broker.__path__[0], "apis"), "API", [api.handle for api in (*APIS, *PEER_APIS.values())]),
         (Path(server.__path__[0], "kafka", "apis"), "TRANSLATION", [translation.serve for translation in TRANSLATIONS]),
     ):
         files = {stem for stem in modules(folder) if has_a_table_entry(folder / f"{stem}.py", name)}

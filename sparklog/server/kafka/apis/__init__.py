@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparklog.server.kafka.apis import (
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
@@ -90,5 +91,6 @@ TRANSLATIONS: tuple[Translation, ...] = (
     create_acls.TRANSLATION,
     delete_acls.TRANSLATION,
     elect_leaders.TRANSLATION,
+    alter_partition_reassignments.TRANSLATION,
     list_partition_reassignments.TRANSLATION,
 )
