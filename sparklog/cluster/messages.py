@@ -33,6 +33,8 @@ class UpdateMetadata:
     """Topics that are not among `topics` do not exist."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Configuration keys of brokers that were changed while they run; those of all brokers."""
+    number: int = 0
+    """Grows with each request of a controller's to a broker: a copy that comes late is older than what was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

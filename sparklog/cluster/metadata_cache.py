@@ -50,6 +50,7 @@ class MetadataCache:
         """Those that are alive, by id, in their order."""
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = NO_EPOCH
+        self._number = 0
         self.is_complete = False
         """Whether a controller has told all topics since the start."""
         self.version = 0
@@ -117,11 +118,12 @@ class MetadataCache:
     # Changes
 
     def update(self, update: UpdateMetadata) -> MetadataChange:
-        """Take over what the controller tells. Raises StaleControllerEpoch, and takes over nothing."""
-        if update.controller_epoch < self.controller_epoch:
-            raise StaleControllerEpoch(
-                f"controller epoch {update.controller_epoch} is over, {self.controller_epoch} has been seen"
-            )
+        """Take over what the controller tells. Raises StaleControllerEpoch, and takes over nothing: also of a copy of
+        a request that comes after a later one."""
+        told, seen = (update.controller_epoch, update.number), (self.controller_epoch, self._number)
+        if told < seen:
+            raise StaleControllerEpoch(f"controller epoch and request {told} are over: {seen} have been seen")
+        self._number = update.number
         self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
         self.brokers = MappingProxyType(
             {info.broker_id: info for info in sorted(update.brokers, key=lambda info: info.broker_id)}

@@ -8,7 +8,7 @@ broker, reads that anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparklog.base.config import BrokerConfig
@@ -44,13 +44,14 @@ class ActiveController:
         store: Store,
         peers: Peers,
         config: BrokerConfig,
+        numbers: Iterator[int],
         tell: Callable[[StoreEvent], None],
         correspondent: Correspondent,
     ) -> None:
         context = ControllerContext(epoch=elected.epoch, epoch_version=elected.epoch_version)
         fenced = FencedStore(store, elected.epoch_version)
         channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
-        outbox = Outbox(context, config.broker_id, channels.send)
+        outbox = Outbox(context, config.broker_id, channels.send, numbers)
         self.elected = elected
         self.parts = Parts(
             config=config,

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 from sparklog.base.clock import Clock
@@ -79,6 +80,7 @@ class Controller:
         self._config = config
         self._clock = clock
         self._active: ActiveController | None = None
+        self._numbers = count(1)
         self._events: dict[_Event, None] = {}
         self._has_events = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -257,7 +259,13 @@ class Controller:
 
     async def _begin(self, elected: Elected) -> None:
         self._active = ActiveController(
-            elected, store=self._store, peers=self._peers, config=self._config, tell=self._put, correspondent=self
+            elected,
+            store=self._store,
+            peers=self._peers,
+            config=self._config,
+            numbers=self._numbers,
+            tell=self._put,
+            correspondent=self,
         )
         for operation in self._active.operations:
             self._put_tick(operation)

@@ -11,7 +11,7 @@ told everything when they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import UpdateMetadata
@@ -32,10 +32,12 @@ Send = Callable[[int, Request], None]
 class Outbox:
     """Requests of one controller, until they are handed over."""
 
-    def __init__(self, context: ControllerContext, broker_id: int, send: Send) -> None:
+    def __init__(self, context: ControllerContext, broker_id: int, send: Send, numbers: Iterator[int]) -> None:
+        """`numbers` grow, also from one controller to the next of the same broker: they may have one epoch."""
         self._context = context
         self._broker_id = broker_id
         self._send = send
+        self._numbers = numbers
         self._leaderships: dict[int, dict[TopicPartition, bool]] = {}
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
         self._topics: dict[int, set[str]] = {}
@@ -92,6 +94,7 @@ class Outbox:
             controller_id=self._broker_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker].epoch,
+            number=next(self._numbers),
             partitions=tuple(self._state(name, is_new=told[name]) for name in sorted(told)),
             overrides={topic: context.overrides.get(topic, {}) for topic in sorted({name.topic for name in told})},
         )
@@ -119,6 +122,7 @@ class Outbox:
             controller_id=self._broker_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker].epoch,
+            number=next(self._numbers),
             brokers=tuple(context.brokers[each] for each in sorted(context.brokers)),
             topics=tuple(context.topic_state(topic) for topic in sorted(told & served)),
             deleted=tuple(sorted(told - served)),
@@ -132,6 +136,7 @@ class Outbox:
             controller_id=self._broker_id,
             controller_epoch=context.epoch,
             broker_epoch=context.brokers[broker].epoch,
+            number=next(self._numbers),
             partitions=tuple(
                 StopPartition(name=name, leader_epoch=self._stop_epoch(name), delete=stops[name])
                 for name in sorted(stops)

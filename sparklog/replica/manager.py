@@ -66,24 +66,6 @@ logger = logging.getLogger(__name__)
 OnLeadership = Callable[[TopicPartition, bool, int], None]
 
 
-@dataclass(slots=True, kw_only=True)
-class Replica:
-    """One partition and the log it is kept in."""
-
-    partition: Partition
-    log: Log
-    config: TopicConfig
-
-    def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ends; the leader's own begins at the log's end where it has written nothing yet."""
-        end_offset = self.log.log_end_offset
-        return self.log.epochs.assign(self.partition.leader_epoch, end_offset).end_offset_for(epoch, end_offset)
-
-    def is_replicated(self, last_offset: int, led_since: int) -> bool:
-        """As `Partition.is_replicated`, with the topic's min.insync.replicas."""
-        return self.partition.is_replicated(last_offset, led_since, self.config.min_insync_replicas)
-
-
 @dataclass(slots=True)
 class _Opened:
     """A log that a partition is to have, and what is known of its high watermark."""
@@ -92,7 +74,7 @@ class _Opened:
     high_watermark: int
 
 
-class ReplicaManager:
+class ReplicaManager(Replicas):
     """Replicas by partition.
 
     `fetchers` and `on_leadership` are given by whoever puts the broker together; the latter is told of every change:
@@ -136,75 +118,28 @@ class ReplicaManager:
         self.on_leadership: OnLeadership = lambda name, is_leader, leader_epoch: None
         self.broker_epoch = NO_BROKER_EPOCH
         self.controller_epoch = NO_EPOCH
-
-    # What there is
-
-    def __iter__(self) -> Iterator[Replica]:
-        return iter(tuple(self._replicas.values()))
-
-    @property
-    def names(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are here, those whose directory has failed too."""
-        return (*self._replicas, *self._offline)
-
-    @property
-    def offline(self) -> Mapping[TopicPartition, str]:
-        """The partitions whose log cannot be used, and why."""
-        return self._offline
-
-    def get(self, name: TopicPartition) -> Replica:
-        """Whatever it is here, leader or not.
-
-        Raises KafkaStorageError where the partition's log has failed, NotLeaderOrFollower where others have it, and
-        UnknownTopicOrPartition.
-        """
-        replica = self._replicas.get(name)
-        if replica is None:
-            if why := self._offline.get(name):
-                raise KafkaStorageError(f"{name} is offline: {why}")
-            if self._exists(name):
-                raise NotLeaderOrFollower(f"{name} has no replica here")
-            raise UnknownTopicOrPartition(f"{name.topic!r} has no partition {name.partition} here")
-        return replica
-
-    def get_leader(self, name: TopicPartition) -> Replica:
-        """The same, of a partition that is led here: raises NotLeaderOrFollower for others."""
-        replica = self._replicas.get(name) or self.get(name)
-        if not replica.partition.is_leader:
-            replica.partition.check_leader()
-        return replica
-
-    def find(self, name: TopicPartition) -> Replica | None:
-        return self._replicas.get(name)
-
-    def is_led(self, name: TopicPartition) -> bool:
-        """Whether this broker leads it; any thread may ask."""
-        replica = self._replicas.get(name)
-        return replica is not None and replica.partition.is_leader
-
-    def find_high_watermark(self, name: TopicPartition) -> int | None:
-        replica = self._replicas.get(name)
-        return replica.partition.high_watermark if replica else None
+        self._number = 0
+        """Of the controller's last request."""
 
     # What the controller says
 
-    def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
-        """Refuse a controller that has been deposed, and what was meant for this broker before its restart.
+    def check_controller(self, request: LeaderAndIsr | StopReplica) -> None:
+        """Refuse a controller that has been deposed, what was meant for this broker before its restart, and what comes
+        after a later request: it was sent again, and done, long ago.
 
         Raises StaleControllerEpoch or StaleBrokerEpoch; else the controller is the newest that is known.
         """
-        if controller_epoch < self.controller_epoch:
-            raise StaleControllerEpoch(
-                f"controller epoch {controller_epoch} is over, {self.controller_epoch} has been seen"
-            )
-        if NO_BROKER_EPOCH < broker_epoch < self.broker_epoch:  # a greater one: the controller has seen it first
-            raise StaleBrokerEpoch(f"for broker epoch {broker_epoch}; this is {self.broker_epoch}")
-        self.controller_epoch = controller_epoch
+        asked, seen = (request.controller_epoch, request.number), (self.controller_epoch, self._number)
+        if asked < seen:
+            raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
+        if NO_BROKER_EPOCH < request.broker_epoch < self.broker_epoch:  # a greater: the controller has seen it first
+            raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {self.broker_epoch}")
+        self.controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does."""
         async with self._changing:
-            self.check_controller(request.controller_epoch, request.broker_epoch)
+            self.check_controller(request)
             errors: dict[TopicPartition, KafkaError] = {}
             states: dict[TopicPartition, PartitionState] = {}
             for state in request.partitions:
@@ -232,7 +167,7 @@ class ReplicaManager:
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
         """Follow or lead partitions no more. Raises as `check_controller` does."""
         async with self._changing:
-            self.check_controller(request.controller_epoch, request.broker_epoch)
+            self.check_controller(request)
             errors: dict[TopicPartition, KafkaError] = {}
             stopped: list[StopPartition] = []
             for each in request.partitions:
@@ -297,17 +232,6 @@ class ReplicaManager:
         replica.config = config
         return replica
 
-    def _changed(self, partition: Partition, before: tuple[bool, int]) -> None:
-        """Tell who waits, and who goes by the leadership."""
-        if before == (partition.is_leader, partition.leader_epoch):
-            return
-        logger.info(
-            "%s: %s of leader epoch %d, leader %d", partition.name, partition.role.value, partition.leader_epoch,
-            partition.leader,
-        )  # fmt: skip
-        self._on_high_watermark(partition.name)
-        self.on_leadership(partition.name, partition.is_leader, partition.leader_epoch)
-
     def _stop(self, stopped: StopPartition) -> None:
         if stopped.delete:
             self.drop(stopped.name)
@@ -360,39 +284,6 @@ class ReplicaManager:
             return True
 
     # Changes without a controller
-
-    def lead(self, name: TopicPartition, log: Log, *, leader_epoch: int, config: TopicConfig, broker_id: int) -> None:
-        """Become the leader, and only replica, of a partition whose log is open."""
-        end = log.log_end_offset
-        partition = Partition(name, broker_id=broker_id, log_end_offset=end, high_watermark=end)
-        state = PartitionState(
-            name=name, topic_id=log.topic_id or uuid.UUID(int=0), leader=broker_id, leader_epoch=leader_epoch,
-            isr=(broker_id,), replicas=(broker_id,), partition_epoch=0,
-        )  # fmt: skip
-        partition.become_leader(state, 0, log_end_offset=end, now_ms=self._clock.monotonic_ms())
-        self._replicas[name] = Replica(partition=partition, log=log, config=config)
-
-    def drop(self, name: TopicPartition) -> None:
-        """Forget a partition; who waits for it learns that it is gone."""
-        self._offline.pop(name, None)
-        self._leave(name)
-
-    def set_offline(self, name: TopicPartition, why: str) -> None:
-        """Serve the partition no more, and say why, to who waits for it too."""
-        self._offline[name] = why
-        self._leave(name)
-
-    def set_dir_offline(self, path: str, why: str) -> None:
-        """Serve the partitions of a log directory that has failed no more."""
-        for replica in self:
-            if posixpath.dirname(replica.log.folder) == path:
-                self.set_offline(replica.partition.name, why)
-
-    def _leave(self, name: TopicPartition) -> None:
-        if replica := self._replicas.pop(name, None):
-            before = (replica.partition.is_leader, NO_EPOCH)
-            replica.partition.leave()
-            self._changed(replica.partition, before)
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
         self._logs.update_config(topic, config)

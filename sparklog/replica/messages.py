@@ -8,6 +8,7 @@
 The controller's requests carry its epoch: one older than the last that was seen is refused with
 STALE_CONTROLLER_EPOCH. They carry the epoch of the broker that they are for (`Node.created` of its node in the store):
 one that is not the receiver's is refused with STALE_BROKER_EPOCH, as it was meant for the broker before its restart.
+They are numbered: a request that was sent again, and whose first copy comes after a later one, changes nothing by that.
 Each partition carries its leader epoch: an older one than the receiver knows gets FENCED_LEADER_EPOCH.
 """
 
@@ -52,6 +53,8 @@ class LeaderAndIsr:
     partitions: tuple[PartitionState, ...]
     overrides: Mapping[str, Mapping[str, str]]
     """The configuration of each of the topics, as far as it is its own."""
+    number: int = 0
+    """Grows with each request of a controller's to a broker: a copy that comes late is older than what was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,7 @@ class StopReplica:
     controller_epoch: int
     broker_epoch: int
     partitions: tuple[StopPartition, ...]
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ def encode_leader_and_isr(request: LeaderAndIsr) -> bytes:
             controller_id=request.controller_id,
             controller_epoch=request.controller_epoch,
             broker_epoch=request.broker_epoch,
+            number=request.number,
             partitions=[
                 pb.PartitionState(
                     topic=state.name.topic,
@@ -55,6 +56,7 @@ def decode_leader_and_isr(data: bytes) -> LeaderAndIsr:
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
         broker_epoch=message.broker_epoch,
+        number=message.number,
         partitions=tuple(
             PartitionState(
                 name=TopicPartition(state.topic, state.partition),
@@ -91,6 +93,7 @@ def encode_stop_replica(request: StopReplica) -> bytes:
             controller_id=request.controller_id,
             controller_epoch=request.controller_epoch,
             broker_epoch=request.broker_epoch,
+            number=request.number,
             partitions=[
                 pb.StopPartition(
                     topic=part.name.topic,
@@ -110,6 +113,7 @@ def decode_stop_replica(data: bytes) -> StopReplica:
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
         broker_epoch=message.broker_epoch,
+        number=message.number,
         partitions=tuple(
             StopPartition(
                 name=TopicPartition(part.topic, part.partition), leader_epoch=part.leader_epoch, delete=part.delete
@@ -136,6 +140,7 @@ def encode_update_metadata(request: UpdateMetadata) -> bytes:
             controller_id=request.controller_id,
             controller_epoch=request.controller_epoch,
             broker_epoch=request.broker_epoch,
+            number=request.number,
             brokers=[_broker_message(broker) for broker in request.brokers],
             topics=[_topic_message(topic) for topic in request.topics],
             deleted=request.deleted,
@@ -151,6 +156,7 @@ def decode_update_metadata(data: bytes) -> UpdateMetadata:
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
         broker_epoch=message.broker_epoch,
+        number=message.number,
         brokers=tuple(_broker(broker) for broker in message.brokers),
         topics=tuple(_topic(topic) for topic in message.topics),
         deleted=tuple(message.deleted),

@@ -73,6 +73,7 @@ class FakeBroker:
         self.is_up = True
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.metadata = MetadataCache()
+        self.seen = (0, 0)
         self.store = MemoryStore(self.world.tree, call_soon=asyncio.get_running_loop().call_soon)
         self.store.listen(self._session_changed)
         config = BrokerConfig(broker_id=self.broker_id, **self.world.config)
@@ -122,9 +123,9 @@ class FakeBroker:
     def answer(self, request: Any) -> Any:
         if request.broker_epoch != self.epoch:
             raise StaleBrokerEpoch(f"this is {self.epoch}, not {request.broker_epoch}")
-        if request.controller_epoch < self.metadata.controller_epoch:
-            raise StaleControllerEpoch(f"{self.metadata.controller_epoch} was seen")
-        self.metadata.controller_epoch = request.controller_epoch
+        if (request.controller_epoch, request.number) < self.seen:
+            raise StaleControllerEpoch(f"{self.seen} was seen")
+        self.seen = (request.controller_epoch, request.number)
         self.world.requests.append((self.broker_id, request))
         match request:
             case LeaderAndIsr():

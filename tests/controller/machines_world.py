@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +39,7 @@ class MachinesWorld:
             topic_store.add(name, UUID(int=number), replicas, {})
             self.context.add_topic(name, UUID(int=number), topic_store.load_assignment(name).partitions)
         self.sent: list[tuple[int, Request]] = []
-        self.outbox = Outbox(self.context, 1, lambda broker, request: self.sent.append((broker, request)))
+        self.outbox = Outbox(self.context, 1, lambda broker, request: self.sent.append((broker, request)), count(1))
         fenced = FencedStore(self.store, elected.epoch_version)
         self.partitions = PartitionMachine(self.context, fenced, self.outbox, defaults=TopicConfig())
         self.replicas = ReplicaMachine(self.context, fenced, self.outbox)

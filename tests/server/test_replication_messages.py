@@ -45,7 +45,7 @@ def some(item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def fenced(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.builds(value, controller_id=int32, controller_epoch=int32, broker_epoch=int64, **more)
+    return st.builds(value, controller_id=int32, controller_epoch=int32, broker_epoch=int64, number=int64, **more)
 
 
 fetch_partitions = st.builds(
