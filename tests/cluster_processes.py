@@ -8,12 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import grpc
 from broker_process import BrokerProcess
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
 from sparklog.client.descriptions import ClusterDescription, TopicDescription
+from sparklog.v1.groups_pb2 import FindCoordinatorRequest
+from sparklog.v1.groups_pb2_grpc import GroupsStub
 
 SETTINGS = {
     "default.replication.factor": 3,
@@ -50,6 +53,8 @@ class ClusterProcesses:
             )
             for number in (1, 2, 3)
         }
+        self.zookeeper: object = None
+        """The server, where a test has one."""
         for number in self.brokers:
             (folder / f"broker-{number}").mkdir()
 
@@ -96,6 +101,18 @@ class ClusterProcesses:
         """Waits until a broker that runs is it."""
         return self.wait(lambda: self._running(self.topic(topic).partitions[partition].leader))
 
+    def coordinator(self, group: str) -> int:
+        """Waits until a broker that runs is it."""
+
+        def find() -> int | None:
+            for broker in self._answering():
+                with grpc.insecure_channel(broker.grpc) as channel:
+                    answer = GroupsStub(channel).FindCoordinator(FindCoordinatorRequest(group_ids=[group]), timeout=2)
+                return self._running(answer.coordinators[0].broker_id)
+            return None
+
+        return self.wait(find)
+
     # Waiting
 
     def wait_for_brokers(self, count: int) -> None:
@@ -121,7 +138,7 @@ class ClusterProcesses:
             try:
                 if found := find():
                     return found
-            except SparklogError as error:
+            except (SparklogError, grpc.RpcError) as error:
                 last = error
             assert time.monotonic() < deadline, f"{last}\n" + "\n".join(each.log for each in self.brokers.values())
             time.sleep(0.05)
@@ -135,9 +152,12 @@ class ClusterProcesses:
         broker = self.brokers.get(broker_id)
         return broker_id if broker and broker.is_running and not broker.is_paused else None
 
+    def _answering(self) -> list[BrokerProcess]:
+        return [each for each in self.brokers.values() if each.is_running and not each.is_paused]
+
     def _ask(self, ask: Callable[[Admin], Found]) -> Found:
         """What the brokers that are not known to be dead or paused say."""
-        addresses = [each.grpc for each in self.brokers.values() if each.is_running and not each.is_paused]
+        addresses = [each.grpc for each in self._answering()]
         with Admin(bootstrap_servers=addresses, default_api_timeout_ms=2_000, request_timeout_ms=2_000) as admin:
             return ask(admin)
 

@@ -1,0 +1,140 @@
+"""`sparklog up --brokers`: a cluster as one command, that says when it is ready, reports who dies, and stops whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.client import Admin, Consumer, Producer
+
+pytestmark = pytest.mark.slow
+UP = [sys.executable, "-m", "sparklog.cli.up", "--brokers", "3", "--grpc", "127.0.0.1:0", "--kafka", "127.0.0.1:0"]
+ADDRESS = r"127\.0\.0\.1:\d+"
+READY = re.compile(
+    rf"sparklog \S+ ready: 3 brokers, grpc (({ADDRESS},?){{3}}), kafka ((PLAINTEXT://{ADDRESS},?){{3}}), data data\n"
+)
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*UP, "--data-dir", "data"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate(timeout=TIMEOUT_S)
+
+
+def ready(up: subprocess.Popen[str], log: Path) -> str:
+    """Where the brokers are."""
+    assert up.stdout
+    found = READY.fullmatch(up.stdout.readline())
+    assert found, log.read_text()
+    return found[1]
+
+
+def children(parent: int) -> dict[int, int]:
+    """The process of each broker."""
+    found = {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                stat, command = (process / "stat").read_text(), (process / "cmdline").read_text()
+            except OSError:
+                continue  # it has ended
+            if stat.rpartition(")")[2].split()[1] == str(parent):
+                number = re.search(r"broker\.id=(\d+)", command)
+                assert number
+                found[int(number[1])] = int(process.name)
+    return found
+
+
+def await_line(log: Path, text: str) -> str:
+    deadline = time.monotonic() + TIMEOUT_S
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return next(line for line in log.read_text().splitlines() if text in line)
+
+
+def test_three_brokers_are_a_cluster_until_ctrl_c(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    addresses = ready(up, log)
+    brokers = children(up.pid)
+    assert set(brokers) == {1, 2, 3}
+    with Admin(bootstrap_servers=addresses) as admin, Producer(bootstrap_servers=addresses) as producer:
+        admin.create_topic("t")
+        producer.send("t", b"before").result(TIMEOUT_S)
+        [topic] = admin.describe_topics(["t"])
+        [partition] = topic.partitions
+        assert (len(partition.replicas), topic.configs.get("min.insync.replicas", "2")) == (3, "2")
+        os.kill(brokers[partition.leader], signal.SIGKILL)
+        told = await_line(log, "has ended")
+        assert (
+            f"broker {partition.leader} has ended, killed by SIGKILL; 2 go on. This starts it again: sparklog" in told
+        )
+        producer.send("t", b"after").result(TIMEOUT_S)
+    with Consumer(bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer:
+        consumer.assign_topic("t")
+        found: list[bytes | None] = []
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll(1_000)]
+    assert found == [b"before", b"after"]
+
+    up.send_signal(signal.SIGINT)
+
+    assert up.wait(TIMEOUT_S) == 1  # one did not stop cleanly
+    assert "Traceback" not in log.read_text()
+    assert not [pid for pid in brokers.values() if Path(f"/proc/{pid}").exists()]
+    for number in {1, 2, 3} - {partition.leader}:
+        assert (tmp_path / "data" / f"broker-{number}" / ".kafka_cleanshutdown").exists()
+
+
+def test_all_stop_cleanly_and_quickly_and_are_a_cluster_again(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    with Producer(bootstrap_servers=ready(up, tmp_path / "log")) as producer:
+        producer.send("t", b"kept").result(TIMEOUT_S)
+    up.terminate()
+    assert up.wait(TIMEOUT_S) == 0
+
+    with subprocess.Popen([*UP, "--data-dir", "data"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as again:
+        try:
+            addresses = ready(again, tmp_path / "log")
+            with Consumer(bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer:
+                consumer.assign_topic("t")
+                [record] = consumer.poll(1_000 * TIMEOUT_S)
+            assert record.value == b"kept"
+        finally:
+            again.terminate()
+    assert again.returncode == 0
+
+
+def test_brokers_stop_when_their_parent_is_killed(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    ready(up, tmp_path / "log")
+    brokers = children(up.pid)
+    up.kill()
+    deadline = time.monotonic() + TIMEOUT_S
+    while [pid for pid in brokers.values() if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_where_one_cannot_start_none_is_left(up: subprocess.Popen[str], tmp_path: Path) -> None:
+    ready(up, tmp_path / "log")
+
+    second = subprocess.run(
+        [*UP, "--data-dir", "data"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+
+    assert (second.returncode, second.stdout) == (1, "")
+    assert "is used by another broker" in second.stderr

@@ -1,0 +1,138 @@
+"""Brokers that die, hang and come back, on both kinds of cluster store, while clients write: nothing that was
+acknowledged is lost, nothing is there twice, and each producer's records keep their order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster_processes import ClusterProcesses
+from group_reader import GroupReader
+from writers import (
+    PARTITIONS,
+    TOPIC,
+    AiokafkaWriter,
+    GrpcWriter,
+    KafkaPythonWriter,
+    LibrdkafkaWriter,
+    Writer,
+    Writing,
+)
+from zookeeper import ZooKeeperServer
+
+from sparklog.client import Admin
+
+pytestmark = pytest.mark.slow
+LONGER_THAN_A_SESSION_S = 5.0
+Choose = Callable[[ClusterProcesses], int]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterProcesses]:
+    if request.param == "sqlite":
+        with ClusterProcesses(tmp_path) as running:
+            yield with_topic(running)
+        return
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    try:
+        with ClusterProcesses(tmp_path, zookeeper=server.address) as running:
+            running.zookeeper = server
+            yield with_topic(running)
+    finally:
+        server.stop()
+
+
+def with_topic(cluster: ClusterProcesses) -> ClusterProcesses:
+    with Admin(bootstrap_servers=cluster.grpc) as admin:
+        admin.create_topic(TOPIC, partitions=PARTITIONS)
+    cluster.wait_for_isr(3, TOPIC)
+    return cluster
+
+
+def leader(cluster: ClusterProcesses) -> int:
+    return cluster.leader(TOPIC, 0)
+
+
+def controller(cluster: ClusterProcesses) -> int:
+    return cluster.controller()
+
+
+def coordinator(cluster: ClusterProcesses) -> int:
+    return cluster.coordinator(GroupReader.GROUP)
+
+
+EVERYBODY = pytest.mark.parametrize("who", [leader, controller, coordinator])
+CLIENTS: tuple[type[Writer], ...] = (GrpcWriter, LibrdkafkaWriter)
+
+
+@EVERYBODY
+def test_a_broker_is_killed_and_comes_back(cluster: ClusterProcesses, who: Choose) -> None:
+    with GroupReader(cluster) as reader:
+        with Writing(cluster, *CLIENTS) as writing:
+            reader.wait_for_progress()
+            victim = who(cluster)
+            cluster.brokers[victim].kill()
+            writing.wait_for_progress()
+            reader.wait_for_progress()
+            cluster.brokers[victim].start()
+            cluster.wait_for_isr(3, TOPIC)
+            writing.wait_for_progress()
+        reader.check(writing)
+
+
+@EVERYBODY
+def test_a_broker_hangs_for_longer_than_its_session_and_goes_on(cluster: ClusterProcesses, who: Choose) -> None:
+    with GroupReader(cluster) as reader:
+        with Writing(cluster, *CLIENTS) as writing:
+            reader.wait_for_progress()
+            victim = who(cluster)
+            cluster.brokers[victim].pause()
+            writing.wait_for_progress()
+            time.sleep(LONGER_THAN_A_SESSION_S)  # it is to come back as one that knows nothing of what has happened
+            cluster.brokers[victim].resume()
+            cluster.wait_for_isr(3, TOPIC)
+            writing.wait_for_progress()
+        reader.check(writing)
+
+
+def test_every_broker_is_stopped_and_started_in_turn(cluster: ClusterProcesses) -> None:
+    with GroupReader(cluster) as reader:
+        with Writing(cluster, GrpcWriter, LibrdkafkaWriter) as writing:
+            for broker in cluster.brokers.values():
+                broker.stop()
+                writing.wait_for_progress()
+                broker.start()
+                cluster.wait_for_isr(3, TOPIC)
+        reader.check(writing)
+
+
+@pytest.mark.parametrize("client", [KafkaPythonWriter, AiokafkaWriter])
+def test_other_clients_of_kafka_get_over_the_death_of_a_leader(tmp_path: Path, client: type[Writer]) -> None:
+    with ClusterProcesses(tmp_path) as cluster, Writing(with_topic(cluster), client) as writing:
+        victim = leader(cluster)
+        cluster.brokers[victim].kill()
+        writing.wait_for_progress()
+        cluster.brokers[victim].start()
+        cluster.wait_for_isr(3, TOPIC)
+        writing.wait_for_progress()
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("cluster", ["zookeeper"], indirect=True)
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_records_are_written_though_zookeeper_is_away(cluster: ClusterProcesses, how: str) -> None:
+    server = cluster.zookeeper
+    assert isinstance(server, ZooKeeperServer)
+    with Writing(cluster, *CLIENTS) as writing:
+        server.kill() if how == "killed" else server.pause()
+        writing.wait_for_progress()
+        time.sleep(LONGER_THAN_A_SESSION_S)
+        server.start() if how == "killed" else server.resume()
+        cluster.wait_for_brokers(3)
+        writing.wait_for_progress()
+        cluster.brokers[leader(cluster)].kill()
+        writing.wait_for_progress()
