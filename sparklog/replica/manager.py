@@ -22,8 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sparklog.base.clock import Clock, SystemClock
@@ -33,15 +32,12 @@ from sparklog.base.errors import (
     InvalidConfig,
     KafkaError,
     KafkaStorageError,
-    NotLeaderOrFollower,
     StaleBrokerEpoch,
     StaleControllerEpoch,
-    UnknownTopicOrPartition,
 )
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.manager import LogManager
 from sparklog.replica.following import Fetchers, FetchState, NoFetchers
@@ -61,9 +57,10 @@ from sparklog.replica.messages import (
     StopReplicaResponse,
 )
 from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
+from sparklog.replica.registry import Replica, Replicas
 
 logger = logging.getLogger(__name__)
-OnLeadership = Callable[[TopicPartition, bool, int], None]
+__all__ = ["Replica", "ReplicaManager"]
 
 
 @dataclass(slots=True)
@@ -75,11 +72,9 @@ class _Opened:
 
 
 class ReplicaManager(Replicas):
-    """Replicas by partition.
+    """The replicas, and what is done to them.
 
-    `fetchers` and `on_leadership` are given by whoever puts the broker together; the latter is told of every change:
-    which partition, whether it is led here from now on, and the leader epoch. `broker_epoch` is this broker's own,
-    once it is registered.
+    `fetchers` are given by whoever puts the broker together. `broker_epoch` is this broker's own, once it has one.
     """
 
     def __init__(
@@ -97,25 +92,21 @@ class ReplicaManager(Replicas):
         exists: Callable[[TopicPartition], bool] = lambda _: False,
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
-        """on_high_watermark: who waits for a partition's records, or for the end of their wait, looks again.
-        on_log_end: a partition that others follow has records that are not committed yet. alter_isr: writes to the
-        store; raises StoreError. broker_epoch_of: of a broker that is alive. exists: whether the cluster has it."""
+        """on_high_watermark, exists: as of `Replicas`. on_log_end: a partition that others follow has records that are
+        not committed yet. alter_isr: writes to the store; raises StoreError. broker_epoch_of: of a broker that is
+        alive."""
+        super().__init__(on_high_watermark, exists)
         self._logs = logs
-        self._on_high_watermark = on_high_watermark
         self._on_log_end = on_log_end
         self._broker_id = broker_id
         self._clock = clock or SystemClock()
         self._max_lag_ms = max_lag_ms
         self._topic_defaults = topic_defaults or TopicConfig()
         self._broker_epoch_of = broker_epoch_of
-        self._exists = exists
-        self._replicas: dict[TopicPartition, Replica] = {}
-        self._offline: dict[TopicPartition, str] = {}
         self._files = HighWatermarkFiles(fs, self._is_here)
         self._changing = asyncio.Lock()
         self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark)
         self.fetchers: Fetchers = NoFetchers()
-        self.on_leadership: OnLeadership = lambda name, is_leader, leader_epoch: None
         self.broker_epoch = NO_BROKER_EPOCH
         self.controller_epoch = NO_EPOCH
         self._number = 0
@@ -284,7 +275,6 @@ class ReplicaManager(Replicas):
             return True
 
     # Changes without a controller
-
     def update_config(self, topic: str, config: TopicConfig) -> None:
         self._logs.update_config(topic, config)
         for replica in self:
