@@ -69,6 +69,18 @@ def test_a_deposed_controller_changes_nothing() -> None:
     assert "a" in cache
 
 
+def test_a_copy_that_comes_after_a_later_request_changes_nothing_and_the_last_may_come_twice() -> None:
+    cache = MetadataCache()
+    cache.update(update(state("a"), number=1))
+    cache.update(update(state("a", leader=2), number=2))
+    with pytest.raises(StaleControllerEpoch):
+        cache.update(update(state("a"), number=1))
+    cache.update(update(state("a", leader=2), number=2))
+    assert cache.leader_of(TopicPartition("a", 0)) == broker(2)
+    cache.update(update(state("a"), epoch=2, number=1))
+    assert cache.leader_of(TopicPartition("a", 0)) == broker(1)
+
+
 def test_it_tells_whose_configuration_has_changed() -> None:
     cache = MetadataCache()
     assert cache.update(update(state("a", retention_ms="5"))).reconfigured == ()

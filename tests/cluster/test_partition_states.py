@@ -1,0 +1,150 @@
+"""States of partitions in the store, as the controller and as a leader write them."""
+
+from __future__ import annotations
+
+import dataclasses
+from uuid import UUID
+
+import pytest
+
+from sparklog.base.errors import BadVersion, ConnectionLoss, ControllerMoved, InvalidUpdateVersion
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.partition_states import (
+    STATES_AT_ONCE,
+    Leadership,
+    alter_isr,
+    fenced_multi,
+    read_states,
+    write_states,
+)
+from sparklog.cluster.store import ensure_path
+from sparklog.cluster.topics import TopicStore
+from sparklog.replica.messages import AlterIsr, IsrAltered
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FIRST = Leadership(leader=1, leader_epoch=0, isr=(1, 2, 3), controller_epoch=1)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = MemoryStore(MemoryTree())
+    topics = TopicStore(made, TopicConfig())
+    topics.make_paths()
+    topics.add("t", UUID(int=1), [(1, 2, 3)] * 2, {})
+    made.create("/controller_epoch", b"1")
+    ensure_path(made, "/brokers")
+    return made
+
+
+def let_count(store: MemoryStore, **epochs: int) -> None:
+    lives = read_broker_epochs(store)
+    store.multi([lives.write({int(name[1:]): epoch for name, epoch in epochs.items()})])
+
+
+def change(isr: tuple[int, ...], *, version: int = 0, leader_epoch: int = 0, **joining: int) -> AlterIsr:
+    return AlterIsr(
+        name=T0,
+        leader=1,
+        leader_epoch=leader_epoch,
+        controller_epoch=1,
+        isr=isr,
+        partition_epoch=version,
+        joining={int(name[1:]): epoch for name, epoch in joining.items()},
+    )
+
+
+def test_states_are_created_and_then_set_where_they_are_as_they_were_read(store: MemoryStore) -> None:
+    created = write_states(store, {T0: FIRST, T1: FIRST}, 0)
+    assert {name: state.version for name, state in created.items()} == {T0: 0, T1: 0}
+    moved = {name: dataclasses.replace(state, leader=2) for name, state in created.items()}
+    alter_isr(store, change((1, 2)))
+
+    written = write_states(store, moved, 0)
+
+    assert {name: state.version for name, state in written.items()} == {T1: 1}
+    assert read_states(store, [T0, T1, TopicPartition("u", 0)]) == {
+        T0: dataclasses.replace(FIRST, isr=(1, 2), version=1),
+        T1: dataclasses.replace(FIRST, leader=2, version=1),
+    }
+
+
+def test_a_controller_that_was_deposed_writes_nothing(store: MemoryStore) -> None:
+    write_states(store, {T0: FIRST}, 0)
+    store.set("/controller_epoch", b"2")
+    with pytest.raises(ControllerMoved):
+        write_states(store, {T0: dataclasses.replace(FIRST, leader=2, version=0), T1: FIRST}, 0)
+    with pytest.raises(ControllerMoved):
+        fenced_multi(store, 0, ())
+    assert read_states(store, [T0, T1]) == {T0: dataclasses.replace(FIRST, version=0)}
+
+
+def test_more_states_than_go_into_one_transaction(store: MemoryStore) -> None:
+    names = [TopicPartition("t", number) for number in range(STATES_AT_ONCE * 2 + 1)]
+    assert set(write_states(store, dict.fromkeys(names, FIRST), 0)) == set(names)
+    assert len(read_states(store, names)) == len(names)
+
+
+def test_a_leader_changes_the_isr_and_leaves_a_notice(store: MemoryStore) -> None:
+    write_states(store, {T0: FIRST}, 0)
+    assert alter_isr(store, change((1,))) == IsrAltered(isr=(1,), partition_epoch=1)
+    let_count(store, b2=7)
+    assert alter_isr(store, change((1, 2), version=1, b2=7)) == IsrAltered(isr=(1, 2), partition_epoch=2)
+    assert len(store.children("/isr_change_notification")) == 2
+
+
+def test_a_life_that_does_not_count_any_more_does_not_get_into_the_isr(store: MemoryStore) -> None:
+    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    for lives in ({}, {"b2": 6}, {"b3": 7}):
+        let_count(store, **lives)
+        with pytest.raises(InvalidUpdateVersion):
+            alter_isr(store, change((1, 2), b2=7))
+    assert read_states(store, [T0])[T0].isr == (1,)
+
+
+def test_a_life_that_ends_between_the_look_and_the_write_does_not_get_in_either(store: MemoryStore) -> None:
+    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    let_count(store, b2=7)
+    write, store.multi = store.multi, None
+
+    def end_first(operations: object) -> None:
+        store.multi = write
+        let_count(store, b2=8)
+        store.multi(operations)
+
+    store.multi = end_first
+    with pytest.raises(InvalidUpdateVersion):
+        alter_isr(store, change((1, 2), b2=7))
+    assert read_states(store, [T0])[T0].isr == (1,)
+
+
+def test_a_life_that_others_join_beside_gets_in(store: MemoryStore) -> None:
+    write_states(store, {T0: dataclasses.replace(FIRST, isr=(1,))}, 0)
+    let_count(store, b2=7)
+    write, store.multi = store.multi, None
+
+    def another_first(operations: object) -> None:
+        store.multi = write
+        let_count(store, b2=7, b3=9)
+        store.multi(operations)
+
+    store.multi = another_first
+    assert alter_isr(store, change((1, 2), b2=7)).isr == (1, 2)
+
+
+def test_a_lost_answer_is_found_out_by_asking_again(store: MemoryStore) -> None:
+    write_states(store, {T0: FIRST}, 0)
+    store.lose_next_answer()
+    with pytest.raises(ConnectionLoss):
+        alter_isr(store, change((1, 3)))
+    assert alter_isr(store, change((1, 3))) == IsrAltered(isr=(1, 3), partition_epoch=1)
+
+
+def test_a_leader_that_is_none_any_more_changes_nothing(store: MemoryStore) -> None:
+    state = write_states(store, {T0: FIRST}, 0)[T0]
+    write_states(store, {T0: dataclasses.replace(state, leader=2, leader_epoch=1)}, 0)
+    with pytest.raises(BadVersion):
+        alter_isr(store, change((1,)))
+    assert read_states(store, [T0])[T0].leader == 2
