@@ -119,10 +119,10 @@ class Topics:
     async def _has_been_deleted(self, name: str, timeout_ms: int) -> bool:
         """Wait for the end of a deletion; False where there is none, or it takes longer."""
         if await asyncio.to_thread(self._store.is_marked_deleted, name):
-            return await self._until_removed(name, timeout_ms)
+            return await self.until_removed(name, timeout_ms)
         return not await asyncio.to_thread(self._store.exists, name)
 
-    async def _until_removed(self, name: str, timeout_ms: int) -> bool:
+    async def until_removed(self, name: str, timeout_ms: int) -> bool:
         """Whether the mark of a deletion has gone from the store in time: the last thing to go."""
         loop, has_changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -165,7 +165,7 @@ class Topics:
         await self._wait(lambda: self._metadata.find_name(gone) is None, timeout_ms, why)
         # Where a replica is on a broker that is away, its end is not waited for.
         are_alive = all(self._are_alive(info.replicas) for info in topic.partitions)
-        if are_alive and not await self._until_removed(name, timeout_ms):
+        if are_alive and not await self.until_removed(name, timeout_ms):
             raise RequestTimedOut(f"{why}; {timeout_ms} ms have passed")
         logger.info("deleted topic %s", name)
 

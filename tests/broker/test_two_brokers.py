@@ -1,0 +1,120 @@
+"""Two brokers of one cluster: what they copy, who leads, where groups are, how one goes and comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from neighbours import PATIENCE_MS, Neighbourhood
+
+from sparklog.base.errors import NotCoordinator, NotLeaderOrFollower
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import delete_topics, find_coordinator, metadata
+from sparklog.cluster.brokers import broker_path
+from sparklog.group.coordinator import OFFSETS_TOPIC
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+
+T0 = TopicPartition("t", 0)
+Batch = Callable[..., bytearray]
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Neighbourhood]:
+    made = Neighbourhood()
+    await made.start(1, 2)
+    yield made
+    await made.stop_all()
+
+
+async def test_what_one_acknowledges_both_have(two: Neighbourhood, batch: Batch) -> None:
+    await two.create("t", [[2, 1]])
+    assert (await two.produce(2, T0, batch([b"a", b"b"]))).error is None
+    assert isinstance((await two.produce(1, T0, batch([b"c"]))).error, NotLeaderOrFollower)
+    logs = [two.brokers[each].services.replicas.get(T0).log for each in (1, 2)]
+    assert logs[0].read(0, 1 << 20).read() == logs[1].read(0, 1 << 20).read() == await two.read(2, T0)
+
+
+async def test_the_other_leads_when_one_is_gone_and_follows_when_it_is_back(two: Neighbourhood, batch: Batch) -> None:
+    await two.create("t", [[2, 1]])
+    await two.produce(2, T0, batch([b"a"]))
+    zombie = two.cut_off(2)
+    await two.until_led(T0, 1, isr={1})
+    assert (await two.produce(1, T0, batch([b"b"]))).error is None
+    await zombie.stop()
+    await two.start(2)
+    await two.until_led(T0, 1, isr={1, 2})
+    log = two.brokers[2].services.replicas.get(T0).log
+    assert log.read(0, 1 << 20).read() == await two.read(1, T0)
+
+
+async def test_a_broker_that_stops_has_handed_over_before(two: Neighbourhood, batch: Batch) -> None:
+    await two.create("t", [[1, 2]])
+    await two.produce(1, T0, batch([b"a"]))
+    await two.stop(1)  # it was the controller, too
+    await two.until_led(T0, 2, isr={2})
+    assert (await two.produce(2, T0, batch([b"b"]))).error is None
+
+
+async def test_a_broker_whose_session_has_ended_registers_again_and_begins_another_life(
+    two: Neighbourhood, batch: Batch
+) -> None:
+    await two.create("t", [[2, 1]])
+    first = two.brokers[2].services.registration.epoch
+    two.expire(2)
+    await two.until_led(T0, 1, isr={1, 2})
+    assert two.brokers[2].services.registration.epoch > first
+    assert two.tree.find(broker_path(2)).created == two.brokers[2].services.registration.epoch
+    assert (await two.produce(1, T0, batch([b"a"]))).error is None
+
+
+async def test_groups_go_where_their_partition_is_led(two: Neighbourhood) -> None:
+    await two.create("t", [[1, 2]])
+    (found,) = (await ask_coordinator(two, 1)).coordinators
+    assert found.broker is not None
+    before = found.broker.broker_id
+    after = 3 - before
+    groups = {each: two.brokers[each].services.groups for each in (1, 2)}
+    commit = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=T0, offset=5)])
+    assert (await groups[before].commit(commit)).errors == {T0: None}
+    assert isinstance((await groups[after].commit(commit)).errors[T0], NotCoordinator)
+
+    zombie = two.cut_off(before)
+    await two.until_led(TopicPartition(OFFSETS_TOPIC, groups[after].partition_for("g")), after)
+    await groups[after].loaded()
+
+    fetched = await groups[after].fetch_offsets(OffsetFetch(group_id="g", partitions=[T0]))
+    assert (fetched.error, fetched.offsets[0].offset) == (None, 5)
+    assert (await ask_coordinator(two, after)).coordinators[0].broker.broker_id == after
+    await zombie.stop()
+
+
+async def test_all_are_told_of_all(two: Neighbourhood) -> None:
+    await two.create("t", [[2, 1]])
+    zombie = two.cut_off(2)
+    await two.until_led(T0, 1)
+    answer = await two.brokers[1].serve(metadata.API, metadata.MetadataRequest())
+    assert ([each.broker_id for each in answer.brokers], answer.controller_id) == ([1], 1)
+    (part,) = answer.topics[0].partitions
+    assert (part.leader, part.replicas, part.offline_replicas) == (1, (2, 1), (2,))
+    await zombie.stop()
+
+
+async def test_a_topic_that_was_deleted_while_a_broker_was_away_goes_when_it_is_back(
+    two: Neighbourhood, batch: Batch
+) -> None:
+    await two.create("t", [[1, 2]])
+    await two.produce(1, T0, batch([b"a"]))
+    await two.stop(2)
+    await two.until_led(T0, 1, isr={1})
+    wanted = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="t")])
+    answer = await two.brokers[1].serve(delete_topics.API, wanted)
+    assert answer.topics[0].error is None
+    await two.start(2)
+    await two.brokers[1].services.topics.until_removed("t", PATIENCE_MS)
+    assert two.brokers[2].services.replicas.find(T0) is None
+    assert "t-0" not in two.folders(2)
+
+
+async def ask_coordinator(two: Neighbourhood, broker_id: int) -> find_coordinator.FindCoordinatorResponse:
+    request = find_coordinator.FindCoordinatorRequest(keys=["g"])
+    return await two.brokers[broker_id].serve(find_coordinator.API, request)
