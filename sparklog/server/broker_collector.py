@@ -13,6 +13,13 @@
     sparklog_log_start_offset{topic, partition}, sparklog_high_watermark{…}, sparklog_log_end_offset{…},
     sparklog_log_size_bytes{…}
     sparklog_waiting_requests                                               fetches and produces that wait for something
+    sparklog_partitions, sparklog_leaders, sparklog_offline_partitions      of the replicas of this broker
+    sparklog_under_replicated_partitions, sparklog_under_min_isr_partitions of those that it leads: with fewer in sync
+                                                                            than there are replicas, than
+                                                                            min.insync.replicas
+    sparklog_isr_shrinks_total, sparklog_isr_expands_total, sparklog_isr_update_failures_total
+    sparklog_follower_max_lag                                               records, of the partition that has most
+    sparklog_active_controller                                              1: this broker is the controller
 
 The figures are read while the broker changes them: each is right for some moment of the reading.
 """
@@ -45,6 +52,7 @@ class BrokerCollector(Collector):
         yield from self._connections()
         yield from self._topics()
         yield from self._partitions()
+        yield from self._replication()
 
     def _requests(self) -> Iterator[Metric]:
         refused = CounterMetricFamily("sparklog_requests_refused", "Requests refused as a whole.", labels=["api"])
@@ -111,6 +119,38 @@ class BrokerCollector(Collector):
             size.add_metric(name, replica.log.size_bytes)
         waiting.add_metric([], self._broker.waiting_requests)
         yield from (start, committed, end, size, waiting)
+
+    def _replication(self) -> Iterator[Metric]:
+        if not hasattr(self._broker, "services"):
+            return
+        services = self._broker.services
+        replicas = tuple(services.replicas)
+        led = [replica for replica in replicas if replica.partition.is_leader]
+        for name, text, value in (
+            ("partitions", "Replicas of this broker.", len(replicas)),
+            ("leaders", "Those that it leads.", len(led)),
+            ("offline_partitions", "Those whose log has failed.", len(services.replicas.offline)),
+            (
+                "under_replicated_partitions",
+                "Led with fewer in sync than there are replicas.",
+                sum(replica.partition.is_under_replicated for replica in led),
+            ),
+            (
+                "under_min_isr_partitions",
+                "Led with fewer in sync than min.insync.replicas.",
+                sum(len(each.partition.in_sync_replicas) < each.config.min_insync_replicas for each in led),
+            ),
+            ("follower_max_lag", "Records that a followed partition is behind at most.", services.fetchers.max_lag),
+            ("active_controller", "1: this broker is the controller.", int(services.controller.is_active)),
+        ):
+            yield GaugeMetricFamily(f"sparklog_{name}", text, value=value)
+        changes = services.replicas.isr_changes
+        for name, text, value in (
+            ("isr_shrinks", "Replicas that left an ISR, as this broker wrote.", changes.shrinks),
+            ("isr_expands", "Replicas that joined an ISR, as this broker wrote.", changes.expands),
+            ("isr_update_failures", "ISR changes that were refused, or whose end is not known.", changes.failures),
+        ):
+            yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
 
 
 def _cumulative(buckets: Sequence[int]) -> list[tuple[str, int]]:
