@@ -10,7 +10,8 @@
     poll skip              a consumer passed over a record that is there
     unseen                 a consumer read to the end, and was not shown what is there
     above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
-    lost commit            a group's committed offset went back
+    lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
+                           not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
 
 Names are those of Jepsen's queue workload where it has one. Pure: a history and the logs in, anomalies out.
 """
@@ -165,9 +166,8 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
         if not operation.is_ok:
             continue
         made = commits.get((read.group, read.partition), [])
-        least = max(
-            (offset for each, offset in made if each.is_ok and each.ended_at <= operation.invoked_at), default=-1
-        )
+        earlier = [offset for each, offset in made if each.is_ok and each.ended_at <= operation.invoked_at]
+        least = max(earlier, default=-1) if read.is_final else -1
         late = {
             offset for each, offset in made if each.outcome is Outcome.INFO
         }  # may still be on its way, or come late

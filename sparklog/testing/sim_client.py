@@ -29,6 +29,7 @@ class SimClient:
         self._bootstrap = list(bootstrap)
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
         self._replicas: dict[TopicPartition, list[str]] = {}
+        self._epochs: dict[TopicPartition, int] = {}
 
     async def ask(self, address: str, api: Api[Any, Any], request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
         """The answer of the broker at `address`; raises KafkaError."""
@@ -48,6 +49,9 @@ class SimClient:
             for part in topic.partitions:
                 name = TopicPartition(topic.name or "", part.partition)
                 self._replicas[name] = [addresses[each] for each in part.replicas if each in addresses]
+                if part.leader_epoch < self._epochs.get(name, 0):
+                    continue  # from a broker that knows less: all Kafka clients pass over that
+                self._epochs[name] = part.leader_epoch
                 if part.leader in addresses:
                     self._leaders[name] = addresses[part.leader], part.leader_epoch
                 else:

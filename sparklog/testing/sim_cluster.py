@@ -15,10 +15,10 @@ A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start th
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +45,7 @@ BASE_SETTINGS = {
     "cluster.store.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "replica.lag.time.max.ms": "3000",
     "replica.fetch.backoff.ms": "200",
+    "replica.socket.timeout.ms": "2500",
     "controller.socket.timeout.ms": "2000",
     "controlled.shutdown.retry.backoff.ms": "500",
     "leader.imbalance.check.interval.seconds": "5",
@@ -54,9 +55,8 @@ BASE_SETTINGS = {
 }
 
 
-def _taken(**arguments: Any) -> dict[str, Any]:
-    known = inspect.signature(Broker.__init__).parameters
-    return {name: value for name, value in arguments.items() if name in known}
+_ADDRESS = re.compile("0x[0-9a-f]+")
+"""Of an object in memory: another one in each process."""
 
 
 class SimNode:
@@ -100,7 +100,7 @@ class SimNode:
         broker = Broker(
             parse_broker_config([Setting(name, raw, "") for name, raw in cluster.settings(self.broker_id).items()]),
             fs=self.fs, clock=self.clock, store=store,
-            **_taken(peers=SimPeers(cluster.network, self.name), random=random.Random(self._chance.random())),
+            peers=SimPeers(cluster.network, self.name), random=random.Random(self._chance.random()),
         )  # fmt: skip
 
         async def serve(api: Api[Any, Any], request: Any) -> Any:
@@ -331,7 +331,7 @@ class _LogToTrace(logging.Handler):
         process = PROCESS.get()
         if process is None or process.is_dead:
             return
-        text = record.getMessage()
+        text = _ADDRESS.sub("0x", record.getMessage())
         self._cluster.trace.note(f"{process.name} {record.levelname} {text}")
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, PowerCut | OSError | StoreError):

@@ -64,6 +64,8 @@ class ReadCommit:
 
     group: str
     partition: TopicPartition
+    is_final: bool = False
+    """All is healed, and nobody commits any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

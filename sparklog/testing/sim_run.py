@@ -257,7 +257,7 @@ class _Run:
                     f"{consumer.name} is at {consumer.position} of {consumer.partition}, which ends at {end}",
                 )
         for _ in range(50):
-            if await self._group.read():
+            if await self._group.read(is_final=True):
                 return
         self._cluster.report("liveness", "the group's offset cannot be read")
 

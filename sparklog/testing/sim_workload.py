@@ -236,10 +236,11 @@ class Group:
 
         await self._do(operation, commit)
 
-    async def read(self) -> bool:
+    async def read(self, *, is_final: bool = False) -> bool:
         """Ask what is committed; whether there was an answer."""
         partition = self._consumer.partition
-        operation = self._history.begin(self._client.name, ReadCommit(group=self._group, partition=partition))
+        action = ReadCommit(group=self._group, partition=partition, is_final=is_final)
+        operation = self._history.begin(self._client.name, action)
 
         async def read() -> int:
             address = await self._client.coordinator(self._group)

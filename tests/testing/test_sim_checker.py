@@ -47,8 +47,9 @@ class Past:
         self.history.end(self.history.begin("c", Commit(group="g", partition=T, offset=offset)), outcome)
         return self
 
-    def read_commit(self, offset: int) -> Past:
-        self.history.end(self.history.begin("c", ReadCommit(group="g", partition=T)), Outcome.OK, offset)
+    def read_commit(self, offset: int, *, is_final: bool = False) -> Past:
+        read = ReadCommit(group="g", partition=T, is_final=is_final)
+        self.history.end(self.history.begin("c", read), Outcome.OK, offset)
         return self
 
     def kinds(self, *values: str, start: int = 0, drained: bool = False) -> list[str]:
@@ -138,8 +139,12 @@ def test_above_the_high_watermark() -> None:
 
 @pytest.mark.parametrize("read", [-1, 1, 4])
 def test_lost_commit(read: int) -> None:
-    past = Past().commit(1).commit(2).read_commit(read)
+    past = Past().commit(1).commit(2).read_commit(read, is_final=True)
     assert past.kinds() == ["lost commit"]
+
+
+def test_a_coordinator_that_was_replaced_may_answer_with_what_it_knew() -> None:
+    assert Past().commit(1).commit(2).read_commit(1).kinds() == []
 
 
 def test_a_commit_that_was_refused_does_not_count() -> None:
