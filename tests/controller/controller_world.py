@@ -252,6 +252,9 @@ class World:
     def state(self, name: TopicPartition) -> Leadership:
         return read_states(self.store, [name])[name]
 
+    def find_state(self, name: TopicPartition) -> Leadership | None:
+        return read_states(self.store, [name]).get(name)
+
     def names(self) -> list[TopicPartition]:
         loaded: list[tuple[str, Assignment]] = [
             (each, self.topics.load_assignment(each)) for each in self.topics.names()
@@ -260,6 +263,8 @@ class World:
 
     def differences(self) -> list[str]:
         """Where a broker that is up and can be reached was not told what the store says."""
+        if len(self.controllers()) != 1:
+            return ["there is no controller" if not self.controllers() else "there are several controllers"]
         found = []
         marked = set(self.topics.marked_deleted())
         states = read_states(self.store, [name for name in self.names() if name.topic not in marked])
