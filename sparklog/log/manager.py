@@ -21,7 +21,7 @@ import logging
 import posixpath
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from uuid import UUID, uuid4
@@ -265,20 +265,32 @@ class LogManager:
 
         Recovery points that closed segments have moved, and those of new logs, are written down at once.
         """
-        with self._lock:
-            moved, self._unlisted = self._unlisted, set()
+        moved = self._take_unlisted()
         for log in self:
             with contextlib.suppress(KafkaStorageError):  # it has been said, and its directory is offline
                 if log.flush_if_due(now_ms):
                     moved.add(self._directory_of(log))
-        for directory in moved:
+        self._write_recovery_points(moved)
+
+    def list_new(self) -> None:
+        """Write down which logs there are, if some are new: after a crash a gap in one of them is a hole from now on.
+
+        To be called before others count on what is in them.
+        """
+        self._write_recovery_points(self._take_unlisted())
+
+    def _take_unlisted(self) -> set[LogDirectory]:
+        with self._lock:
+            taken, self._unlisted = self._unlisted, set()
+            return taken
+
+    def _write_recovery_points(self, directories: Iterable[LogDirectory]) -> None:
+        for directory in directories:
             with self._guard(directory):
                 directory.write_recovery_points(partial(self._logs_in, directory.path))
 
     def checkpoint_recovery_points(self) -> None:
-        for directory in self._live():
-            with self._guard(directory):
-                directory.write_recovery_points(partial(self._logs_in, directory.path))
+        self._write_recovery_points(self._live())
 
     def checkpoint_log_starts(self) -> None:
         for directory in self._live():

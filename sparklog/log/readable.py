@@ -63,6 +63,11 @@ class ReadableLog:
         return self._epochs.truncate_from_start(self.log_start_offset)
 
     @property
+    def stored_epochs(self) -> LeaderEpochs:
+        """The same of all records that are stored, those below the log start too."""
+        return self._epochs
+
+    @property
     def latest_epoch(self) -> int:
         """The newest leader epoch of a record; -1 if there is none."""
         return self._epochs.latest

@@ -278,7 +278,8 @@ def _trim(state: Loading) -> None:
         state.log_start_offset = max(state.log_start_offset, state.segments[0].base_offset)
     # an entry at the start of an empty log is what is left of its last epoch
     state.epochs = state.epochs.truncate_from_end(max(state.end_offset, state.log_start_offset + 1))
-    state.epochs = state.epochs.truncate_from_start(state.log_start_offset)
+    first_offset = state.segments[0].base_offset if state.segments else state.log_start_offset
+    state.epochs = state.epochs.truncate_from_start(first_offset)  # replicas ask about records below the log start too
 
 
 def _ends_below(segment: Segment, offset: int) -> bool:

@@ -290,8 +290,8 @@ class LeaderFetcher:
 
     async def _cut(self, replica: Replica, leader: EpochEnd) -> None:
         log, committed = replica.log, replica.partition.high_watermark
-        offset = where_to_cut(log.epochs, log.log_end_offset, leader)
-        if offset >= log.log_end_offset:  # all its records lie below its log start: nothing is known of their epochs
+        offset = where_to_cut(log.stored_epochs, log.log_end_offset, leader)
+        if offset >= log.log_end_offset:  # its epochs do not say where it departs
             offset = log.first_base_offset
         logger.info("%r is cut to %d: the leader's epoch %d ends at %d", log, offset, *leader)
         if offset < committed:

@@ -255,6 +255,7 @@ class ReplicaManager(Replicas):
             except KafkaStorageError as error:
                 logger.error("%s is offline: %s", name, error)
                 opened[name] = error
+        self._logs.list_new()
         return opened
 
     def _delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:

@@ -238,7 +238,7 @@ def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
     """Raises OffsetOutOfRange."""
     log = replica.log
     return find_divergence(
-        log.epochs.assign(replica.partition.leader_epoch, log.log_end_offset),
+        log.stored_epochs.assign(replica.partition.leader_epoch, log.log_end_offset),
         first_offset=log.first_base_offset,
         end_offset=log.log_end_offset,
         fetch_offset=part.fetch_offset,
