@@ -33,6 +33,7 @@ TOOLS = {
     "produce": "Write lines, or JSON lines, to a topic.",
     "consume": "Read a topic, from any offset or time.",
     "groups": "List and describe consumer groups, reset their offsets, delete them.",
+    "cluster": "Brokers and their partitions: see what is not well, move, elect, drain.",
     "users": "Add, list and delete SCRAM users.",
     "jobs": "Compact, retain, replay and audit with Spark, once or on a schedule.",
     "audit": "Check every replica's bytes, indexes and epochs, and print the verdict.",

@@ -12,7 +12,7 @@ with the fewest replicas. Racks count where every broker says its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sparklog.base.errors import InvalidReplicationFactor
 from sparklog.base.ids import TopicPartition
@@ -21,17 +21,23 @@ Assignments = Mapping[TopicPartition, Sequence[int]]
 
 
 def spread(
-    current: Assignments, racks: Mapping[int, str], *, factor: int | None = None, even: bool = True
+    current: Assignments,
+    racks: Mapping[int, str],
+    *,
+    only: Collection[TopicPartition] | None = None,
+    factor: int | None = None,
+    even: bool = True,
 ) -> dict[TopicPartition, tuple[int, ...]]:
     """The partitions that change, with their new replicas. `racks`: the brokers that are to have replicas.
 
-    Raises InvalidReplicationFactor where there are too few of those.
+    `only`: the others just count; without `even`. Raises InvalidReplicationFactor where there are too few brokers.
     """
-    wanted = max((factor or len(replicas) for replicas in current.values()), default=0)
+    chosen = sorted(current if only is None else only)
+    wanted = max((factor or len(current[name]) for name in chosen), default=0)
     if wanted > len(racks):
         raise InvalidReplicationFactor(f"{wanted} replicas of a partition need as many brokers, not {len(racks)}")
     spreading = _Spreading(current, racks)
-    for name in sorted(current):
+    for name in chosen:
         spreading.replace(name)
         spreading.resize(name, factor or len(current[name]))
     if even:

@@ -1,0 +1,211 @@
+"""`sparklog cluster`: who is there, what is not well, and how partitions and leaderships get where they should be.
+
+`brokers`, `controller` and `under-replicated` look; `reassign`, `elect-leaders` and `drain` change something. What
+looks for faults has status 1 where it finds some, so that a script can wait for a cluster to be well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparklog.base.errors import BrokerNotAvailable, ElectionNotNeeded
+from sparklog.base.ids import TopicPartition
+from sparklog.cli.cluster_partitions import NOTHING, all_partitions, parse_partitions
+from sparklog.cli.cluster_reassign import drain, reassign
+from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
+
+if TYPE_CHECKING:
+    from sparklog.client import Admin
+
+FOUND = 1
+NO_BROKER = -1
+
+
+@click.group("cluster")
+def command() -> None:
+    """Brokers, their partitions, and how these get from one to another.
+
+    \b
+      sparklog cluster brokers
+      sparklog cluster under-replicated
+      sparklog cluster reassign plan --all-topics --brokers 1,2,3,4 --output plan.json
+      sparklog cluster reassign execute plan.json --throttle 50MiB --wait
+      sparklog cluster reassign verify plan.json
+      sparklog cluster elect-leaders --all
+      sparklog cluster drain 2 --execute --wait
+
+    A replica is a partition's copy on one broker. One of them leads: it takes what is written, the others copy it.
+    Those that are up to date are in sync; one of those takes over when the leader is gone.
+    """
+
+
+command.add_command(reassign)
+command.add_command(drain)
+
+
+@command.command()
+@bootstrap_option
+@json_option
+def brokers(bootstrap: str, as_json: bool) -> None:
+    """List the brokers: where they are, and what they lead and have.
+
+    PREFERRED counts the partitions that it leads when everything is well: more than it LEADS means that leaderships are
+    elsewhere (see: sparklog cluster elect-leaders). BEHIND counts its replicas that are not in sync.
+    """
+    with admin_client(bootstrap) as admin:
+        cluster = admin.describe_cluster()
+        partitions = all_partitions(admin)
+    leads = Counter(part.leader for _, part in partitions)
+    preferred = Counter(part.replicas[0] for _, part in partitions if part.replicas)
+    has = Counter(broker for _, part in partitions for broker in part.replicas)
+    behind = Counter(broker for _, part in partitions for broker in {*part.replicas} - {*part.in_sync_replicas})
+    rows: list[dict[str, Any]] = []
+    alive = {broker.id: broker for broker in cluster.brokers}
+    for number in sorted(alive.keys() | has.keys()):
+        broker = alive.get(number)
+        rows.append(
+            {
+                "broker": number,
+                "state": "down" if broker is None else "controller" if number == cluster.controller_id else "up",
+                "address": broker.grpc_address if broker else None,
+                "rack": (broker.rack if broker else None) or None,
+                "leads": leads[number],
+                "preferred": preferred[number],
+                "replicas": has[number],
+                "behind": behind[number],
+                "version": broker.version if broker else None,
+            }
+        )
+    _print_rows(rows, as_json=as_json)
+
+
+@command.command()
+@bootstrap_option
+@json_option
+def controller(bootstrap: str, as_json: bool) -> None:
+    """Say which broker is the controller: it elects leaders, and tells the others."""
+    with admin_client(bootstrap) as admin:
+        cluster = admin.describe_cluster()
+    found = next((broker for broker in cluster.brokers if broker.id == cluster.controller_id), None)
+    if found is None:
+        raise BrokerNotAvailable("there is no controller at the moment: one is elected within the session time-out")
+    if as_json:
+        print_json({"controller": found.id, "address": found.grpc_address, "rack": found.rack or None})
+    else:
+        click.echo(f"broker {found.id} at {found.grpc_address}{f', rack {found.rack}' if found.rack else ''}")
+
+
+@command.command("under-replicated")
+@click.option("--under-min-isr", is_flag=True, help="Only those that take no acks=all: fewer in sync than they need.")
+@click.option("--offline", is_flag=True, help="Only those that nobody leads: they cannot be read or written.")
+@bootstrap_option
+@json_option
+def under_replicated(under_min_isr: bool, offline: bool, bootstrap: str, as_json: bool) -> int:
+    """List the partitions of which a replica is not in sync. Status 1 if there are any."""
+    with admin_client(bootstrap) as admin:
+        partitions = all_partitions(admin)
+        if under_min_isr:
+            needed = _min_in_sync(admin, {name.topic for name, _ in partitions})
+            found = [item for item in partitions if len(item[1].in_sync_replicas) < needed[item[0].topic]]
+        elif offline:
+            found = [item for item in partitions if item[1].leader == NO_BROKER]
+        else:
+            found = [item for item in partitions if {*item[1].replicas} - {*item[1].in_sync_replicas}]
+    rows = [
+        {
+            "topic": name.topic,
+            "partition": name.partition,
+            "leader": None if part.leader == NO_BROKER else part.leader,
+            "replicas": list(part.replicas),
+            "in_sync": list(part.in_sync_replicas),
+            "missing": [broker for broker in part.replicas if broker not in part.in_sync_replicas],
+        }
+        for name, part in found
+    ]
+    _print_rows(rows, as_json=as_json)
+    if not found:
+        if not as_json:
+            click.echo(f"none of {len(partitions)} partitions", err=True)
+        return 0
+    missing = Counter(broker for row in rows for broker in _numbers(row["missing"]))
+    brokers = ", ".join(map(str, sorted(missing)))
+    click.echo(
+        f"{len(found)} of {len(partitions)} partitions"
+        + (f"; look at broker {brokers} with: sparklog cluster brokers" if missing else ""),
+        err=True,
+    )
+    return FOUND
+
+
+@command.command("elect-leaders")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Which partitions; may be repeated.")
+@click.option("--all", "everything", is_flag=True, help="All partitions of all topics.")
+@click.option("--unclean", is_flag=True, help="Where nobody leads, any replica may: what it has not copied is LOST.")
+@bootstrap_option
+@json_option
+def elect_leaders(topics: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str, as_json: bool) -> int:
+    """Give partitions their preferred leader: the first of their replicas.
+
+    Brokers do it by themselves every leader.imbalance.check.interval.seconds; this does it now. Status 1 where a
+    partition did not get its leader.
+    """
+    if everything == bool(topics):
+        raise click.UsageError("name partitions with --topic, or take all with --all")
+    with admin_client(bootstrap) as admin:
+        answers = admin.elect_leaders(None if everything else parse_partitions(admin, topics), unclean=unclean)
+        leaders = {name: part.leader for name, part in all_partitions(admin)}
+    failed = [name for name, error in answers.items() if error and not isinstance(error, ElectionNotNeeded)]
+    rows = [
+        {
+            "topic": name.topic,
+            "partition": name.partition,
+            "leader": leaders.get(name),
+            "outcome": "led already" if isinstance(error, ElectionNotNeeded) else str(error) if error else "elected",
+        }
+        for name, error in sorted(answers.items(), key=_by_name)
+    ]
+    _print_rows(rows, as_json=as_json)
+    if not rows and not as_json:
+        click.echo("no election was needed", err=True)
+    if failed:
+        click.echo(
+            f"{len(failed)} partitions did not get the leader: see who is behind with: sparklog cluster "
+            "under-replicated",
+            err=True,
+        )
+    return FOUND if failed else 0
+
+
+def _by_name(item: tuple[TopicPartition, object]) -> TopicPartition:
+    return item[0]
+
+
+def _min_in_sync(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
+    """min.insync.replicas of each topic: its own, or what all topics have."""
+    key = "min.insync.replicas"
+    return {topic: int(admin.describe_configs(topic=topic)[key].value) for topic in sorted(topics)}
+
+
+def _numbers(value: object) -> list[int]:
+    return value if isinstance(value, list) else []
+
+
+def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """As JSON lines, or as a table with the keys for titles."""
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(
+            [key.upper().replace("_", " ") for key in rows[0]], [[_cell(cell) for cell in row.values()] for row in rows]
+        )
+
+
+def _cell(cell: object) -> object:
+    if isinstance(cell, list):
+        return ",".join(map(str, cell)) or NOTHING
+    return NOTHING if cell is None else cell
