@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sparklog.base.config import Setting, parse_broker_config
@@ -99,7 +100,7 @@ class Neighbourhood:
         return found.slice.read() if found.slice else b""
 
     async def until_led(self, name: TopicPartition, leader: int, *, isr: set[int] | None = None) -> None:
-        """Until all brokers know that it is so."""
+        """Until all brokers know that it is so, and the leader has heard it."""
         for broker in self.brokers.values():
             metadata = broker.services.metadata
 
@@ -108,6 +109,9 @@ class Neighbourhood:
                 return info is not None and info.leader == leader and (isr is None or set(info.in_sync_replicas) == isr)
 
             assert await metadata.wait_until(is_so, PATIENCE_MS), f"{name}: {metadata.find_partition(name)}"
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            while not self.brokers[leader].services.replicas.get(name).partition.is_leader:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
 
 
 class _Calls:

@@ -2,20 +2,22 @@
 
 - A topic's entries are all the keys that a topic can set: the topic's own value, the broker's, or the built-in
   default. Keys for tests are shown only where they were set.
-- A broker's entries are its own keys and its defaults for topics. They are read at its start, so they are read-only.
+- A broker's entries are its own keys and its defaults for topics. But for the few in `CHANGEABLE` they are read at its
+  start, so they are read-only.
 - A value equal to the built-in default counts as that, though somebody may have written it down.
 - What is secret has no value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
 from sparklog.base.config_keys import Key, render
 from sparklog.base.topic_config import BROKER_DEFAULTS_OF_TOPICS, TOPIC_KEYS
+from sparklog.broker.resources import CHANGEABLE
 from sparklog.cluster.model import Topic
 
 SECRET = "PASSWORD"
@@ -28,6 +30,10 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 0
     STATIC_BROKER_CONFIG = 1
     TOPIC_CONFIG = 2
+    DYNAMIC_BROKER_CONFIG = 3
+    """Given to the broker while it ran."""
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 4
+    """Given to all brokers while they ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +80,27 @@ def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
     return entries
 
 
-def broker_entries(broker: BrokerConfig) -> list[ConfigEntry]:
-    """What a broker was started with, by name."""
+def broker_entries(
+    broker: BrokerConfig, own_overrides: Mapping[str, str], overrides_of_all: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """What a broker was started with, and what it, or all brokers, were given since; by name."""
+    given = (
+        (own_overrides, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (overrides_of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+    )
+
+    def values(key: Key, name: str, started_with: object) -> list[tuple[str, object, ConfigSource]]:
+        dynamic: list[tuple[str, object, ConfigSource]] = [
+            (name, overrides[name], source) for overrides, source in given if name in overrides
+        ]
+        return dynamic + _defaults(key, name, started_with)
+
     own = [(key, name, getattr(broker, key.field)) for name, key in BROKER_KEYS.items()]
     for_topics = [
         (key, name, getattr(broker.topic_defaults, key.field)) for name, key in BROKER_DEFAULTS_OF_TOPICS.items()
     ]
     return [
-        _entry(key, name, _defaults(key, name, value), is_read_only=True)
+        _entry(key, name, values(key, name, value), is_read_only=name not in CHANGEABLE)
         for key, name, value in sorted(own + for_topics, key=lambda entry: entry[1])
     ]
 

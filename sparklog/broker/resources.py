@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from sparklog.base.errors import InvalidRequest
+from sparklog.base.config import BROKER_KEYS
+from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest
+from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE
+from sparklog.cluster.topics import ALL_BROKERS
+
+CHANGEABLE = (FOLLOWER_RATE, LEADER_RATE)
+"""Keys of brokers that can be changed while they run."""
 
 
 class ResourceType(IntEnum):
@@ -15,14 +22,41 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by its name, or the broker by its id; an empty name is this broker."""
+    """A topic by its name, or a broker by its id; an empty name: this one, to be described, or all, to be changed."""
 
     type: int
     name: str
 
-    def check(self, broker_id: int) -> None:
-        """Raises InvalidRequest where the type does not exist or another broker is meant."""
+    def check_type(self) -> None:
+        """Raises InvalidRequest where the type does not exist."""
         if self.type not in tuple(ResourceType):
             raise InvalidRequest("only topics and brokers have a configuration here")
+
+    def check(self, broker_id: int) -> None:
+        """Raises InvalidRequest where the type does not exist or another broker is meant."""
+        self.check_type()
         if self.type == ResourceType.BROKER and self.name not in ("", str(broker_id)):
             raise InvalidRequest(f"this is broker {broker_id}, not {self.name!r}")
+
+
+def broker_named(name: str) -> int:
+    """The broker's id, or ALL_BROKERS; raises InvalidRequest."""
+    if not name:
+        return ALL_BROKERS
+    if not (name.isascii() and name.isdigit()):
+        raise InvalidRequest(f"{name!r} is not the id of a broker")
+    return int(name)
+
+
+def check_changeable(overrides: Mapping[str, str]) -> None:
+    """Raises InvalidRequest for a key that a running broker does not look at again, InvalidConfig for a wrong value."""
+    for name, value in overrides.items():
+        if name not in CHANGEABLE:
+            raise InvalidRequest(
+                f"{name} cannot be changed while a broker runs, only {', '.join(CHANGEABLE)}: change the broker's file "
+                "and start it again"
+            )
+        try:
+            BROKER_KEYS[name].parse(value)
+        except ConfigError as wrong:
+            raise InvalidConfig(str(wrong)) from None

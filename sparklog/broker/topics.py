@@ -39,6 +39,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import check_topic
 from sparklog.base.topic_config import TopicConfig
+from sparklog.broker.resources import check_changeable
 from sparklog.cluster.metadata_cache import MetadataCache, is_led
 from sparklog.cluster.model import ReplicaAssignment, Topic
 from sparklog.cluster.topics import TopicStore, without_leader
@@ -229,8 +230,22 @@ class Topics:
         # Where another change was quicker than the controller, what was written here is never seen alone.
         await self._metadata.wait_until(is_known, CONFIG_TIMEOUT_MS)
 
-    async def alter_broker(self, broker_id: int, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """Give a broker, or ALL_BROKERS, the configuration that `change` makes from the one it was given before."""
+    async def alter_broker(
+        self, broker_id: int, revise: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Give a broker, or ALL_BROKERS, the configuration that `revise` makes from the one it was given before.
+
+        Raises InvalidRequest or InvalidConfig, or what `revise` raises.
+        """
+
+        def change(given: Mapping[str, str]) -> Mapping[str, str]:
+            revised = revise(given)
+            check_changeable(revised)
+            return revised
+
+        if validate_only:
+            change(self._metadata.overrides_given_to(broker_id))
+            return
         written = await self._write(lambda: self._store.change_broker_overrides(broker_id, change))
         await self._metadata.wait_until(
             lambda: self._metadata.overrides_given_to(broker_id) == written, CONFIG_TIMEOUT_MS

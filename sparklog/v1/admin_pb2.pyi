@@ -18,6 +18,8 @@ class ConfigSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEFAULT_CONFIG: _ClassVar[ConfigSource]
     STATIC_BROKER_CONFIG: _ClassVar[ConfigSource]
     TOPIC_CONFIG: _ClassVar[ConfigSource]
+    DYNAMIC_BROKER_CONFIG: _ClassVar[ConfigSource]
+    DYNAMIC_DEFAULT_BROKER_CONFIG: _ClassVar[ConfigSource]
 
 class ElectionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -28,6 +30,8 @@ BROKER: ResourceType
 DEFAULT_CONFIG: ConfigSource
 STATIC_BROKER_CONFIG: ConfigSource
 TOPIC_CONFIG: ConfigSource
+DYNAMIC_BROKER_CONFIG: ConfigSource
+DYNAMIC_DEFAULT_BROKER_CONFIG: ConfigSource
 PREFERRED: ElectionType
 UNCLEAN: ElectionType
 

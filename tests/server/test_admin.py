@@ -157,9 +157,26 @@ def test_the_brokers_configuration_is_shown_and_read_only(client) -> None:
     assert (found["auto.create.topics.enable"].value, found["broker.id"].value) == ("false", "0")
     assert found["auto.create.topics.enable"].source == admin_pb2.STATIC_BROKER_CONFIG
     assert found["log.retention.ms"].source == admin_pb2.DEFAULT_CONFIG
-    assert all(entry.read_only for entry in found.values())
+    rates = {"follower.replication.throttled.rate", "leader.replication.throttled.rate"}
+    assert {name for name, entry in found.items() if not entry.read_only} == rates
     assert alter(client, "0", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
     assert alter(client, "7", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
+    assert alter(client, "0", type="BROKER", set={"leader.replication.throttled.rate": "x"}).error.name == (
+        "INVALID_CONFIG"
+    )
+
+
+def test_what_a_running_broker_looks_at_again_can_be_changed(client) -> None:
+    name = "leader.replication.throttled.rate"
+    assert not alter(client, "", type="BROKER", set={name: "1000"}).HasField("error")
+    found = configs(client, "0", type="BROKER")[name]
+    assert (found.value, found.source) == ("1000", admin_pb2.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    assert not alter(client, "0", type="BROKER", set={name: "500"}).HasField("error")
+    found = configs(client, "0", type="BROKER")[name]
+    assert (found.value, found.source) == ("500", admin_pb2.DYNAMIC_BROKER_CONFIG)
+    for entity in ("", "0"):
+        assert not alter(client, entity, type="BROKER", unset=[name]).HasField("error")
+    assert configs(client, "0", type="BROKER")[name].source == admin_pb2.DEFAULT_CONFIG
 
 
 def test_deleted_records_are_gone_for_readers_at_once(client, topic: str, batch) -> None:

@@ -2,7 +2,8 @@
 
 - What the request does not name goes back to its default. IncrementalAlterConfigs changes single keys; this older API
   is for tools that know nothing else, and is served over Kafka's protocol only.
-- A resource that is named twice, or a key without a value, is refused (INVALID_REQUEST), as is a broker.
+- A resource that is named twice, or a key without a value, is refused (INVALID_REQUEST). Of brokers, only keys that can
+  be changed while they run.
 - Versions 0 to 2, as in Kafka 4.
 """
 
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.broker.api import Api
-from sparklog.broker.apis.incremental_alter_configs import ResourceResult, Revise, alter_each
+from sparklog.broker.apis.incremental_alter_configs import (
+    ResourceResult,
+    Revise,
+    ReviseBroker,
+    alter_each,
+)
 from sparklog.broker.resources import ConfigResource
 from sparklog.broker.services import Services
 
@@ -36,15 +42,28 @@ class AlterConfigsResponse:
 
 
 async def handle(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    results = await alter_each(services, request.resources, _replacement, validate_only=request.validate_only)
+    results = await alter_each(
+        services, request.resources, _replacement, _broker_replacement, validate_only=request.validate_only
+    )
     return AlterConfigsResponse(resources=results)
 
 
 def _replacement(new: NewConfigs) -> Revise:
+    overrides = _overrides(new)
+    return lambda _: overrides
+
+
+def _broker_replacement(new: NewConfigs) -> ReviseBroker:
+    overrides = _overrides(new)
+    return lambda _: overrides
+
+
+def _overrides(new: NewConfigs) -> dict[str, str]:
+    """Raises InvalidRequest."""
     overrides = {name: value for name, value in new.configs.items() if value is not None}
     if missing := new.configs.keys() - overrides.keys():
         raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")
-    return lambda _: overrides
+    return overrides
 
 
 API = Api(name="AlterConfigs", handle=handle, key=33, versions=(0, 2))

@@ -18,6 +18,7 @@ from sparklog.broker.api import Api
 from sparklog.broker.config_entries import ConfigEntry, broker_entries, topic_entries
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.broker.services import Services
+from sparklog.cluster.topics import ALL_BROKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ def _describe(services: Services, query: ConfigQuery) -> ResourceConfigs:
         if resource.type == ResourceType.TOPIC:
             entries = topic_entries(services.metadata.get(check_topic(resource.name)), services.config)
         else:
-            entries = broker_entries(services.config)
+            given = services.metadata.overrides_given_to
+            entries = broker_entries(services.config, given(services.config.broker_id), given(ALL_BROKERS))
     except KafkaError as error:
         return ResourceConfigs(resource=resource, error=error)
     if query.keys:

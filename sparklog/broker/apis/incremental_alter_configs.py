@@ -6,7 +6,8 @@
 - A resource that is named twice, a key that is changed twice, or a change without the value it needs is refused
   (INVALID_REQUEST); APPEND and SUBTRACT of what is no list too (INVALID_CONFIG).
 - DELETE of a key that topics do not have is refused (INVALID_CONFIG): it is a mistake in spelling. Kafka says nothing.
-- A broker's configuration is read at its start and cannot be altered (INVALID_REQUEST).
+- Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are
+  read at its start (INVALID_REQUEST). Any broker takes the change, whichever it is for.
 - Versions 0 and 1, as in Kafka 4. It is what gRPC calls AlterConfigs.
 """
 
@@ -22,7 +23,7 @@ from sparklog.base.config_keys import render
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
-from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.resources import ConfigResource, ResourceType, broker_named
 from sparklog.broker.services import Services
 from sparklog.cluster.model import Topic
 
@@ -65,6 +66,8 @@ class OfResource(Protocol):
 Wanted = TypeVar("Wanted", bound=OfResource)
 Revise = Callable[[Topic], Mapping[str, str]]
 """What a topic's overrides are to be, from the topic as it is."""
+ReviseBroker = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""What a broker is to be given, from what it was given before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +82,31 @@ class IncrementalAlterConfigsResponse:
 
 
 async def handle(services: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    results = await alter_each(services, request.resources, _revision, validate_only=request.validate_only)
+    results = await alter_each(
+        services, request.resources, _revision, _broker_revision, validate_only=request.validate_only
+    )
     return IncrementalAlterConfigsResponse(resources=results)
 
 
 async def alter_each(
-    services: Services, wanted: Sequence[Wanted], revision: Callable[[Wanted], Revise], *, validate_only: bool
+    services: Services,
+    wanted: Sequence[Wanted],
+    revision: Callable[[Wanted], Revise],
+    broker_revision: Callable[[Wanted], ReviseBroker],
+    *,
+    validate_only: bool,
 ) -> list[ResourceResult]:
-    """Change the configuration of each resource by its `revision`, which raises KafkaError where none can be made."""
+    """Change the configuration of each resource by its revision, which raises KafkaError where none can be made."""
     times = Counter(each.resource for each in wanted)
     results = []
     for each in wanted:
         try:
-            _check_alterable(each.resource, services.config.broker_id, is_alone=times[each.resource] == 1)
-            await services.topics.alter(each.resource.name, revision(each), validate_only=validate_only)
+            _check_alterable(each.resource, is_alone=times[each.resource] == 1)
+            if each.resource.type == ResourceType.BROKER:
+                broker_id = broker_named(each.resource.name)
+                await services.topics.alter_broker(broker_id, broker_revision(each), validate_only=validate_only)
+            else:
+                await services.topics.alter(each.resource.name, revision(each), validate_only=validate_only)
         except KafkaError as error:
             results.append(ResourceResult(resource=each.resource, error=error))
         else:
@@ -105,12 +119,27 @@ def _revision(change: ConfigChange) -> Revise:
     return lambda topic: _revise(topic, change.changes)
 
 
-def _check_alterable(resource: ConfigResource, broker_id: int, *, is_alone: bool) -> None:
+def _broker_revision(change: ConfigChange) -> ReviseBroker:
+    _check(change.changes)
+
+    def revise(given: Mapping[str, str]) -> Mapping[str, str]:
+        revised = dict(given)
+        for each in change.changes:
+            if each.operation == Operation.DELETE:
+                revised.pop(each.name, None)
+            elif each.operation == Operation.SET:
+                revised[each.name] = each.value or ""
+            else:
+                raise InvalidConfig(f"{each.name} of a broker is no list that can be changed")
+        return revised
+
+    return revise
+
+
+def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
     """Raises InvalidRequest where the resource has no configuration that can be changed."""
-    resource.check(broker_id)
-    if resource.type == ResourceType.BROKER:
-        raise InvalidRequest("a broker's configuration is read at its start: change its file and start it again")
-    if not resource.name:
+    resource.check_type()
+    if resource.type == ResourceType.TOPIC and not resource.name:
         raise InvalidRequest("Default topic resources are not allowed.")
     if not is_alone:
         raise InvalidRequest("Each resource must appear at most once.")

@@ -16,6 +16,8 @@ RESOURCE_NUMBERS = {ours: theirs for theirs, ours in RESOURCE_TYPES.items()}
 NOT_SERVED = -1
 SOURCES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource
     ConfigSource.TOPIC_CONFIG: 1,
+    ConfigSource.DYNAMIC_BROKER_CONFIG: 2,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG: 3,
     ConfigSource.STATIC_BROKER_CONFIG: 4,
     ConfigSource.DEFAULT_CONFIG: 5,
 }
