@@ -196,7 +196,10 @@ class BrokerConfig:
         50, integer(1, 10_000), "Partitions of __consumer_offsets, when it is created; it cannot change after that."
     )
     offsets_topic_replication_factor: int = key(
-        1, integer(1, 32767), "Replicas of __consumer_offsets, when it is created."
+        -1,
+        integer(-1, 32767),
+        "Replicas of __consumer_offsets, when it is created; -1: default.replication.factor. It is not created before "
+        "so many brokers are there: 3 in a cluster that is to survive its brokers.",
     )
     offsets_topic_segment_bytes: int = key(
         100 << 20, integer(1 << 20, MAX_INT), "segment.bytes of __consumer_offsets, when it is created."

@@ -189,11 +189,12 @@ def _ask_leader(config: BrokerConfig, metadata: MetadataCache, peers: Peers) -> 
 
 
 async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
+    factor = config.offsets_topic_replication_factor
     try:
         await topics.create(
             OFFSETS_TOPIC,
             partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
+            replication_factor=factor if factor > 0 else None,
             overrides={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
