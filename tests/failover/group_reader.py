@@ -47,6 +47,7 @@ class GroupReader:
             for writer in writing.writers
             for partition, numbers in writer.acknowledged.items()
             for offset in numbers.values()
+            if offset is not None
         }
         self._wait(lambda: told <= self.seen, "does not see all records")
 

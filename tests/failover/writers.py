@@ -1,7 +1,8 @@
 """Producers of several makes that write numbers, and remember which were acknowledged; and what must be true of a log
 that they have written to.
 
-    acknowledged   it is in the log, once, at the offset that was told
+    acknowledged   it is in the log, once, at the offset that was told (librdkafka tells none where a broker says of a
+                   batch that was sent again only that it has it already)
     not            it is there once, or not at all
     order          numbers of one producer rise within a partition
 """
@@ -29,8 +30,8 @@ EVERY_S = 0.005
 PATIENCE_S = 90
 REQUEST_TIMEOUT_MS = 3_000
 """Shorter than by default, so that who asks a broker that is paused soon asks another."""
-Acknowledged = dict[int, dict[int, int]]
-"""For each partition, the offset of each number."""
+Acknowledged = dict[int, dict[int, int | None]]
+"""For each partition, the offset of each number; None: unknown."""
 
 
 class Writer(ABC):
@@ -230,7 +231,8 @@ class Writing:
                 assert len(numbers) == len(offsets), f"{where}: twice: {_repeated(numbers)}"
                 assert numbers == sorted(numbers), f"{where}: out of order"
                 told = writer.acknowledged[partition]
-                wrong = {number: at for number, at in told.items() if offsets.get(number) != at}
+                wrong = {number: at for number, at in told.items() if offsets.get(number) is None}
+                wrong |= {number: at for number, at in told.items() if at is not None and offsets.get(number) != at}
                 assert not wrong, f"{where}: acknowledged, and not there: {dict(list(wrong.items())[:5])}"
 
     def _read(self) -> dict[int, list[tuple[str, int, int]]]:
