@@ -5,7 +5,7 @@
     produce t a b c              a batch, acks=all; where the leader is, by what any broker says
     produce t d to=0             the same, sent to broker 0 whatever it is
     read t                       all that a consumer is shown; from=1: by broker 1
-    kill 0 · power 0 · pause 0 · resume 0 · start 0 · stop 0 · expire 0
+    kill 0 · power 0 · pause 0 · resume 0 · start 0 · stop 0 · expire 0      or `controller`: whoever that is
     part 0 1 2                   nothing passes between broker 0 and the others that are named, until `heal`
     sleep 5                      seconds
     settle                       wait until the cluster store has stayed as it is for some seconds
@@ -22,8 +22,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
     alter_partition_reassignments,
@@ -39,7 +40,7 @@ from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
 from sparklog.testing.sim_client import SimClient
-from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
+from sparklog.testing.sim_cluster import SimCluster, SimNode, logs_in_trace
 from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_run import as_the_seed_says
 from sparklog.testing.sim_workload import values_of
@@ -98,34 +99,41 @@ class _Player:
 
     # Nodes
 
+    def _nodes(self, plain: list[str]) -> list[SimNode]:
+        return [self._cluster.nodes[self._controller_id() if word == "controller" else int(word)] for word in plain]
+
+    def _controller_id(self) -> int:
+        node = self._cluster.tree.find("/controller")
+        return int(json.loads(node.data)["brokerid"]) if node else -1
+
     async def _kill(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        for number in plain:
-            self._cluster.nodes[int(number)].kill()
+        for node in self._nodes(plain):
+            node.kill()
         return []
 
     async def _power(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        for number in plain:
-            self._cluster.nodes[int(number)].cut_power()
+        for node in self._nodes(plain):
+            node.cut_power()
         return []
 
     async def _pause(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._cluster.nodes[int(plain[0])].pause()
+        self._nodes(plain)[0].pause()
         return []
 
     async def _resume(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._cluster.nodes[int(plain[0])].resume()
+        self._nodes(plain)[0].resume()
         return []
 
     async def _expire(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._cluster.nodes[int(plain[0])].expire()
+        self._nodes(plain)[0].expire()
         return []
 
     async def _stop(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        await self._cluster.nodes[int(plain[0])].stop()
+        await self._nodes(plain)[0].stop()
         return []
 
     async def _start(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        nodes = [self._cluster.nodes[int(number)] for number in plain]
+        nodes = self._nodes(plain)
         for node in nodes:
             node.start()
         await self._cluster.wait_until(lambda: all(node.is_up for node in nodes), SETTLES_S, "the brokers are up")
@@ -274,7 +282,11 @@ class _Player:
 
     async def _leader(self, name: TopicPartition) -> str:
         self._client.forget_leader(name)
-        return (await self._client.leader(name))[0]
+        for _ in range(TRIES):  # some of those who are asked may be dead
+            with suppress(LeaderNotAvailable):
+                return (await self._client.leader(name))[0]
+            await asyncio.sleep(0.05)
+        raise LeaderNotAvailable(str(name))
 
     async def _try(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
         """What comes of it, asking again while the error is one that may pass."""
@@ -300,10 +312,9 @@ class _Player:
         ]
 
     async def _controller(self, *_: object) -> list[str]:
-        node = self._cluster.tree.find("/controller")
         epoch = self._cluster.tree.find("/controller_epoch")
-        who = json.loads(node.data)["brokerid"] if node else "nobody"
-        return [f"{who}, epoch {epoch.data.decode() if epoch else 0}"]
+        who = self._controller_id()
+        return [f"{who if who >= 0 else 'nobody'}, epoch {epoch.data.decode() if epoch else 0}"]
 
     async def _logs(self, plain: list[str], _: dict[str, str]) -> list[str]:
         lines = []
