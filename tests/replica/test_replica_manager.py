@@ -1,0 +1,391 @@
+"""What a broker makes of the controller's requests, of followers that fetch, and of a store that may not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from sparklog.base.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.partition_states import ISR_CHANGES
+from sparklog.replica.messages import LEADER_EPOCH_DURING_DELETE
+from tests.replica.replica_host import LAG_MS, NAME, Host, run
+
+SOON_S = 0.05
+
+# What the controller says
+
+
+def test_a_broker_leads_and_follows_what_it_is_told_to() -> None:
+    async def test(host: Host) -> None:
+        with pytest.raises(NotLeaderOrFollower):
+            host.replicas.get(NAME)
+        await host.become(1, 0)
+        assert host.replicas.get_leader(NAME) is host.replica
+        await host.become(2, 1)
+        with pytest.raises(NotLeaderOrFollower, match="but 2"):
+            host.replicas.get_leader(NAME)
+        assert host.fetchers.followed[NAME].leader == 2
+        await host.become(1, 2)
+        assert not host.fetchers.followed
+        assert host.leaderships == [(True, 0), (False, 1), (True, 2)]
+
+    run(test)
+
+
+def test_a_partition_that_the_cluster_does_not_have_is_unknown() -> None:
+    async def test(host: Host) -> None:
+        with pytest.raises(UnknownTopicOrPartition):
+            host.replicas.get_leader(TopicPartition("nowhere", 0))
+
+    run(test)
+
+
+def test_the_same_request_again_changes_nothing() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.fetched(2, 0)
+        await host.tell(1, 0, (1, 2, 3), 0)
+        assert host.replica.partition.followers[2].log_end_offset == 0
+        assert host.leaderships == [(True, 0)]
+
+    run(test)
+
+
+def test_who_was_deposed_and_what_was_meant_for_an_earlier_life_is_refused() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, controller_epoch=5)
+        with pytest.raises(StaleControllerEpoch):
+            await host.become(2, 1, controller_epoch=4)
+        with pytest.raises(StaleBrokerEpoch):
+            await host.become(2, 1, controller_epoch=5, broker_epoch=host.epochs[1] - 1)
+        assert host.replicas.get_leader(NAME)
+
+    run(test)
+
+
+def test_an_older_leader_epoch_is_fenced() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 4)
+        response = await host.become(2, 3)
+        assert isinstance(response.errors[NAME], FencedLeaderEpoch)
+        stopped = await host.stop(3)
+        assert isinstance(stopped.errors[NAME], FencedLeaderEpoch)
+        assert host.replicas.get_leader(NAME)
+
+    run(test)
+
+
+def test_a_stopped_replica_keeps_its_log_and_a_deleted_one_does_not() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1,))
+        assert host.append(3) == 3
+        await host.stop(0)
+        assert host.replica.log.log_end_offset == 3
+        with pytest.raises(NotLeaderOrFollower):
+            host.replicas.get_leader(NAME)
+        await host.become(1, 1, (1,))
+        assert host.append() == 4
+        await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)
+        with pytest.raises(NotLeaderOrFollower):
+            host.replicas.get(NAME)
+        assert not (await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)).errors
+        await host.become(1, 0, (1,))
+        assert host.replica.log.log_end_offset == 0
+
+    run(test)
+
+
+def test_a_log_of_another_topic_of_that_name_is_not_taken() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1,))
+        host.append()
+        response = await host.become(1, 1, (1,), topic_id=UUID(int=8))
+        assert isinstance(response.errors[NAME], KafkaStorageError)
+        with pytest.raises(KafkaStorageError):
+            host.replicas.get_leader(NAME)
+
+    run(test)
+
+
+def test_a_topics_configuration_comes_with_it() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1,), overrides={"min.insync.replicas": "2", "retention.ms": "5"})
+        assert host.replica.log.config.retention_ms == 5
+        with pytest.raises(NotEnoughReplicas):
+            host.replicas.append(NAME, bytearray(), acks=-1)
+
+    run(test)
+
+
+# High watermarks
+
+
+def test_a_restarted_broker_begins_with_the_high_watermark_that_it_wrote_down() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1, 2))
+        assert host.append(5) == 5
+        host.fetched(2, 3)
+        host.replicas.write_high_watermarks(host.replicas.high_watermarks())
+        host.logs.close()
+        host.restart()
+        host.replicas.write_high_watermarks(host.replicas.high_watermarks())  # nobody has spoken of it yet
+        await host.become(1, 1, (1, 2))
+        assert host.replica.partition.high_watermark == 3
+        host.fetched(2, 5)
+        assert host.replica.partition.high_watermark == 5
+
+    run(test)
+
+
+def test_a_new_partition_does_not_inherit_the_high_watermark_of_one_that_was_deleted() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1,))
+        host.append(5)
+        host.replicas.write_high_watermarks(host.replicas.high_watermarks())
+        await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)
+        host.logs.close()
+        host.restart()
+        await host.become(1, 0, (1, 2))
+        host.append(5)
+        assert host.replica.partition.high_watermark == 0
+
+    run(test)
+
+
+# The in-sync replicas
+
+
+def test_who_lags_leaves_the_isr_in_the_store_and_the_controller_can_see_it() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append()
+        await asyncio.sleep(LAG_MS / 1000)
+        host.fetched(2, 1)
+        await asyncio.sleep(1)
+        host.replicas.shrink_isr()
+        assert host.replica.partition.high_watermark == 0
+        await asyncio.sleep(SOON_S)
+        assert host.in_store().isr == (1, 2)
+        assert host.replica.partition.high_watermark == 1
+        assert host.store.children(ISR_CHANGES)
+        host.fetched(3, 1)
+        await asyncio.sleep(SOON_S)
+        assert host.in_store().isr == (1, 2, 3)
+        assert (host.replicas.isr_changes.shrinks, host.replicas.isr_changes.expands) == (1, 1)
+
+    run(test)
+
+
+def test_a_lost_answer_of_the_store_is_found_out() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1, 2))
+        host.store.lose_next_answer()
+        host.fetched(3, 0)
+        await asyncio.sleep(1)
+        assert host.replica.partition.in_sync_replicas == host.in_store().isr == (1, 2, 3)
+        assert host.replica.partition.partition_epoch == host.in_store().version
+
+    run(test)
+
+
+def test_a_store_that_cannot_be_reached_is_asked_again_later() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append()
+        host.store.disconnect()
+        await asyncio.sleep(LAG_MS / 1000 + 1)
+        host.replicas.shrink_isr()
+        await asyncio.sleep(60)
+        assert host.replica.partition.high_watermark == 0
+        host.store.reconnect()
+        host.replicas.shrink_isr()
+        await asyncio.sleep(SOON_S)
+        assert host.in_store().isr == (1,)
+        assert host.replica.partition.high_watermark == 1
+
+    run(test)
+
+
+def test_a_zombie_leader_can_change_nothing() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        sent = host.produce(timeout_ms=20 * LAG_MS)
+        await asyncio.sleep(LAG_MS / 1000 + 1)
+        host.write(2, 1, (2, 3))  # and this broker is not told
+        host.replicas.shrink_isr()
+        await asyncio.sleep(60)
+        host.replicas.shrink_isr()
+        await asyncio.sleep(60)
+        assert (host.in_store().leader, host.in_store().isr) == (2, (2, 3))
+        assert host.replica.partition.high_watermark == 0
+        await host.tell(2, 1, (2, 3), host.in_store().version)
+        assert isinstance((await sent).error, NotLeaderOrFollower)
+
+    run(test)
+
+
+def test_what_a_controller_has_made_of_the_isr_meanwhile_is_taken_over() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append()
+        await asyncio.sleep(LAG_MS / 1000 + 1)
+        host.fetched(2, 1)
+        host.write(1, 0, (1, 2))
+        host.replicas.shrink_isr()
+        await asyncio.sleep(SOON_S)
+        assert host.replica.partition.in_sync_replicas == (1, 2)
+        assert host.replica.partition.high_watermark == 1
+
+    run(test)
+
+
+def test_fetches_of_an_earlier_life_of_a_follower_do_not_count() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1, 2))
+        host.append()
+        before = host.epochs[3]
+        host.begin_life(3)
+        host.fetched(3, 1, epoch=before)
+        await asyncio.sleep(SOON_S)
+        assert host.in_store().isr == (1, 2)
+        host.fetched(3, 1)
+        await asyncio.sleep(SOON_S)
+        assert host.in_store().isr == (1, 2, 3)
+
+    run(test)
+
+
+def test_a_follower_that_has_died_since_it_caught_up_does_not_join() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, (1, 2))
+        host.fetched(3, 0)
+        caught_up = host.epochs[3]
+        host.begin_life(3)
+        host.epochs[3] = caught_up  # the controller has not said so yet
+        await asyncio.sleep(1)
+        assert host.in_store().isr == host.replica.partition.in_sync_replicas == (1, 2)
+        assert host.replica.partition.pending is None
+
+    run(test)
+
+
+# acks=all
+
+
+def test_a_producer_is_answered_when_all_in_sync_have_its_records() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        sent = host.produce(3)
+        await asyncio.sleep(SOON_S)
+        host.fetched(2, 3)
+        await asyncio.sleep(SOON_S)
+        assert not sent.done()
+        host.fetched(3, 3)
+        assert (await sent).last_offset == 2
+
+    run(test)
+
+
+def test_a_producer_is_told_when_too_few_are_left_that_have_its_records() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0, overrides={"min.insync.replicas": "2"})
+        sent = host.produce()
+        await asyncio.sleep(LAG_MS / 1000 + 1)
+        host.replicas.shrink_isr()
+        assert isinstance((await sent).error, NotEnoughReplicasAfterAppend)
+        assert isinstance((await host.produce()).error, NotEnoughReplicas)
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_producer_is_told_at_once_when_the_leadership_is_lost(is_deleted: bool) -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        sent = host.produce()
+        await asyncio.sleep(SOON_S)
+        if is_deleted:
+            await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)
+        else:
+            await host.become(2, 1)
+        assert isinstance((await sent).error, NotLeaderOrFollower)
+        assert asyncio.get_running_loop().time() < 10
+
+    run(test)
+
+
+def test_a_producer_waits_no_longer_than_it_said() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        assert isinstance((await host.produce(timeout_ms=500)).error, RequestTimedOut)
+
+    run(test)
+
+
+def test_a_producer_learns_that_the_disk_has_failed() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        sent = host.produce()
+        await asyncio.sleep(SOON_S)
+        host.replicas.set_dir_offline("/data", "I/O error")
+        assert isinstance((await sent).error, KafkaStorageError)
+        assert host.replicas.offline == {NAME: "I/O error"}
+
+    run(test)
+
+
+# DeleteRecords
+
+
+def test_records_are_deleted_once_the_live_replicas_have_let_go_of_them() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append(5)
+        host.fetched(2, 5)
+        host.fetched(3, 5)
+        asked = host.delete_records(4)
+        await asyncio.sleep(SOON_S)
+        assert host.replica.log.log_start_offset == 4
+        host.fetched(2, 5, log_start_offset=4)
+        await asyncio.sleep(SOON_S)
+        assert not asked.done()
+        host.fetched(3, 5, log_start_offset=4)
+        assert (await asked).log_start_offset == 4
+        del host.epochs[3]  # dead: nobody waits for it
+        asked = host.delete_records(5)
+        host.fetched(2, 5, log_start_offset=4)
+        await asyncio.sleep(SOON_S)
+        host.fetched(2, 5, log_start_offset=5)
+        assert (await asked).log_start_offset == 5
+
+    run(test)
+
+
+def test_who_deletes_records_is_told_what_stands_in_the_way() -> None:
+    async def test(host: Host) -> None:
+        await host.become(1, 0)
+        host.append(5)
+        host.fetched(2, 5)
+        host.fetched(3, 2)
+        assert isinstance((await host.delete_records(3)).error, OffsetOutOfRange)
+        assert isinstance((await host.delete_records(2, timeout_ms=500)).error, RequestTimedOut)
+        asked = host.delete_records(-1)
+        await asyncio.sleep(SOON_S)
+        await host.become(2, 1)
+        assert isinstance((await asked).error, NotLeaderOrFollower)
+
+    run(test)
