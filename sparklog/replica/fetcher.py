@@ -42,6 +42,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.log.epochs import NO_EPOCH, EpochEnd
 from sparklog.log.log import Log
+from sparklog.records.batch import check_batch
 from sparklog.replica.divergence import where_to_cut
 from sparklog.replica.fetch_requests import FetchRequests
 from sparklog.replica.following import FetchState
@@ -267,6 +268,8 @@ class LeaderFetcher:
         if got.segment_base_offset >= 0 and not log.is_at_segment(got.segment_base_offset):
             return partial(log.follow_segment, got.segment_base_offset)
         if got.records:
+            if (begin := _begin_across(replica, got.records)) is not None:
+                return partial(log.truncate_to, begin)
             try:
                 log.append_as_follower(got.records, rolls=False)
             except UnexpectedGap as gap:
@@ -313,3 +316,19 @@ class LeaderFetcher:
         part.retry_at = asyncio.get_running_loop().time() + pause_ms / 1000
         level = logging.INFO if part.failures == 1 else logging.DEBUG
         logger.log(level, "%s: from broker %d: %s %s", part.name, self.leader, error.name, error)
+
+
+def _begin_across(replica: Replica, records: bytes) -> int | None:
+    """Where the first batch begins, if the log ends in the middle of it; None: it does not.
+
+    Logs that agree never do: a cut that the epochs asked for has left this one so, in the middle of what the leader has
+    as one batch. Where the log has committed records from there on nothing is cut: what came is more likely damaged.
+    Raises CorruptRecord.
+    """
+    log = replica.log
+    if int.from_bytes(records[:8], "big", signed=True) >= log.log_end_offset:
+        return None
+    header = check_batch(records, 0)
+    is_empty = log.first_base_offset == log.log_end_offset
+    may_be_cut = is_empty or header.base_offset >= replica.partition.high_watermark
+    return header.base_offset if may_be_cut and header.last_offset >= log.log_end_offset else None
