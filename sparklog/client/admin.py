@@ -37,6 +37,7 @@ from sparklog.client.group_admin import GroupAdmin
 from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
 from sparklog.client.retry import retrying
+from sparklog.client.topic_descriptions import ask_leaders
 from sparklog.v1 import admin_pb2
 
 
@@ -95,7 +96,7 @@ class AsyncAdmin:
         if not wanted:
             return []
         answer = await self._ask("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=wanted))
-        return [to_topic(topic) for topic in answer.topics]
+        return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
         """Let a topic grow to `total` partitions; raises InvalidPartitions where it has that many or more."""
@@ -107,7 +108,13 @@ class AsyncAdmin:
     async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> dict[str, ConfigValue]:
         """Every configuration key of one topic or one broker, by name."""
         request = admin_pb2.DescribeConfigsRequest(resources=[_resource(topic, broker)])
-        [result] = (await self._ask("DescribeConfigs", request)).resources
+        if broker is None:
+            answer = await self._ask("DescribeConfigs", request)
+        else:  # what it was started with, only the broker itself knows
+            connection = await self._cluster.broker(broker)
+            answer = await connection.call(connection.admin.DescribeConfigs, request, self.config.request_timeout_ms)
+        [result] = answer.resources
+        raise_error_of(result)
         return to_config_values(result)
 
     async def alter_configs(

@@ -88,13 +88,15 @@ class ControllerContext:
         )
 
     def recipients(self, name: TopicPartition) -> tuple[int, ...]:
-        """Who is told that the partition has changed: all that are online, but not who was told to stop it, leaving."""
-        online = self.online_replicas(name, with_shutting_down=True)
-        stopped = ReplicaState.OFFLINE
+        """Who is told that the partition has changed: who is online; of those that are shutting down, only its leader.
+
+        The others are told to stop: who began to follow would get into the ISR, and be gone the next moment.
+        """
+        known = self.leadership.get(name)
         return tuple(
             broker
-            for broker in online
-            if broker not in self.shutting_down or self.replica_state(Replica(name, broker)) is not stopped
+            for broker in self.online_replicas(name, with_shutting_down=True)
+            if broker not in self.shutting_down or (known and known.leader == broker)
         )
 
     # Topics and partitions

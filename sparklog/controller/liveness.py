@@ -17,10 +17,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from sparklog.base.errors import KafkaStorageError
-from sparklog.cluster.broker_epochs import BrokerEpochs, read_broker_epochs
+from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.history import Kind
 from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.cluster_reading import DISK_EVENTS, deletions_of, read_brokers, read_notices
 from sparklog.controller.context import Replica
+from sparklog.controller.lives import let_count
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
 from sparklog.controller.parts import Parts
@@ -38,18 +40,18 @@ class Liveness:
         self._parts = parts
         self._context = parts.context
         self._operations = operations
-        self._lives = BrokerEpochs()
         self._came: Mapping[int, BrokerInfo] = {}
 
     async def look(self) -> None:
         """Find out who is alive. Who lives another life than the last controller knew has failed and come back."""
-        self._lives = await self._parts.store.read(read_broker_epochs)
-        found = await self._parts.store.read(read_brokers, self._parts.watching)
-        known = {each for each, broker in found.items() if self._lives.epochs.get(each) == broker.epoch}
+        parts = self._parts
+        lives = await parts.store.read(read_broker_epochs)
+        found = await parts.store.read(read_brokers, parts.watching)
+        known = {each for each, broker in found.items() if lives.epochs.get(each) == broker.epoch}
         for broker_id in sorted(known):
             self._open(found[broker_id])
         self._came = {each: broker for each, broker in found.items() if each not in known}
-        await self._let_count(self._context.brokers)
+        await let_count(parts, self._context.brokers)
 
     async def begin(self) -> None:
         """Bring all partitions and replicas into a state, elect where nobody leads, and tell everybody."""
@@ -78,9 +80,10 @@ class Liveness:
         if not (dead or came):
             return
         logger.info("brokers came: %s, gone: %s, restarted: %s", came, dead, again)
+        parts.note(Kind.BROKERS_CHANGED, came=came, gone=dead, restarted=again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
-        await self._let_count(context.brokers)
+        await let_count(parts, context.brokers)
         await read_again(context, parts.store, {each.name for each in context.replicas_on({*again, *dead})})
         parts.outbox.update_metadata()
         await self.replicas_failed(context.replicas_on(again))
@@ -143,7 +146,7 @@ class Liveness:
         if not came:
             return
         context, parts = self._context, self._parts
-        await self._let_count({**context.brokers, **came})
+        await let_count(parts, {**context.brokers, **came})
         for broker_id in sorted(came):
             self._open(came[broker_id])
         parts.outbox.update_metadata()
@@ -151,13 +154,6 @@ class Liveness:
         parts.outbox.flush()
         await self._move(_on(context.replicas(context.partitions_kept()), came), ReplicaState.ONLINE)
         await parts.partitions.elect_where_nobody_leads()
-
-    async def _let_count(self, brokers: Mapping[int, BrokerInfo]) -> None:
-        """These lives, and no others, from now on."""
-        epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
-        if epochs != self._lives.epochs:
-            await self._parts.store.multi([self._lives.write(epochs)])
-            self._lives = BrokerEpochs(epochs=epochs, version=self._lives.version + 1)
 
     async def _move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
         """Those that can be moved; the others are being deleted."""

@@ -1,6 +1,7 @@
 """Controlled shutdown: a broker that is about to stop leads nothing any more, and nobody waits for it.
 
-    1. it is elected for nothing from now on (`shutting_down`), until it is registered again
+    1. it is elected for nothing from now on (`shutting_down`), until it is registered again; no leader may take it into
+       an ISR any more (`lives.py`)
     2. partitions that it leads: a leader among the others that are online and in sync, if there is one; its replica
        leaves the ISR
     3. partitions that it follows: it is told to stop, and its replica leaves the ISR
@@ -15,6 +16,7 @@ from sparklog.base.errors import BrokerNotAvailable, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
 from sparklog.controller.context import ControllerContext, Replica
 from sparklog.controller.election import Election
+from sparklog.controller.lives import let_count
 from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 
@@ -28,6 +30,7 @@ async def shut_down(parts: Parts, *, broker_id: int, broker_epoch: int) -> tuple
     if broker_epoch < broker.epoch:
         raise StaleBrokerEpoch(f"broker {broker_id} is at epoch {broker.epoch} by now, not at {broker_epoch}")
     context.shutting_down.add(broker_id)
+    await let_count(parts, context.brokers)
     shared = _shared(context, broker_id)
     await parts.partitions.move(_led(context, shared, broker_id), PartitionState.ONLINE, Election.CONTROLLED_SHUTDOWN)
     led = set(_led(context, shared, broker_id))

@@ -105,7 +105,7 @@ class ScriptedBroker:
         asyncio.get_running_loop().call_later(CATCH_UP_S, self.cluster.catch_up, state.name)
 
     def _is_stray(self, name: TopicPartition) -> bool:
-        """As broker/strays.py says."""
+        """As broker/apis/update_metadata.py says."""
         info, known = self.metadata.find_partition(name), self.states.get(name)
         if info is None or self.broker_id in info.replicas:
             return False
