@@ -39,7 +39,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--from-seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this seed alone, and say what happened")
-    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--brokers", type=int, help="how many; else as the seed says")
     parser.add_argument("--lasts", type=float, default=12.0, help="seconds of virtual time with faults")
     parser.add_argument("--shrink", action="store_true", help="with --seed: leave out the faults that are not needed")
     return parser.parse_args()
@@ -105,7 +105,7 @@ def describe(verdict: Verdict, options: argparse.Namespace) -> str:
         lines += ["  at the end:", *(f"    {line}" for line in verdict.last)]
         lines.append(
             f"  again: python -m sparklog.testing.sim --seed {scenario.seed} "
-            f"--brokers {scenario.brokers} --lasts {scenario.lasts_s:g} --shrink"
+            f"--lasts {scenario.lasts_s:g}{f' --brokers {options.brokers}' if options.brokers else ''} --shrink"
         )
     return "\n".join(lines)
 

@@ -15,6 +15,7 @@ A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start th
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import random
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparklog.base.config import Setting, parse_broker_config
-from sparklog.base.errors import NetworkException, StoreError
+from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
@@ -72,6 +73,7 @@ class SimNode:
         self.broker: Broker | None = None
         self.is_up = False
         self.starts = 0
+        self._is_disk_failing = False
         self._cluster = cluster
         self._chance = cluster.stream(self.name)
         self._store: MemoryStore | None = None
@@ -113,6 +115,10 @@ class SimNode:
         try:
             await broker.start(self.name)
         except PowerCut:
+            return
+        except (StoreError, KafkaStorageError) as error:  # the store was out of reach for too long, or the disk fails
+            cluster.trace.event(f"{self.name} gives up its start: {error!r}")
+            process.kill()
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
             cluster.report("start", f"{self.name} does not start: {error!r}", error)
@@ -194,6 +200,17 @@ class SimNode:
         if self.process.is_paused:
             self._cluster.trace.event(f"{self.name} goes on")
             self.process.resume(self._cluster.loop)
+
+    def fail_disk(self, error_number: int) -> None:
+        self._cluster.trace.event(f"{self.name}: its disk fails with {errno.errorcode[error_number]}")
+        self.fs.fail_under("/data", error_number)
+        self._is_disk_failing = True
+
+    def repair_disk(self) -> None:
+        if self._is_disk_failing:
+            self._cluster.trace.event(f"{self.name}: its disk works")
+            self.fs.repair("/data")
+            self._is_disk_failing = False
 
     def expire(self) -> None:
         if self._store and self.is_running:

@@ -11,6 +11,7 @@ loses nothing, so any number of them may be killed at once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class Kind(Enum):
     CLOCK = "clock"
     LOSS = "loss"
     SLOW = "slow"
+    DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
     faults, at_s = [], chance.uniform(0.5, 3)
-    pace_s = chance.choice((0.5, 2.0, 4.0))
+    pace_s = chance.choice((0.3, 1.0, 3.0))
     while at_s < until_s - 2:
         lasts_s = min(chance.choice((0.2, 1.0, 4.0, 8.0)) * chance.random(), until_s - 1 - at_s)
         node = chance.randrange(brokers)
@@ -93,6 +95,7 @@ class Nemesis:
             Kind.CLOCK: self._clock,
             Kind.LOSS: self._loss,
             Kind.SLOW: self._slow,
+            Kind.DISK: self._disk,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -104,6 +107,7 @@ class Nemesis:
         for node in self._cluster.nodes.values():
             node.resume()
             node.heal_store()
+            node.repair_disk()
             if not node.is_running:
                 node.start()
 
@@ -187,6 +191,19 @@ class Nemesis:
         process.slowness = 10 + 1_000 * fault.size
         await asyncio.sleep(fault.lasts_s)
         process.slowness = 1.0
+
+    async def _disk(self, fault: Fault, node: SimNode) -> None:
+        """It fails, or is full, and works again when somebody has come and started the broker anew."""
+        if not node.is_up or node.process.is_paused:
+            return
+        process = node.process
+        node.fail_disk(errno.EIO if fault.size < 0.5 else errno.ENOSPC)
+        await asyncio.sleep(fault.lasts_s)
+        if node.process is process and node.is_running:
+            node.kill()
+        node.repair_disk()
+        if not node.is_running:
+            node.start()
 
     async def _power(self, fault: Fault, node: SimNode) -> None:
         before = self._versions(node)

@@ -69,9 +69,12 @@ class Verdict:
     acknowledged: int = 0
 
 
-def scenario_of(seed: int, *, brokers: int = 3, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()) -> Scenario:
+def scenario_of(
+    seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()
+) -> Scenario:
     """What the seed says; `kinds`: with faults of these kinds."""
     chance = random.Random(f"{seed}/scenario")
+    brokers = brokers or chance.choice((3, 3, 3, 3, 4, 5))
     return Scenario(
         seed=seed,
         brokers=brokers,
