@@ -24,6 +24,7 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import (
@@ -58,6 +59,7 @@ from sparklog.replica.messages import (
 )
 from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
 from sparklog.replica.registry import Replica, Replicas
+from sparklog.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 __all__ = ["Replica", "ReplicaManager"]
@@ -104,7 +106,7 @@ class ReplicaManager(Replicas):
         self._topic_defaults = topic_defaults or TopicConfig()
         self._broker_epoch_of = broker_epoch_of
         self._files = HighWatermarkFiles(fs, self._is_here)
-        self._changing = asyncio.Lock()
+        self._turns = Turns()
         self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark)
         self.fetchers: Fetchers = NoFetchers()
         self.broker_epoch = NO_BROKER_EPOCH
@@ -128,50 +130,57 @@ class ReplicaManager(Replicas):
         self.controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-        """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does."""
-        async with self._changing:
-            self.check_controller(request)
-            errors: dict[TopicPartition, KafkaError] = {}
-            states: dict[TopicPartition, PartitionState] = {}
-            for state in request.partitions:
-                if error := self._fenced(state.name, state.leader_epoch):
-                    errors[state.name] = error
-                else:
-                    states[state.name] = state
-            await self.fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
-            configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
-            opened = await asyncio.to_thread(self._open_all, states, configs)
-            followed: dict[TopicPartition, FetchState] = {}
-            for name, found in opened.items():
-                if isinstance(found, KafkaStorageError):
-                    self.set_offline(name, str(found))
-                    errors[name] = found
-                    continue
-                if self._apply(states[name], request.controller_epoch, found, configs[name.topic]):
-                    state = states[name]
-                    followed[name] = FetchState(
-                        leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
-                    )
-            self.fetchers.follow(followed)
-            return LeaderAndIsrResponse(errors=errors)
+        """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does.
+
+        Carried out whether whoever asks waits or not: half of it must not stay.
+        """
+        return await self._turns.run(self, partial(self._become, request))
+
+    async def _become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
+        self.check_controller(request)
+        errors: dict[TopicPartition, KafkaError] = {}
+        states: dict[TopicPartition, PartitionState] = {}
+        for state in request.partitions:
+            if error := self._fenced(state.name, state.leader_epoch):
+                errors[state.name] = error
+            else:
+                states[state.name] = state
+        await self.fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
+        configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
+        opened = await asyncio.to_thread(self._open_all, states, configs)
+        followed: dict[TopicPartition, FetchState] = {}
+        for name, found in opened.items():
+            if isinstance(found, KafkaStorageError):
+                self.set_offline(name, str(found))
+                errors[name] = found
+                continue
+            if self._apply(states[name], request.controller_epoch, found, configs[name.topic]):
+                state = states[name]
+                followed[name] = FetchState(
+                    leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
+                )
+        self.fetchers.follow(followed)
+        return LeaderAndIsrResponse(errors=errors)
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
-        """Follow or lead partitions no more. Raises as `check_controller` does."""
-        async with self._changing:
-            self.check_controller(request)
-            errors: dict[TopicPartition, KafkaError] = {}
-            stopped: list[StopPartition] = []
-            for each in request.partitions:
-                is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
-                if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
-                    errors[each.name] = error
-                else:
-                    stopped.append(each)
-            await self.fetchers.unfollow([each.name for each in stopped])
-            for each in stopped:
-                self._stop(each)
-            errors.update(await asyncio.to_thread(self._delete_all, [each.name for each in stopped if each.delete]))
-            return StopReplicaResponse(errors=errors)
+        """Follow or lead partitions no more; carried out like `become`. Raises as `check_controller` does."""
+        return await self._turns.run(self, partial(self._stop, request))
+
+    async def _stop(self, request: StopReplica) -> StopReplicaResponse:
+        self.check_controller(request)
+        errors: dict[TopicPartition, KafkaError] = {}
+        stopped: list[StopPartition] = []
+        for each in request.partitions:
+            is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
+            if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
+                errors[each.name] = error
+            else:
+                stopped.append(each)
+        await self.fetchers.unfollow([each.name for each in stopped])
+        for each in stopped:
+            self._stop_one(each)
+        errors.update(await asyncio.to_thread(self._delete_all, [each.name for each in stopped if each.delete]))
+        return StopReplicaResponse(errors=errors)
 
     def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
         replica = self._replicas.get(name)
@@ -223,7 +232,7 @@ class ReplicaManager(Replicas):
         replica.config = config
         return replica
 
-    def _stop(self, stopped: StopPartition) -> None:
+    def _stop_one(self, stopped: StopPartition) -> None:
         if stopped.delete:
             self.drop(stopped.name)
         elif replica := self._replicas.get(stopped.name):
@@ -283,8 +292,9 @@ class ReplicaManager(Replicas):
                 replica.config = config
 
     async def close(self) -> None:
-        """Change no ISR any more: the broker stops."""
+        """Change no ISR any more, and end what is under way: the broker stops."""
         await self.isr_changes.stop()
+        await self._turns.settled()
 
     # At the leader
 

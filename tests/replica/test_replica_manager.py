@@ -131,6 +131,18 @@ def test_a_topics_configuration_comes_with_it() -> None:
     run(test)
 
 
+def test_a_request_is_carried_out_though_the_controller_does_not_wait_for_it() -> None:
+    async def test(host: Host) -> None:
+        asked = asyncio.ensure_future(host.become(2, 0))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.sleep(SOON_S)
+        assert asked.cancelled()
+        assert host.fetchers.followed[NAME].leader == 2
+
+    run(test)
+
+
 # High watermarks
 
 
