@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.controller.election import (
@@ -25,6 +25,7 @@ def partitions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return replicas, isr
 
 
+@settings(max_examples=25)
 @given(partitions(), some)
 def test_offline_takes_the_first_replica_that_is_online_and_in_sync(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
@@ -37,6 +38,7 @@ def test_offline_takes_the_first_replica_that_is_online_and_in_sync(
     assert choice is None or choice.isr == tuple(broker for broker in isr if broker in online)
 
 
+@settings(max_examples=25)
 @given(partitions(), some)
 def test_unclean_takes_anybody_only_where_nobody_in_sync_is_there(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
@@ -53,6 +55,7 @@ def test_unclean_takes_anybody_only_where_nobody_in_sync_is_there(
         assert choice is None
 
 
+@settings(max_examples=25)
 @given(partitions(), some, replicas_of)
 def test_a_reassigned_partition_is_led_by_its_target_and_the_isr_stays(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int], target: tuple[int, ...]
@@ -64,6 +67,7 @@ def test_a_reassigned_partition_is_led_by_its_target_and_the_isr_stays(
     assert choice == ((eligible[0], isr) if eligible else None)
 
 
+@settings(max_examples=25)
 @given(partitions(), some)
 def test_the_preferred_leader_is_the_first_replica_or_nobody(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
@@ -74,6 +78,7 @@ def test_the_preferred_leader_is_the_first_replica_or_nobody(
     assert choice == ((replicas[0], isr) if replicas[0] in isr and replicas[0] in online else None)
 
 
+@settings(max_examples=25)
 @given(partitions(), some, some)
 def test_nobody_who_is_shutting_down_leads_or_stays_in_sync(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int], shutting_down: frozenset[int]
@@ -86,6 +91,7 @@ def test_nobody_who_is_shutting_down_leads_or_stays_in_sync(
     assert choice is None or choice.isr == tuple(each for each in isr if each not in shutting_down)
 
 
+@settings(max_examples=25)
 @given(partitions(), some)
 def test_whoever_is_elected_in_a_clean_way_was_in_sync_and_nobody_joins_the_isr(
     partition: tuple[tuple[int, ...], tuple[int, ...]], online: frozenset[int]
