@@ -137,22 +137,28 @@ class SqliteStore:
             self._look_for_changes()
 
     def close(self) -> None:
-        try:
-            if self._session_id != NO_OWNER and not self._is_closed:
-                self.end_session(self._session_id)
-        except StoreError as error:
-            logger.warning("session %d is left to expire: %s", self._session_id, error)
-        self._is_closed = True
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+            if self._thread and not was_closed:
+                self._end_own_session()
         self._due.put(_nothing)
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join()
-        with self._lock:
-            self._tree.close()
+        self._tree.close()
+
+    def _end_own_session(self) -> None:
+        try:
+            with self._tree.writing():
+                self._tree.end_session(self._session_id)
+        except StoreError as error:
+            logger.warning("session %d is left to expire: %s", self._session_id, error)
 
     @contextmanager
-    def _taking_turns(self) -> Iterator[None]:
-        if not self._lock.acquire(timeout=self._patience_s):
-            raise ConnectionLoss(f"{self._path}: others have been waiting for it for {self._patience_s} s")
+    def _taking_turns(self, *, is_patient: bool = False) -> Iterator[None]:
+        """While SUSPENDED one call waits for the file, and others are told at once: they are a broker's threads."""
+        waits = is_patient or self._state is not SessionState.SUSPENDED
+        if not self._lock.acquire(timeout=self._patience_s if waits else 0):
+            raise ConnectionLoss(f"{self._path}: others wait for it")
         try:
             if self._is_closed:
                 raise StoreError(f"{self._path} is closed")
@@ -248,15 +254,14 @@ class SqliteStore:
     def _keep_session(self) -> None:
         """Renew the session; where it has expired, begin another."""
         try:
-            if self._state is not SessionState.EXPIRED:
-                if self._renew():
-                    self._become(SessionState.CONNECTED)
-                    return
-                self._become(SessionState.EXPIRED)
-                with self._taking_turns():
-                    self._call(self._watches.take_all())
-            with self._taking_turns(), self._tree.writing(is_synced=False):
-                self._session_id = self._tree.begin_session(self._timeout_ms)
+            if self._state is not SessionState.EXPIRED and self._renew():
+                self._become(SessionState.CONNECTED)
+                return
+            try:
+                with self._taking_turns(is_patient=True), self._tree.writing(is_synced=False):
+                    self._session_id = self._tree.begin_session(self._timeout_ms)
+            finally:
+                self._tell_of_expiry()
             self._become(SessionState.CONNECTED)
         except StoreError as error:
             if self._is_closed:
@@ -265,8 +270,14 @@ class SqliteStore:
             if self._state is SessionState.CONNECTED:
                 self._become(SessionState.SUSPENDED)
 
+    def _tell_of_expiry(self) -> None:
+        if self._state is not SessionState.EXPIRED:
+            self._become(SessionState.EXPIRED)
+            with self._lock:
+                self._call(self._watches.take_all())
+
     def _renew(self) -> bool:
-        with self._taking_turns():
+        with self._taking_turns(is_patient=True):
             with self._tree.writing(is_synced=False):
                 if not self._tree.renew_session(self._session_id):
                     return False

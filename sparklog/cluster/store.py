@@ -10,7 +10,8 @@ children cannot be deleted, and none can be created under a node that is not the
                        changed; also where it changed while the store could not be reached. It says only that there is
                        something new: who wants to know what, reads again, and watches again with that.
                        `get`: changed or deleted. `exists`: created, changed or deleted. `children`: one was created or
-                       deleted under the path, or the path itself deleted.
+                       deleted under the path, or the path itself deleted. After SUSPENDED an engine may call all that
+                       are set, though nothing has changed.
     session            begins with the store object. SUSPENDED: the store cannot be reached at the moment, nothing is
                        lost yet. EXPIRED: its ephemeral nodes and its watches are gone, for good; all watches that were
                        set are called. The object begins another session by itself and says CONNECTED: who needs

@@ -3,8 +3,9 @@
 Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. What this adds:
 
     waiting     While the connection is lost, a call waits for it to come back, then for its answer: for the session's
-                time-out in all, then it is ConnectionLoss. A call is only sent while there is a connection, so none is
-                carried out long after it was given up.
+                time-out in all, then it is ConnectionLoss. One call waits; the others are told at once, so that a
+                ZooKeeper that is gone does not take all of a broker's threads. A call is only sent while there is a
+                connection: none is carried out long after it was given up.
     watches     kazoo gives up its watches when the connection is lost, and ZooKeeper when the session expires. All are
                 called then, once there is a connection again: perhaps nothing has changed, but nothing is missed.
     sessions    Where a session has expired, kazoo begins another as soon as a server answers. A process that was
@@ -66,7 +67,6 @@ from sparklog.cluster.watches import Call
 
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 """How kazoo tries to reach a server again."""
-CHROOT_TIMEOUT_MS = 10_000
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -97,6 +97,8 @@ class ZookeeperStore:
         self._hosts = hosts
         self._timeout_s = session_timeout_ms / 1000
         self._is_connected = threading.Event()
+        self._waiting = threading.Lock()
+        """Held by the call that waits for the connection."""
         self._is_closed = False
         self._session_id = NO_OWNER
         self._listeners: list[SessionListener] = []
@@ -106,6 +108,7 @@ class ZookeeperStore:
         self._client = KazooClient(hosts, timeout=self._timeout_s, connection_retry=dict(RETRY))
         self._client.add_listener(self._state_changed)
         _connect(self._client, hosts, connection_timeout_ms / 1000)
+        self._is_connected.wait(self._timeout_s)  # for kazoo to have told of the session that it has begun
 
     @property
     def session_id(self) -> int:
@@ -156,7 +159,7 @@ class ZookeeperStore:
     def _ask(self, path: str, send: Callable[[], Any]) -> Any:
         """The answer to a request, within the session's time-out."""
         deadline = time.monotonic() + self._timeout_s
-        if not self._is_connected.wait(self._timeout_s):
+        if not (self._is_connected.is_set() or self._is_connected_in_time()):
             raise ConnectionLoss(f"no ZooKeeper server of {self._hosts} can be reached")
         if self._is_closed:
             raise StoreError(f"{self._hosts} is closed")
@@ -164,6 +167,14 @@ class ZookeeperStore:
             return send().get(timeout=max(0.0, deadline - time.monotonic()))
         except (KazooException, KazooTimeoutError) as error:
             raise _error(error, path) from error
+
+    def _is_connected_in_time(self) -> bool:
+        if not self._waiting.acquire(blocking=False):
+            return False
+        try:
+            return self._is_connected.wait(self._timeout_s)
+        finally:
+            self._waiting.release()
 
     def _watcher(self, watch: Watch | None, path: str) -> _Watcher | None:
         return _Watcher(self, watch, path) if watch else None
@@ -214,16 +225,20 @@ def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float) -> Non
     if root:
         client = KazooClient(servers, timeout=timeout_s, connection_retry=dict(RETRY))
         _connect(client, servers, connection_timeout_s)
-        client.ensure_path("/" + root)
-        client.stop()
-        client.close()
+        try:
+            client.ensure_path_async("/" + root).get(timeout=connection_timeout_s)
+        except (KazooException, KazooTimeoutError) as error:
+            raise _error(error, "/" + root) from error
+        finally:
+            client.stop()
+            client.close()
 
 
 def _connect(client: KazooClient, hosts: str, timeout_s: float) -> None:
-    try:
-        client.start(timeout_s)
-    except KazooTimeoutError as error:
-        raise ConnectionLoss(f"no ZooKeeper server of {hosts} has answered within {timeout_s} s") from error
+    if not client.start_async().wait(timeout_s):
+        client.stop()
+        client.close()
+        raise ConnectionLoss(f"no ZooKeeper server of {hosts} has answered within {timeout_s} s")
 
 
 def _add(transaction: TransactionRequest, operation: Operation) -> None:

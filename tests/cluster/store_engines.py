@@ -12,7 +12,7 @@ from zookeeper import ZooKeeperServer
 
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.sqlite import SqliteStore
-from sparklog.cluster.store import SessionState, Store
+from sparklog.cluster.store import Store
 from sparklog.cluster.zookeeper import ZookeeperStore
 
 PATIENCE_S = 20
@@ -25,7 +25,7 @@ class Told:
     def __init__(self) -> None:
         self._queue: queue.Queue[object] = queue.Queue()
 
-    def __call__(self, what: str | SessionState) -> None:
+    def __call__(self, what: object) -> None:
         self._queue.put(what)
 
     def next(self) -> object:

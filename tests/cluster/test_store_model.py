@@ -230,10 +230,10 @@ def run(engine: type[Engine], examples: int, steps: int) -> None:
 
 
 def test_the_store_in_memory_does_what_the_model_does() -> None:
-    run(MemoryEngine, examples=15, steps=20)
+    run(MemoryEngine, examples=10, steps=20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [MemoryEngine, SqliteEngine])
 def test_engines_do_what_the_model_does(engine: type[Engine]) -> None:
-    run(engine, examples=100, steps=30)
+    run(engine, examples=50, steps=25)

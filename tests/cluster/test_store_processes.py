@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from sparklog.cluster.store import SessionState, Store
 from sparklog.cluster.zookeeper import ZookeeperStore
 
 pytestmark = pytest.mark.slow
-TIMEOUT_MS = 1_000
+TIMEOUT_MS = 1_500
 
 Start = Callable[[], StoreProcess]
 
@@ -179,6 +180,30 @@ def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: 
         continue
     store.set("/a", b"2")
     assert store.get("/a").data == b"2"
+    store.close()
+
+
+@pytest.mark.jvm
+def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(own_server: ZooKeeperServer) -> None:
+    store = ZookeeperStore(own_server.address, session_timeout_ms=30_000, connection_timeout_ms=20_000)
+    states, outcomes = Told(), Told()
+    store.listen(states)
+    own_server.kill()
+    assert states.next() is SessionState.SUSPENDED
+
+    def call() -> None:
+        try:
+            outcomes(store.exists("/a"))
+        except ConnectionLoss as error:
+            outcomes(type(error))
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert [outcomes.next(), outcomes.next()] == [ConnectionLoss] * 2
+    assert outcomes.rest() == []
+    own_server.start()
+    assert outcomes.next() is False
     store.close()
 
 
