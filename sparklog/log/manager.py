@@ -105,6 +105,7 @@ class LogManager:
                     found += [(directory, name) for name in directory.begin()]
             self._check_found(found)
             self._open_all(found, configs, progress)
+            self._check_live()
         except BaseException:
             self._held.close()
             raise
@@ -112,9 +113,12 @@ class LogManager:
             with self._guard(directory):
                 self._write_checkpoints(directory)
 
-    def _check_found(self, found: list[tuple[LogDirectory, TopicPartition]]) -> None:
+    def _check_live(self) -> None:
         if not self._live():
             raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+
+    def _check_found(self, found: list[tuple[LogDirectory, TopicPartition]]) -> None:
+        self._check_live()
         where: dict[TopicPartition, str] = {}
         for directory, name in found:
             if other := where.get(name):

@@ -383,6 +383,17 @@ class TestFailingDisks:
         with pytest.raises(KafkaStorageError):
             start(fs, clock, "/a")
 
+    def test_the_last_directory_that_fails_while_logs_are_opened_is_an_error(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = start(fs, clock, "/a")
+        fill(manager, ORDERS[0])
+        folder = manager.get(ORDERS[0]).folder
+        left = fs.kill()
+        left.fail_under(folder, errno.ENOSPC)
+        with pytest.raises(KafkaStorageError, match="no log directory works"):
+            start(left, clock, "/a")
+
     def test_too_many_open_files_are_not_the_disks_fault(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock)
         fill(manager, ORDERS[0])
