@@ -68,6 +68,20 @@ class Neighbourhood:
         self.tree.expire(store.session_id)
         return zombie
 
+    def kill(self, broker_id: int) -> Broker:
+        """The process is gone, and its session lasts; what it had written is there. To be stopped by the test."""
+        self._stores[broker_id].abandon()
+        self._disks[broker_id] = self._disks[broker_id].kill()
+        return self.brokers.pop(broker_id)
+
+    def lose_store(self) -> None:
+        """All that brokers agree on is gone; none runs."""
+        self.tree = MemoryTree()
+
+    def new_disk(self, broker_id: int) -> None:
+        """Another machine, with nothing on it."""
+        self._disks[broker_id] = MemoryFs()
+
     def folders(self, broker_id: int) -> list[str]:
         """The names in the broker's log directory."""
         return self._disks[broker_id].list(SETTINGS["log.dirs"])
