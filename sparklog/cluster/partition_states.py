@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.elections import CONTROLLER_EPOCH
 from sparklog.cluster.store import Check, Create, Operation, Set, Store, ensure_path
 from sparklog.cluster.topics import TOPICS, state_path
 from sparklog.replica.messages import AlterIsr, IsrAltered
 
-CONTROLLER_EPOCH = "/controller_epoch"
 ISR_CHANGES = "/isr_change_notification"
 NOT_WRITTEN = -1
 ATTEMPTS = 20

@@ -19,11 +19,12 @@ from sparklog.base.errors import ConnectionLoss, KafkaError, KafkaStorageError, 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.brokers import load, register
+from sparklog.cluster.elections import CONTROLLER_EPOCH
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, ReplicaAssignment
-from sparklog.cluster.partition_states import CONTROLLER_EPOCH, Leadership, alter_isr, read_states
+from sparklog.cluster.partition_states import Leadership, alter_isr, read_states
 from sparklog.cluster.store import Check, Operation, ensure_path
 from sparklog.cluster.topics import TopicStore
 from sparklog.controller.active import ActiveController
