@@ -30,6 +30,7 @@ from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Kind, Nemesis, Plan, make_plan
 from sparklog.testing.sim_history import FinalLog, History
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
+from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
 
 TOPIC = "log"
@@ -191,7 +192,7 @@ class _Run:
         workers: list[Worker] = [self._group, *self._producers, *self._consumers]
         if scenario.administers:
             workers.append(self._admin)
-        watching = asyncio.create_task(cluster.watch_leaders())
+        watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
         tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
         began = cluster.loop.time()
         await Nemesis(cluster).run(scenario.plan)
@@ -206,7 +207,8 @@ class _Run:
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         self._compare_replicas()
-        watching.cancel()
+        for task in watching:
+            task.cancel()
 
     async def _make_topic(self) -> bool:
         scenario = self._scenario
