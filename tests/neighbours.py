@@ -21,6 +21,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "2",
     "replica.fetch.backoff.ms": "10",
     "controlled.shutdown.retry.backoff.ms": "10",
+    "controlled.shutdown.timeout.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
 }
 PATIENCE_MS = 20_000
