@@ -284,7 +284,8 @@ class ReplicaManager(Replicas):
         except KafkaStorageError:
             return True
 
-    # Changes without a controller
+    # Configuration, and the end
+
     def update_config(self, topic: str, config: TopicConfig) -> None:
         self._logs.update_config(topic, config)
         for replica in self:
