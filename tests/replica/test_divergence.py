@@ -1,0 +1,97 @@
+"""A follower's log is cut to what it has in common with its leader's: no less, and no more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparklog.base.errors import OffsetOutOfRange
+from sparklog.log.epochs import EpochEnd, LeaderEpochs
+from sparklog.replica.divergence import find_divergence, where_to_cut
+
+Epochs = list[int]
+"""A log: of each record the epoch. Records of two logs are the same if all epochs up to them are."""
+
+
+def epochs_of(log: Epochs) -> LeaderEpochs:
+    found = LeaderEpochs()
+    for offset, epoch in enumerate(log):
+        found = found.assign(epoch, offset)
+    return found
+
+
+def agree(leader: Epochs, follower: Epochs) -> Epochs:
+    """What is left of the follower's log once the leader has nothing against it."""
+    leader_epoch = max((*leader, *follower), default=0) + 1
+    for _ in range(len(follower) + 1):
+        found = find_divergence(
+            epochs_of(leader).assign(leader_epoch, len(leader)),
+            first_offset=0,
+            end_offset=len(leader),
+            fetch_offset=len(follower),
+            last_epoch=follower[-1] if follower else None,
+        )
+        if found is None:
+            return follower
+        offset = where_to_cut(epochs_of(follower), len(follower), found)
+        assert offset < len(follower), "a cut that cuts nothing would be asked for again and again"
+        follower = follower[:offset]
+    raise AssertionError("asked too often")
+
+
+@st.composite
+def forked_logs(draw: st.DrawFn) -> tuple[Epochs, Epochs, Epochs]:
+    """Two logs, and what they have in common: behind that each has epochs that the other has not."""
+    common = sorted(draw(st.lists(st.integers(0, 4), max_size=6)))
+    last = common[-1] if common else 0
+    later = list(range(last + 1, last + 9))
+    mine = draw(st.sets(st.sampled_from(later)))
+    leader = sorted(draw(st.lists(st.sampled_from(sorted(mine)), max_size=6))) if mine else []
+    others = [each for each in later if each not in mine]
+    follower = sorted(draw(st.lists(st.sampled_from(others), max_size=6))) if others else []
+    if common and draw(st.booleans()):  # one of them has heard more of the last leader that they had in common
+        more = [last] * draw(st.integers(1, 3))
+        leader, follower = (more + leader, follower) if draw(st.booleans()) else (leader, more + follower)
+    return common + leader, common + follower, common
+
+
+@settings(max_examples=50)
+@given(forked_logs())
+def test_what_is_left_is_what_both_have(logs: tuple[Epochs, Epochs, Epochs]) -> None:
+    leader, follower, common = logs
+    assert agree(leader, follower) == common
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 4), max_size=8).map(sorted), st.integers(0, 8))
+def test_a_log_that_is_only_shorter_is_not_cut(leader: Epochs, length: int) -> None:
+    assert agree(leader, leader[:length]) == leader[:length]
+
+
+def ask(fetch_offset: int, last_epoch: int | None) -> EpochEnd | None:
+    """Of a leader with epoch 5 from offset 10 to 20; it leads in epoch 7."""
+    epochs = LeaderEpochs().assign(5, 10).assign(7, 20)
+    return find_divergence(epochs, first_offset=10, end_offset=20, fetch_offset=fetch_offset, last_epoch=last_epoch)
+
+
+@pytest.mark.parametrize(("fetch_offset", "last_epoch"), [(0, None), (9, 3), (9, 5), (21, None)])
+def test_who_cannot_go_on_from_there_begins_anew(fetch_offset: int, last_epoch: int | None) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        ask(fetch_offset, last_epoch)
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "last_epoch", "end"),
+    [
+        (10, None, None),
+        (20, None, None),
+        (20, 5, None),
+        (15, 6, EpochEnd(5, 20)),
+        (25, 5, EpochEnd(5, 20)),
+        (25, 8, EpochEnd(7, 20)),
+        (15, 3, EpochEnd(3, 10)),
+    ],
+)
+def test_where_it_departs(fetch_offset: int, last_epoch: int | None, end: EpochEnd | None) -> None:
+    assert ask(fetch_offset, last_epoch) == end
