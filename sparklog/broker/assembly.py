@@ -16,6 +16,7 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
 from sparklog.broker.apis import APIS, PEER_APIS
+from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
 from sparklog.broker.metrics import Metrics
@@ -27,6 +28,7 @@ from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
+from sparklog.cluster.history import HISTORY_TOPIC
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import alter_isr
@@ -102,6 +104,14 @@ def put_together(given: Given) -> Services:
         new_id=given.new_id,
     )
     replicas.on_leadership = groups.leadership_changed
+    history = ClusterHistory(
+        broker_id=config.broker_id,
+        is_enabled=config.cluster_history_enable,
+        clock=clock,
+        metadata=metadata,
+        replicas=replicas,
+        create_topic=partial(_create_history_topic, topics, metadata),
+    )
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
@@ -124,8 +134,14 @@ def put_together(given: Given) -> Services:
         peers=peers,
         registration=_registration(given, replicas),
         controller=Controller(
-            store=store, directory_id=given.logs.directory_id, peers=peers, config=config, clock=clock
+            store=store,
+            directory_id=given.logs.directory_id,
+            peers=peers,
+            config=config,
+            clock=clock,
+            note=history.note,
         ),
+        history=history,
     )
 
 
@@ -186,6 +202,15 @@ def _ask_leader(config: BrokerConfig, metadata: MetadataCache, peers: Peers) -> 
         return response
 
     return ask
+
+
+async def _create_history_topic(topics: Topics, metadata: MetadataCache) -> None:
+    """A partition for each broker to lead, on as many of them as three."""
+    count = max(len(metadata.brokers), 1)
+    try:
+        await topics.create(HISTORY_TOPIC, partitions=count, replication_factor=min(count, 3), overrides={})
+    except TopicAlreadyExists:
+        await topics.wait_for(HISTORY_TOPIC)
 
 
 async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:

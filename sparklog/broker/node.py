@@ -133,6 +133,7 @@ class Broker:
             )
         )  # fmt: skip
         await self.services.registration.start()
+        self.services.history.start()
         await self.services.controller.start()
         self._start_schedule()
 
@@ -246,6 +247,7 @@ class Broker:
     async def _stop_services(self) -> None:
         services = self.services
         await services.controller.stop()
+        await services.history.stop()
         await services.registration.stop()
         await services.fetchers.stop()
         await services.replicas.close()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.broker.metrics import Metrics
@@ -53,5 +54,6 @@ class Services:
     """The other brokers, and this one."""
     registration: Registration
     controller: Controller
+    history: ClusterHistory
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

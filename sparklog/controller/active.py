@@ -13,6 +13,7 @@ from typing import Any
 
 from sparklog.base.config import BrokerConfig
 from sparklog.cluster.elections import Elected
+from sparklog.cluster.history import Kind, Note
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
@@ -45,6 +46,7 @@ class ActiveController:
         peers: Peers,
         config: BrokerConfig,
         numbers: Iterator[int],
+        note: Note,
         tell: Callable[[StoreEvent], None],
         correspondent: Correspondent,
     ) -> None:
@@ -61,8 +63,9 @@ class ActiveController:
             watching=Watching(tell),
             channels=channels,
             outbox=outbox,
-            partitions=PartitionMachine(context, fenced, outbox, defaults=config.topic_defaults),
-            replicas=ReplicaMachine(context, fenced, outbox),
+            partitions=PartitionMachine(context, fenced, outbox, defaults=config.topic_defaults, note=note),
+            replicas=ReplicaMachine(context, fenced, outbox, note=note),
+            note=note,
         )
         self.operations = begin_operations(self.parts)
         self._liveness = Liveness(self.parts, self.operations)
@@ -89,6 +92,7 @@ class ActiveController:
             len(parts.context.brokers),
             len(parts.context.topic_ids),
         )
+        parts.note(Kind.CONTROLLER_ELECTED, controller_epoch=parts.context.epoch)
         await self._liveness.begin()
         if cluster.notices:
             await parts.store.multi(deletions_of(cluster.notices))

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.history import Kind
 from sparklog.cluster.topics import CONFIG_CHANGES, Assignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
@@ -28,7 +29,7 @@ from sparklog.controller.cluster_reading import (
     watch_requests,
 )
 from sparklog.controller.operations import Operations
-from sparklog.controller.partition_machine import read_again
+from sparklog.controller.partition_machine import details_of, read_again
 from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
@@ -80,8 +81,8 @@ class Changes:
         await parts.replicas.move(replicas, ReplicaState.NEW)
         parts.outbox.update_metadata({name.topic for name in names})
         await parts.partitions.move(names, PartitionState.ONLINE)
-        online = [each for each in replicas if context.is_online(each.broker_id, each.name, with_shutting_down=True)]
-        await parts.replicas.move(online, ReplicaState.ONLINE)
+        online = {each for each in replicas if context.is_online(each.broker_id, each.name, with_shutting_down=True)}
+        await parts.replicas.move(sorted(online), ReplicaState.ONLINE)
         await parts.replicas.move([each for each in replicas if each not in online], ReplicaState.OFFLINE)
 
     async def _forget(self, topics: Collection[str]) -> None:
@@ -110,6 +111,9 @@ class Changes:
         names = sorted(named & context.leadership.keys())
         if names:
             await read_again(context, parts.store, names)
+            for name in names:
+                if name in context.leadership:
+                    parts.note(Kind.ISR_CHANGED, name, **details_of(context.leadership[name]))
             parts.outbox.update_metadata({name.topic for name in names})
             parts.outbox.flush()
         await parts.store.multi(deletions_of(notices.paths))

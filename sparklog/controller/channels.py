@@ -77,6 +77,9 @@ class Channel:
                 self._correspondent.deposed()
             except SparklogError as error:
                 logger.info("broker %s: %s: %s", self.broker.broker_id, type(request).__name__, error)
+            except Exception:
+                # A mistake, here or there: the broker must not be without a controller for ever because of it.
+                logger.exception("broker %s: %s", self.broker.broker_id, type(request).__name__)
             else:
                 self._correspondent.answered(self.broker, request, response)
                 return

@@ -23,6 +23,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ControllerMoved, KafkaError, NotController, StoreError
 from sparklog.cluster.elections import Elected, elect, find_controller, resign
+from sparklog.cluster.history import Note, note_nothing
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import SessionState, Store
@@ -72,13 +73,24 @@ _Event = StoreEvent | _Asked | _Answer | _LeftBehind | _Tick | _Expired
 class Controller:
     """Started and stopped with its broker, and used on its event loop."""
 
-    def __init__(self, *, store: Store, directory_id: str, peers: Peers, config: BrokerConfig, clock: Clock) -> None:
-        """`directory_id`: of the broker's first log directory: who has it may take over from its own earlier life."""
+    def __init__(
+        self,
+        *,
+        store: Store,
+        directory_id: str,
+        peers: Peers,
+        config: BrokerConfig,
+        clock: Clock,
+        note: Note = note_nothing,
+    ) -> None:
+        """`directory_id`: of the broker's first log directory: who has it may take over from its own earlier life.
+        `note` takes down what is decided."""
         self._store = store
         self._directory_id = directory_id
         self._peers = peers
         self._config = config
         self._clock = clock
+        self._note = note
         self._active: ActiveController | None = None
         self._numbers = count(1)
         self._events: dict[_Event, None] = {}
@@ -264,6 +276,7 @@ class Controller:
             peers=self._peers,
             config=self._config,
             numbers=self._numbers,
+            note=self._note,
             tell=self._put,
             correspondent=self,
         )

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sparklog.base.errors import BadVersion, KafkaError, NoNode, NotEmpty, StoreError
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.history import Kind
 from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import CONFIGS, DELETIONS, TOPICS
 from sparklog.controller.context import Replica
@@ -42,6 +43,7 @@ class TopicDeletion(Operation):
         self._context = parts.context
         self._store = parts.store
         self._outbox = parts.outbox
+        self._note = parts.note
         self._partitions = parts.partitions
         self._replicas = parts.replicas
         self._is_enabled = parts.config.delete_topic_enable
@@ -157,6 +159,7 @@ class TopicDeletion(Operation):
         self._marked.discard(topic)
         self._context.remove_topic(topic)
         logger.info("deleted topic %s", topic)
+        self._note(Kind.TOPIC_DELETED, topic)
 
     async def _forget_mark(self, topic: str) -> None:
         try:

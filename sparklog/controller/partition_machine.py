@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from sparklog.base.errors import KafkaError, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.history import Kind, Note, note_nothing
 from sparklog.cluster.partition_states import Leadership
 from sparklog.cluster.topics import config_of
 from sparklog.controller.context import ControllerContext
@@ -30,12 +32,19 @@ class PartitionMachine:
     """Of one controller, from its election to its end."""
 
     def __init__(
-        self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, defaults: TopicConfig
+        self,
+        context: ControllerContext,
+        store: FencedStore,
+        outbox: Outbox,
+        *,
+        defaults: TopicConfig,
+        note: Note = note_nothing,
     ) -> None:
         self._context = context
         self._store = store
         self._outbox = outbox
         self._defaults = defaults
+        self._note = note
 
     def begin(self) -> None:
         """The states of all partitions that were read from the store."""
@@ -82,19 +91,20 @@ class PartitionMachine:
                     logger.info("no leader (%s): %s", election.value, error)
             written = await self._store.write_states(decided)
             for name, state in written.items():
-                self._elected(name, state)
+                self._elected(name, state, election)
             names = [name for name in decided if name not in written]
             if not names:
                 return errors
             await read_again(self._context, self._store, names)
         raise StoreError(f"the states of {names} change whenever they are written")
 
-    def _elected(self, name: TopicPartition, state: Leadership) -> None:
+    def _elected(self, name: TopicPartition, state: Leadership, election: Election) -> None:
         is_new = name not in self._context.leadership
         self._context.leadership[name] = state
         self._put(name, PartitionState.ONLINE)
         self._outbox.leader_and_isr(self._context.recipients(name), name, is_new=is_new)
         logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
+        self._note(Kind.LEADER_ELECTED, name, **details_of(state), reason="new" if is_new else election.value)
 
     def _is_unclean(self, topic: str) -> bool:
         overrides = self._context.overrides.get(topic, {})
@@ -105,6 +115,16 @@ class PartitionMachine:
             self._context.partition_states.pop(name, None)
         else:
             self._context.partition_states[name] = state
+
+
+def details_of(state: Leadership) -> dict[str, Any]:
+    """As they are noted."""
+    return {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": list(state.isr),
+        "controller_epoch": state.controller_epoch,
+    }
 
 
 async def read_again(context: ControllerContext, store: FencedStore, names: Iterable[TopicPartition]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.base.config import BrokerConfig
+from sparklog.cluster.history import Note
 from sparklog.cluster.topics import TopicStore
 from sparklog.controller.channels import Channels
 from sparklog.controller.context import ControllerContext
@@ -27,3 +28,5 @@ class Parts:
     outbox: Outbox
     partitions: PartitionMachine
     replicas: ReplicaMachine
+    note: Note
+    """Takes down what was decided."""

@@ -43,6 +43,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.store import Delete, Node, Set, Store
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
@@ -130,6 +131,7 @@ class Reassignment(Operation):
         self._context = parts.context
         self._store = parts.store
         self._outbox = parts.outbox
+        self._note = parts.note
         self._partitions = parts.partitions
         self._replicas = parts.replicas
         self._is_marked = is_marked
@@ -192,6 +194,7 @@ class Reassignment(Operation):
         self._context.reassigning.add(name)
         if assignment != current:
             logger.info("%s: from %s to %s", name, assignment.origin, assignment.target)
+            self._note(Kind.REASSIGNMENT_BEGUN, name, origin=assignment.origin, target=assignment.target)
             await self._write(name, assignment)
             self._context.set_assignment(name, assignment)
             unwanted = [broker for broker in current.replicas if broker not in assignment.replicas]
@@ -228,6 +231,7 @@ class Reassignment(Operation):
         self._outbox.update_metadata([name.topic])
         self._outbox.flush()
         logger.info("%s: its replicas are %s now", name, done.replicas)
+        self._note(Kind.REASSIGNMENT_COMPLETED, name, replicas=done.replicas)
 
     async def _move_leader(self, name: TopicPartition, done: ReplicaAssignment) -> bool:
         """Whether one of the target leads now, knowing of no replicas but the target."""

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
+from sparklog.cluster.history import Kind, Note, note_nothing
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.context import ControllerContext, Replica
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
-from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
+from sparklog.controller.partition_machine import MAX_ROUNDS, details_of, read_again
 from sparklog.controller.states import REPLICA_MOVES, IllegalMove, ReplicaState, check_moves
 from sparklog.replica.messages import NO_LEADER
 
@@ -26,10 +27,13 @@ logger = logging.getLogger(__name__)
 class ReplicaMachine:
     """Of one controller, from its election to its end."""
 
-    def __init__(self, context: ControllerContext, store: FencedStore, outbox: Outbox) -> None:
+    def __init__(
+        self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, note: Note = note_nothing
+    ) -> None:
         self._context = context
         self._store = store
         self._outbox = outbox
+        self._note = note
 
     async def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
         """Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError."""
@@ -82,6 +86,7 @@ class ReplicaMachine:
                 self._context.leadership[name] = state
                 self._tell_others(name, leaving[name])
                 logger.info("%s: replicas %s are offline, in sync %s", name, leaving[name], state.isr)
+                self._note(Kind.REPLICAS_OFFLINE, name, offline=leaving[name], **details_of(state))
             leaving = {name: leaving[name] for name in decided if name not in written}
             if not leaving:
                 return

@@ -39,6 +39,7 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
                 controller_epoch=request.controller_epoch,
                 broker_epoch=request.broker_epoch,
                 partitions=strays,
+                number=request.number,
             )
         )
     return UpdateMetadataResponse()
