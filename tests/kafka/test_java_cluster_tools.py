@@ -1,0 +1,105 @@
+"""Apache Kafka's own tools move partitions between brokers and elect leaders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.client import Admin, Producer
+from sparklog.testing import RunningCluster, start_cluster
+
+TOOLS = "org.apache.kafka.tools"
+REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
+ELECT = f"{TOOLS}.LeaderElectionCommand"
+TOPICS = f"{TOOLS}.TopicCommand"
+ATTEMPTS = 20
+
+Tool = Callable[..., str]
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with start_cluster(3, kafka=True, controlled_shutdown_retry_backoff_ms=100) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: RunningCluster) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=cluster.bootstrap) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tool(kafka_tool: Callable[..., str], cluster: RunningCluster) -> Tool:
+    return lambda name, *arguments: kafka_tool(name, *arguments, "--bootstrap-server", cluster.kafka)
+
+
+def create(admin: Admin, cluster: RunningCluster, topic: str, replicas: int) -> tuple[int, ...]:
+    """A topic of one partition with records; its replicas."""
+    admin.create_topic(topic, partitions=1, replication_factor=replicas)
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(1000):
+            producer.send(topic, b"%d" % number)
+    return admin.describe_topics([topic])[0].partitions[0].replicas
+
+
+def test_a_partition_is_moved_with_a_throttle_and_verified(
+    tool: Tool, admin: Admin, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    before = create(admin, cluster, "moved", replicas=2)
+    [free] = {1, 2, 3} - {*before}
+    target = [free, before[1]]
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": target}]}))
+    file = ("--reassignment-json-file", str(plan))
+
+    executed = tool(REASSIGN, "--execute", *file, "--throttle", "50000000")
+    assert "The inter-broker throttle limit was set to 50000000 B/s" in executed
+    assert "Successfully started partition reassignment for moved-0" in executed
+    for _ in range(ATTEMPTS):
+        verified = tool(REASSIGN, "--verify", *file)
+        if "is completed" in verified:
+            break
+    assert "Reassignment of partition moved-0 is completed." in verified
+    assert "Clearing broker-level throttles on brokers 1,2,3" in verified
+    assert "Clearing topic-level throttles on topic moved" in verified
+    assert "No partition reassignments found." in tool(REASSIGN, "--list")
+    configs = admin.describe_configs(topic="moved")
+    assert configs["leader.replication.throttled.replicas"].source == "default"
+    assert admin.describe_configs(broker=free)["follower.replication.throttled.rate"].source == "default"
+    [partition] = admin.describe_topics(["moved"])[0].partitions
+    assert (partition.replicas, partition.high_watermark) == (tuple(target), 1000)
+    assert "is not moving" not in tool(REASSIGN, "--cancel", *file)
+
+
+def test_plans_are_generated_from_what_brokers_say(
+    tool: Tool, admin: Admin, cluster: RunningCluster, tmp_path: Path
+) -> None:
+    create(admin, cluster, "planned", replicas=2)
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "planned"}]}))
+    generated = tool(REASSIGN, "--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "2,3")
+    proposed = json.loads(generated.splitlines()[-1])
+    assert [sorted(part["replicas"]) for part in proposed["partitions"]] == [[2, 3]]
+
+
+def test_the_preferred_leader_is_elected_once_it_is_back(tool: Tool, admin: Admin, cluster: RunningCluster) -> None:
+    [preferred, *_] = create(admin, cluster, "led", replicas=3)
+    named = ("--topic", "led", "--partition", "0", "--election-type", "preferred")
+    assert "Valid replica already elected for partitions led-0" in tool(ELECT, *named)
+    cluster.stop_broker(preferred)
+    try:
+        described = tool(TOPICS, "--describe", "--under-replicated-partitions")
+        assert "Topic: led" in described
+    finally:
+        cluster.start_broker(preferred)
+    assert admin.describe_topics(["led"])[0].partitions[0].leader != preferred
+    for _ in range(ATTEMPTS):  # until it is in sync again
+        if not tool(TOPICS, "--describe", "--under-replicated-partitions"):
+            break
+    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in tool(ELECT, *named)
+    assert admin.describe_topics(["led"])[0].partitions[0].leader == preferred
