@@ -1,0 +1,41 @@
+"""A broker that is told everything deletes replicas that have moved to others."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from neighbours import PATIENCE_MS, Neighbourhood
+
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import update_metadata
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+
+T0 = TopicPartition("t", 0)
+
+
+async def test_a_stray_is_deleted_also_by_a_broker_that_the_controller_has_told_much_before() -> None:
+    cluster = Neighbourhood()
+    await cluster.start(1, 2)
+    services = cluster.brokers[2].services
+    known = cluster.brokers[1].services.metadata
+    assert await known.wait_until(lambda: 2 in known.brokers, PATIENCE_MS)
+    await cluster.create("t", [[1, 2]])
+    await cluster.until_led(T0, 1, isr={1, 2})
+    assert await services.metadata.wait_until(lambda: services.replicas.find(T0) is not None, PATIENCE_MS)
+    topic = services.metadata.get("t")
+    moved = dataclasses.replace(topic.partitions[0], replicas=(1,), in_sync_replicas=(1,))
+    everything = UpdateMetadata(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=services.registration.epoch,
+        brokers=tuple(services.metadata.brokers.values()),
+        topics=(TopicState(name="t", topic_id=topic.topic_id, partitions=(moved,), overrides={}),),
+        is_full=True,
+        number=1_000,
+    )
+
+    await cluster.brokers[2].serve(update_metadata.API, everything)
+
+    assert services.replicas.find(T0) is None
+    assert str(T0) not in cluster.folders(2)
+    await cluster.stop_all()
