@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from uuid import UUID
 
+from log_values import batch, file_content, topic_config
+
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NetworkException
 from sparklog.base.ids import TopicPartition
@@ -37,7 +39,6 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_loop import SimLoop
-from tests.log.log_values import batch, file_content, topic_config
 
 NAME = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=7)

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
+from log_values import batch
+
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import NodeExists
 from sparklog.base.ids import TopicPartition
@@ -38,7 +40,6 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_loop import SimLoop
-from tests.log.log_values import batch
 
 NAME = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=7)

@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from copying import NAME, World, run, until
+from swap_values import clean
 
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.records.records import Record, write_records
 from sparklog.replica.messages import ReplicaFetchResponse
 from sparklog.testing.memory_fs import MemoryFs
-from tests.replica.copying import NAME, World, run, until
 
 
 async def three(world: World) -> None:
@@ -386,5 +387,56 @@ def test_a_follower_of_another_life_is_refused() -> None:
         request = replace(world.asked[-1], replica_id=2, broker_epoch=1, session_epoch=0)
         with pytest.raises(StaleBrokerEpoch):
             await world.ask(world.brokers[2], 1, request)
+
+    run(test)
+
+
+def test_segments_that_a_cleaner_has_made_are_copied_as_they_are() -> None:
+    async def test(world: World) -> None:
+        world.start(1)
+        world.start(2)
+        await world.lead(1, (1, 2))
+        for number in range(20):
+            world.brokers[1].append(1 + number % 4, size=40)
+        await world.settle()
+        for broker in world.brokers.values():
+            clean(broker.fs, broker.log(), 0, 3)
+            clean(broker.fs, broker.log(), 1, 2)
+        world.check_equal()
+        world.start(3)
+        await world.tell(3)
+        await world.settle()
+        world.check_equal()
+        await world.lead(2, (1, 2, 3))
+        world.brokers[2].append(3, size=40)
+        await world.settle()
+        world.check_equal()
+
+    run(test)
+
+
+def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_the_same_once_it_has_that_too() -> None:
+    async def test(world: World) -> None:
+        await three(world)
+        for _ in range(4):
+            world.brokers[1].append(2, size=40)
+        await world.settle()
+        world.unreachable = {3}
+        for _ in range(16):
+            world.brokers[1].append(2, size=40)
+        await asyncio.sleep(1)
+        count = 4
+        end = world.brokers[1].log().describe()[count - 1].next_offset
+        for broker_id in (1, 2):
+            broker = world.brokers[broker_id]
+            await until(lambda broker=broker: broker.log().log_end_offset == 40)
+            clean(broker.fs, broker.log(), 0, count, keep=lambda offset: offset % 3 == 0)
+        assert 0 < world.brokers[3].log().log_end_offset < end
+        world.unreachable = set()
+        await world.settle()
+        behind = world.brokers[3]
+        own = [each.next_offset for each in behind.log().describe()]
+        clean(behind.fs, behind.log(), 0, own.index(end) + 1, keep=lambda offset: offset % 3 == 0)
+        world.check_equal()
 
     run(test)
