@@ -31,7 +31,7 @@ from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import KafkaError, UnknownServerError
+from sparklog.base.errors import ConnectionLoss, KafkaError, RequestTimedOut, SessionExpired, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.adoption import adopt
@@ -203,6 +203,9 @@ class Broker:
         except KafkaError:
             figures.refused += 1
             raise
+        except (ConnectionLoss, SessionExpired) as error:
+            figures.refused += 1
+            raise RequestTimedOut(f"{api.name}: the cluster store cannot be reached: {error}") from error
         except Exception as error:
             figures.refused += 1
             logger.exception("%s failed", api.name)
