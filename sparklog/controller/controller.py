@@ -28,6 +28,8 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import SessionState, Store
 from sparklog.controller.active import ActiveController
+from sparklog.controller.figures import ClusterFigures
+from sparklog.controller.figures import count as count_cluster
 from sparklog.controller.operation import Operation
 from sparklog.controller.outbox import Request
 from sparklog.controller.watching import StoreEvent
@@ -108,6 +110,12 @@ class Controller:
     def epoch(self) -> int | None:
         """None where it is not active."""
         return self._active.elected.epoch if self._active else None
+
+    @property
+    def figures(self) -> ClusterFigures | None:
+        """How the cluster is; None where it is not active. May be asked on any thread."""
+        active = self._active
+        return count_cluster(active.parts.context) if active else None
 
     # Its broker's
 

@@ -20,6 +20,10 @@
     sparklog_isr_shrinks_total, sparklog_isr_expands_total, sparklog_isr_update_failures_total
     sparklog_follower_max_lag                                               records, of the partition that has most
     sparklog_active_controller                                              1: this broker is the controller
+    sparklog_cluster_brokers, sparklog_cluster_topics, sparklog_cluster_partitions,
+    sparklog_cluster_leaderless_partitions, sparklog_cluster_not_preferred_leaders,
+    sparklog_cluster_reassigning_partitions, sparklog_cluster_topics_to_delete
+                                                                            where it is: of the whole cluster
 
 The figures are read while the broker changes them: each is right for some moment of the reading.
 """
@@ -53,6 +57,7 @@ class BrokerCollector(Collector):
         yield from self._topics()
         yield from self._partitions()
         yield from self._replication()
+        yield from self._cluster()
 
     def _requests(self) -> Iterator[Metric]:
         refused = CounterMetricFamily("sparklog_requests_refused", "Requests refused as a whole.", labels=["api"])
@@ -151,6 +156,14 @@ class BrokerCollector(Collector):
             ("isr_update_failures", "ISR changes that were refused, or whose end is not known.", changes.failures),
         ):
             yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
+
+    def _cluster(self) -> Iterator[Metric]:
+        if not hasattr(self._broker, "services"):
+            return
+        figures = self._broker.services.controller.figures
+        for name, value in figures._asdict().items() if figures else ():
+            text = f"Of the whole cluster, as its controller knows: {name.replace('_', ' ')}."
+            yield GaugeMetricFamily(f"sparklog_cluster_{name}", text, value=value)
 
 
 def _cumulative(buckets: Sequence[int]) -> list[tuple[str, int]]:
