@@ -27,6 +27,7 @@ async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartiti
     request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
     remaining: tuple[TopicPartition, ...] = ()
     for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
+        pause_ms = config.controlled_shutdown_retry_backoff_ms if retries_left else 0
         try:
             response: ControlledShutdownResponse = await ask_controller(
                 services, request, timeout_ms=min(config.controller_socket_timeout_ms, MAX_WAIT_MS)
@@ -34,9 +35,9 @@ async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartiti
             remaining = tuple(response.remaining)
         except KafkaError as error:
             logger.warning("the controller could not be asked to take over: %s", error)
-            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000 if retries_left else 0)
+            await asyncio.sleep(pause_ms / 1000)
         else:
-            if await _is_nobody_left(services, remaining, config.controlled_shutdown_retry_backoff_ms):
+            if await _is_nobody_left(services, remaining, pause_ms):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
     if remaining:

@@ -1,0 +1,117 @@
+"""What a broker does before it stops, and how the controller is asked, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import KafkaError, NetworkException, NotController, StaleBrokerEpoch
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from sparklog.broker.controller_calls import LEAST_TIMEOUT_MS, ask_controller
+from sparklog.broker.handing_over import hand_over
+from sparklog.testing.sim_clock import LoopClock
+from sparklog.testing.sim_loop import SimLoop
+
+T0 = TopicPartition("t", 0)
+Answer = ControlledShutdownResponse | KafkaError
+
+
+async def _wait_until(is_so: Callable[[], bool], timeout_ms: int) -> bool:
+    if not is_so():
+        await asyncio.sleep(timeout_ms / 1000)
+    return is_so()
+
+
+class Services(SimpleNamespace):
+    """What `hand_over` and `ask_controller` use of a broker: the others that are alive, and who answers what."""
+
+    def __init__(self, loop: SimLoop, *answers: Answer, alive: tuple[int, ...] = (1, 2)) -> None:
+        brokers = {number: f"broker {number}" for number in alive}
+        super().__init__(
+            asked=[],
+            clock=LoopClock(loop),
+            config=BrokerConfig(
+                broker_id=1, controlled_shutdown_max_retries=3, controlled_shutdown_retry_backoff_ms=1_000
+            ),
+            metadata=SimpleNamespace(
+                brokers=brokers,
+                controller=brokers.get(2),
+                find_partition=lambda _: SimpleNamespace(replicas=(1, 2)),
+                wait_until=_wait_until,
+            ),
+            peers=SimpleNamespace(call=self._call),
+        )
+        self._answers = list(answers)
+
+    async def _call(self, broker: str, request: Any, *, timeout_ms: int) -> Any:
+        self.asked.append((broker, request))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+
+def left(*names: TopicPartition) -> ControlledShutdownResponse:
+    return ControlledShutdownResponse(remaining=names)
+
+
+def simulate(made: Callable[[SimLoop], Services], epoch: int = 7) -> tuple[Services, tuple[TopicPartition, ...], float]:
+    """The services afterwards, what remained, and the seconds that it took."""
+    loop = SimLoop()
+    services = made(loop)
+    remaining = loop.run(hand_over(services, epoch))
+    return services, remaining, loop.time()
+
+
+def test_a_broker_asks_until_nothing_remains() -> None:
+    services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0), left(T0), left()))
+    assert remaining == ()
+    assert services.asked == [("broker 2", ControlledShutdownRequest(broker_id=1, broker_epoch=7))] * 3
+    assert seconds == 2
+
+
+def test_it_stops_all_the_same_when_it_has_tried_often_enough() -> None:
+    services, remaining, seconds = simulate(lambda loop: Services(loop, left(T0)))
+    assert (remaining, len(services.asked), seconds) == ((T0,), 4, 3)
+
+
+def test_it_does_not_wait_where_nobody_else_could_take_over() -> None:
+    services = Services(SimLoop(), left(T0), alive=(1, 3))
+    services.metadata.controller = "broker 3"
+    loop = SimLoop()
+    assert loop.run(hand_over(services, 7)) == (T0,)
+    assert (len(services.asked), loop.time()) == (1, 0)
+
+
+def test_a_controller_that_cannot_be_asked_does_not_keep_it_from_stopping() -> None:
+    services, remaining, _ = simulate(lambda loop: Services(loop, StaleBrokerEpoch("no"), left()))
+    assert (remaining, len(services.asked)) == ((), 2)
+    _, remaining, _ = simulate(lambda loop: Services(loop, NetworkException("no")))
+    assert remaining == ()
+
+
+def test_another_controller_is_looked_for_where_the_one_that_was_known_is_none() -> None:
+    loop = SimLoop()
+    services = Services(loop, NotController("no"), NetworkException("no"), left())
+    assert loop.run(ask_controller(services, "request", timeout_ms=0)) == left()
+    assert len(services.asked) == 3
+
+
+@pytest.mark.parametrize("error", [NotController("no"), NetworkException("no")])
+def test_the_last_error_is_raised_when_the_time_is_up(error: KafkaError) -> None:
+    loop = SimLoop()
+    with pytest.raises(type(error)):
+        loop.run(ask_controller(Services(loop, error), "request", timeout_ms=9_000))
+    assert loop.time() == pytest.approx(9, abs=0.1)
+    loop = SimLoop()
+    services = Services(loop, error)
+    services.metadata.controller = None
+    with pytest.raises(NotController):
+        loop.run(ask_controller(services, "request", timeout_ms=0))
+    assert loop.time() == pytest.approx(LEAST_TIMEOUT_MS / 1000, abs=0.1)
