@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
@@ -83,7 +84,9 @@ class SimNode:
         return not self.process.is_dead
 
     def start(self) -> None:
-        """Start a process where none runs; `is_up` tells when it serves."""
+        """Start a process, if none runs; `is_up` tells when it serves."""
+        if self.is_running:
+            return  # another restart was quicker
         cluster = self._cluster
         self.starts += 1
         cluster.trace.event(f"{self.name} starts")
@@ -281,7 +284,7 @@ class SimCluster:
 
     async def watch_leaders(self) -> None:
         """Never returns: reports two that lead a partition in the same epoch, whoever they may think they are."""
-        known: dict[tuple[TopicPartition, int], str] = {}
+        known: dict[tuple[TopicPartition, UUID | None, int], str] = {}
         while True:
             for node in self.nodes.values():
                 if node.is_running and node.broker is not None:
@@ -289,7 +292,7 @@ class SimCluster:
                         partition = replica.partition
                         if not partition.is_leader:
                             continue
-                        place = partition.name, partition.leader_epoch
+                        place = partition.name, replica.log.topic_id, partition.leader_epoch
                         if known.setdefault(place, node.name) != node.name:
                             self.report("two leaders", f"{known[place]} and {node.name} both led {place}")
             await asyncio.sleep(0.05)
@@ -307,20 +310,19 @@ class SimCluster:
     def states(self) -> dict[TopicPartition, dict[str, Any]]:
         """What the store says of each partition: leader, isr, leader_epoch, its replicas, the version of its state."""
         found: dict[TopicPartition, dict[str, Any]] = {}
-        for topic, replicas in self._assignments():
-            for number, assigned in sorted(replicas.items()):
-                node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
-                state = json.loads(node.data) if node else {}
-                version = node.version if node else -1
-                found[TopicPartition(topic, number)] = {"isr": [], **state, "replicas": assigned, "version": version}
-        return found
-
-    def _assignments(self) -> Iterator[tuple[str, dict[int, list[int]]]]:
-        if self.tree.find("/brokers/topics") is None:
-            return
-        for topic in self.tree.names("/brokers/topics"):
+        for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
             data = json.loads(self.tree.get(f"/brokers/topics/{topic}").data)
-            yield topic, {int(number): list(replicas) for number, replicas in data["partitions"].items()}
+            moving = {*data.get("adding_replicas", {}), *data.get("removing_replicas", {})}
+            for number, replicas in sorted(data["partitions"].items(), key=lambda item: int(item[0])):
+                node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
+                found[TopicPartition(topic, int(number))] = {
+                    "isr": [],
+                    **(json.loads(node.data) if node else {}),
+                    "replicas": list(replicas),
+                    "version": node.version if node else -1,
+                    "is_moving": number in moving,
+                }
+        return found
 
 
 def _places(error: BaseException) -> list[str]:
