@@ -170,3 +170,35 @@ def test_where_no_broker_answers_the_error_names_the_address() -> None:
         pytest.raises(NetworkException, match=r"no broker answers at 127\.0\.0\.1:1 \(Connection refused\)"),
     ):
         admin.list_topics()
+
+
+def test_partitions_that_cannot_move_say_why(admin: Admin) -> None:
+    admin.create_topic("t")
+    refused = admin.alter_partition_reassignments({ZERO: [0], TopicPartition("u", 0): [0]})
+    assert {item: error.name for item, error in refused.items()} == {
+        TopicPartition("u", 0): "UNKNOWN_TOPIC_OR_PARTITION"
+    }
+    assert {error.name for error in admin.alter_partition_reassignments({ZERO: [7]}).values()} == {
+        "INVALID_REPLICA_ASSIGNMENT"
+    }
+    assert {error.name for error in admin.alter_partition_reassignments({ZERO: None}).values()} == {
+        "NO_REASSIGNMENT_IN_PROGRESS"
+    }
+    assert admin.list_partition_reassignments() == {}
+    assert admin.list_partition_reassignments([ZERO]) == {}
+
+
+def test_an_election_that_is_not_needed_is_told_where_it_was_asked_for_by_name(admin: Admin) -> None:
+    admin.create_topic("t")
+    [(item, error)] = admin.elect_leaders([ZERO]).items()
+    assert (item, error and error.name) == (ZERO, "ELECTION_NOT_NEEDED")
+    assert admin.elect_leaders() == {}
+    assert admin.elect_leaders(unclean=True) == {}
+
+
+def test_a_brokers_rates_are_changed_while_it_runs(admin: Admin) -> None:
+    key = "leader.replication.throttled.rate"
+    admin.alter_broker_configs(0, set={key: "1000"})
+    assert admin.describe_configs(broker=0)[key].value == "1000"
+    admin.alter_broker_configs(0, unset=[key])
+    assert admin.describe_configs(broker=0)[key].source == "default"
