@@ -237,6 +237,9 @@ class _Fetch:
 def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
     """Raises OffsetOutOfRange."""
     log = replica.log
+    is_inside = log.first_base_offset <= part.fetch_offset <= log.log_end_offset
+    if is_inside and part.last_fetched_epoch in (None, log.latest_epoch):
+        return None  # as it mostly is
     return find_divergence(
         log.stored_epochs.assign(replica.partition.leader_epoch, log.log_end_offset),
         first_offset=log.first_base_offset,
