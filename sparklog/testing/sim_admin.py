@@ -45,7 +45,6 @@ class Administrator:
         self._partitions = list(partitions)
         self._brokers = list(brokers)
         self._factor = replication_factor
-        self._made = 0
 
     async def run(self, is_over: asyncio.Event) -> None:
         chance = self._client.chance
@@ -75,20 +74,23 @@ class Administrator:
         else:
             self._history.end(operation, Outcome.OK, answer)
 
+    def _name(self) -> str:
+        """One of a few: deleted topics are made again."""
+        return f"scratch{self._client.chance.randint(1, 3)}"
+
     def _create(self) -> Asked:
-        self._made += 1
         topic = create_topics.NewTopic(
-            name=f"scratch{self._made}", partitions=self._client.chance.choice((1, 2)), replication_factor=self._factor
+            name=self._name(), partitions=self._client.chance.choice((1, 2)), replication_factor=self._factor
         )
         return f"create {topic.name}", create_topics.API, create_topics.CreateTopicsRequest(topics=[topic])
 
     def _delete(self) -> Asked:
-        name = f"scratch{self._client.chance.randint(1, max(1, self._made))}"
+        name = self._name()
         request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=name)])
         return f"delete {name}", delete_topics.API, request
 
     def _grow(self) -> Asked:
-        name = f"scratch{self._client.chance.randint(1, max(1, self._made))}"
+        name = self._name()
         count = create_partitions.PartitionCount(name=name, total=self._client.chance.choice((2, 3)))
         return f"grow {name}", create_partitions.API, create_partitions.CreatePartitionsRequest(topics=[count])
 

@@ -200,7 +200,9 @@ class _Run:
         self._is_over.set()
         await asyncio.gather(*tasks)
         cluster.trace.event("all is healed, and nobody asks for anything any more")
-        if not await cluster.wait_until(self._is_settled, SETTLES_S, "all replicas are in sync"):
+        if not await cluster.wait_until(
+            self._is_settled, SETTLES_S, "all replicas are in sync, and nothing is under way"
+        ):
             self._say_what_is_not_settled()
         await self._read_to_the_end()
         final = {name: self._final_log(name) for name in self._partitions}
@@ -233,20 +235,32 @@ class _Run:
     # Afterwards
 
     def _is_settled(self) -> bool:
-        nodes = self._cluster.nodes
-        return all(node.is_up for node in nodes.values()) and all(
-            state.get("leader", -1) >= 0 and sorted(state["isr"]) == sorted(state["replicas"])
-            for name, state in self._cluster.states().items()
-            if name.topic == TOPIC or name.topic.startswith("__")
-        )
+        return next(self._unsettled(), None) is None
+
+    def _unsettled(self) -> Iterator[str]:
+        """What is still to come to rest, in words."""
+        cluster = self._cluster
+        states = cluster.states()
+        yield from (f"{node.name} is not up" for node in cluster.nodes.values() if not node.is_up)
+        for name, state in states.items():
+            if state.get("leader", -1) < 0 or sorted(state["isr"]) != sorted(state["replicas"]):
+                yield f"{name}: {state}"
+            elif state["is_moving"]:
+                yield f"{name} is being moved"
+        if cluster.tree.find("/admin/delete_topics"):
+            yield from (f"{topic} is being deleted" for topic in cluster.tree.names("/admin/delete_topics"))
+        for node in cluster.nodes.values():
+            assigned = {name for name, state in states.items() if node.broker_id in state["replicas"]}
+            there = {log.partition for log in node.broker.services.logs} if node.broker and node.is_up else assigned
+            if there != assigned:
+                yield (
+                    f"{node.name} has {_listed(there - assigned)}, which it should not, "
+                    f"and not {_listed(assigned - there)}, which it should"
+                )
 
     def _say_what_is_not_settled(self) -> None:
-        for name, state in self._cluster.states().items():
-            if sorted(state["isr"]) != sorted(state["replicas"]) or state.get("leader", -1) < 0:
-                self._cluster.trace.event(f"{name}: {state}")
-        for node in self._cluster.nodes.values():
-            if not node.is_up:
-                self._cluster.trace.event(f"{node.name} is not up")
+        for text in self._unsettled():
+            self._cluster.report("unsettled", text)
 
     async def _read_to_the_end(self) -> None:
         deadline = self._cluster.loop.time() + SETTLES_S
@@ -281,21 +295,30 @@ class _Run:
         if log is None:
             self._cluster.report("liveness", f"nobody leads {name} at the end")
             return None
-        return FinalLog(log_start_offset=log.log_start_offset, records=values_of(_bytes_of(log)))
+        return FinalLog(log_start_offset=log.log_start_offset, records=values_of(_bytes_of(log, log.log_end_offset)))
 
     def _compare_replicas(self) -> None:
+        """All bytes below the leader's high watermark are the same everywhere."""
         for name, state in self._cluster.states().items():
-            logs = {broker: self._log_of(name, broker) for broker in state["isr"]}
-            contents = {broker: _bytes_of(log) for broker, log in logs.items() if log}
-            if len(set(contents.values())) > 1 and (name.topic == TOPIC or name.topic.startswith("__")):
-                ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items() if log}
-                self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ: {ends}"))
+            node = self._cluster.nodes.get(state.get("leader", -1))
+            leader = node.broker.services.replicas.find(name) if node and node.broker and node.is_up else None
+            if leader is None:
+                continue
+            end = leader.partition.high_watermark
+            logs = {broker: log for broker in state["isr"] if (log := self._log_of(name, broker))}
+            if len({_bytes_of(log, end) for log in logs.values()}) > 1:
+                ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
+                self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
 
 
-def _bytes_of(log: Log) -> bytes:
+def _listed(names: set[TopicPartition]) -> str:
+    return ", ".join(str(name) for name in sorted(names)) or "nothing"
+
+
+def _bytes_of(log: Log, end_offset: int) -> bytes:
     pieces, offset = [], log.log_start_offset
-    while offset < log.log_end_offset:
-        piece = log.read(offset, MAX_READ)
+    while offset < end_offset:
+        piece = log.read(offset, MAX_READ, max_offset=end_offset)
         if not piece.size:
             break
         pieces.append(piece.read())
