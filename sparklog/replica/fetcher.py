@@ -318,7 +318,7 @@ class LeaderFetcher:
         logger.log(level, "%s: from broker %d: %s %s", part.name, self.leader, error.name, error)
 
 
-def _begin_across(replica: Replica, records: bytes) -> int | None:
+def _begin_across(replica: Replica, records: bytes | memoryview) -> int | None:
     """Where the first batch begins, if the log ends in the middle of it; None: it does not.
 
     Logs that agree never do: a cut that the epochs asked for has left this one so, in the middle of what the leader has

@@ -151,7 +151,7 @@ class FetchedPartition:
     error: KafkaError | None = None
     high_watermark: int = -1
     log_start_offset: int = -1
-    records: bytes = b""
+    records: bytes | memoryview = b""
     segment_base_offset: int = -1
     """Of the leader's segment that the records are in: the follower rolls where the leader has."""
     diverging: EpochEnd | None = None

@@ -1,7 +1,8 @@
 """A follower's fetch and its answer, as messages of the service `Replication` and back.
 
-Records are put into the answer, and taken out of it, by hand, as protobuf would have them: that copies them once on
-either side, where a message that is built or parsed would copy them three times.
+Records are put into the answer, and taken out of it, by hand, as protobuf would have them: that copies them once where
+the answer is made, and not at all where it is read, as they stay where they came. A message that is built or parsed
+would copy them three times.
 
     ReplicaFetchResponse      session_id; for each partition its tag, length, fields
     ReplicaFetchedPartition   its other fields; then the tag of `records`, length, bytes
@@ -119,10 +120,11 @@ def decode_fetch_response(data: bytes) -> ReplicaFetchResponse:
 
 
 def _fetched(data: memoryview) -> FetchedPartition:
-    rest, records = bytearray(), b""
+    rest = bytearray()
+    records: bytes | memoryview = b""
     for number, field, content in fields_of(data):
         if number == RECORDS:
-            records = bytes(content)
+            records = content
         else:
             rest += field
     message = parse(pb.ReplicaFetchedPartition, bytes(rest))
