@@ -272,8 +272,15 @@ class Partition:
 
     def _take_over(self, state: PartitionState, controller_epoch: int) -> None:
         self.replicas, self.adding = state.replicas, state.adding
-        self.in_sync_replicas, self.partition_epoch = state.isr, state.partition_epoch
         self.controller_epoch = controller_epoch
+        self._set_isr(state.isr, state.partition_epoch)
+
+    def _set_isr(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """As it is in the store. Who has left it is not waited for, until it fetches again: it may be dead."""
+        for broker_id in self.in_sync_replicas:
+            if broker_id not in isr and (follower := self.followers.get(broker_id)):
+                follower.is_caught_up = False
+        self.in_sync_replicas, self.partition_epoch = isr, partition_epoch
         self.pending, self._doubtful = None, ()
 
     def _follow_up(self, now_ms: int) -> None:
@@ -343,8 +350,7 @@ class Partition:
         """What the store says after `change` was to be written. Nothing, where something newer has come meanwhile."""
         if self.pending is not change:
             return NOTHING
-        self.pending, self._doubtful = None, ()
-        self.in_sync_replicas, self.partition_epoch = altered.isr, altered.partition_epoch
+        self._set_isr(altered.isr, altered.partition_epoch)
         self._follow_up(now_ms)
         return self._advance()
 
@@ -357,6 +363,8 @@ class Partition:
         if self.pending is not change:
             return NOTHING
         self._doubtful = (*self._doubtful, *change.isr)
+        for broker_id in change.joining:
+            self.followers[broker_id].is_caught_up = False  # the life that was is over
         return Effects(alter=self._alter(self.in_sync_replicas, {}))
 
     def _may_join(self, follower: Follower) -> bool:

@@ -174,10 +174,22 @@ def test_nobody_joins_below_the_start_of_the_leader_epoch() -> None:
 
 def test_a_leader_alone_waits_for_a_follower_that_keeps_up_so_that_it_can_join() -> None:
     led = leader((1,))
-    fetch(led, 2, 100)
-    led.isr_refused(alteration(Effects(alter=led.pending)))
     led.log_appended(110)
-    assert led.high_watermark == 100
+    assert led.high_watermark == 110
+    fetch(led, 2, 110)
+    led.log_appended(120)
+    assert led.high_watermark == 110
+    led.isr_altered(alteration(Effects(alter=led.pending)), IsrAltered(isr=(1,), partition_epoch=8), 0)
+    assert led.high_watermark == 110, "whatever the store says: it can join with its next fetch"
+    assert fetch(led, 2, 112).alter
+
+
+def test_who_was_taken_out_of_the_isr_is_not_waited_for_any_more() -> None:
+    led = leader((1, 2))
+    fetch(led, 2, 100)
+    led.log_appended(110)
+    assert led.become_leader(state(isr=(1,), partition_epoch=8), 1, log_end_offset=110, now_ms=1) == COMMITTED
+    assert led.high_watermark == 110
 
 
 def test_an_answer_to_a_change_that_something_newer_has_overtaken_is_ignored() -> None:
@@ -196,8 +208,10 @@ def test_a_broker_that_died_on_its_way_into_the_isr_counts_until_that_is_undone(
     undone = alteration(led.isr_refused(joining))
     assert undone.isr == (1, 2)
     assert 3 in led.maximal_isr
-    led.isr_altered(undone, IsrAltered(isr=(1, 2), partition_epoch=8), 0)
-    assert 3 not in led.maximal_isr
+    led.log_appended(110)
+    assert fetch(led, 2, 110) == NOTHING
+    assert led.isr_altered(undone, IsrAltered(isr=(1, 2), partition_epoch=8), 0) == COMMITTED
+    assert (led.high_watermark, 3 in led.maximal_isr) == (110, False)
 
 
 def test_who_is_no_replica_is_refused() -> None:
