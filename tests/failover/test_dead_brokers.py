@@ -16,6 +16,7 @@ from writers import (
     TOPIC,
     AiokafkaWriter,
     GrpcWriter,
+    JavaWriter,
     KafkaPythonWriter,
     LibrdkafkaWriter,
     Writer,
@@ -110,7 +111,7 @@ def test_every_broker_is_stopped_and_started_in_turn(cluster: ClusterProcesses) 
         reader.check(writing)
 
 
-@pytest.mark.parametrize("client", [KafkaPythonWriter, AiokafkaWriter])
+@pytest.mark.parametrize("client", [KafkaPythonWriter, AiokafkaWriter, pytest.param(JavaWriter, marks=pytest.mark.jvm)])
 def test_other_clients_of_kafka_get_over_the_death_of_a_leader(tmp_path: Path, client: type[Writer]) -> None:
     with ClusterProcesses(tmp_path) as cluster, Writing(with_topic(cluster), client) as writing:
         victim = leader(cluster)

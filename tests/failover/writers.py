@@ -10,6 +10,9 @@ that they have written to.
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,6 +23,7 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import kafka
+from broker_process import CACHE
 from cluster_processes import ClusterProcesses, partitions_of
 
 from sparklog.client import Consumer, Producer
@@ -30,6 +34,7 @@ EVERY_S = 0.005
 PATIENCE_S = 90
 REQUEST_TIMEOUT_MS = 3_000
 """Shorter than by default, so that who asks a broker that is paused soon asks another."""
+JVM = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 Acknowledged = dict[int, dict[int, int | None]]
 """For each partition, the offset of each number; None: unknown."""
 
@@ -187,6 +192,45 @@ class AiokafkaWriter(Writer):
             self.acknowledged[metadata.partition][number] = metadata.offset
 
 
+class JavaWriter(Writer):
+    """Kafka's own VerifiableProducer, with its retries switched on; it writes bare numbers."""
+
+    name = "java"
+
+    def write(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".properties") as config:
+            config.write(
+                "enable.idempotence=true\nretries=2147483647\nlinger.ms=1\n"
+                f"request.timeout.ms={REQUEST_TIMEOUT_MS}\nmetadata.max.age.ms=1000\n"
+                "partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner\n"
+            )
+            config.flush()
+            producer = subprocess.Popen(
+                [*JVM, "-cp", f"{CACHE / 'kafka'}/*", "org.apache.kafka.tools.VerifiableProducer",
+                 "--bootstrap-server", self._cluster.kafka, "--topic", TOPIC, "--throughput", str(int(1 / EVERY_S)),
+                 "--command-config", config.name],
+                stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            stopping = threading.Thread(target=lambda: (self._stop.wait(), producer.terminate()))
+            stopping.start()
+            assert producer.stdout
+            for line in producer.stdout:
+                self._take(json.loads(line))
+            producer.wait(PATIENCE_S)
+            if not self._stop.is_set():
+                self.failures.append("the producer has ended by itself")
+                self._stop.set()
+            stopping.join()
+
+    def _take(self, told: dict[str, Any]) -> None:
+        match told["name"]:
+            case "producer_send_success":
+                self.acknowledged[told["partition"]][int(told["value"])] = told["offset"]
+                self.sent = max(self.sent, int(told["value"]) + 1)
+            case "producer_send_error":
+                self.failures.append(str(told))
+
+
 class Writing:
     """Several writers, from the beginning of a `with` block to its end; then all is checked."""
 
@@ -246,8 +290,8 @@ class Writing:
             while any(consumer.position(place) < ends[place] for place in places):
                 assert time.monotonic() < deadline, "the records could not be read"
                 for record in consumer.poll(1_000):
-                    name, _, number = (record.value or b"").decode().partition(":")
-                    found[record.partition].append((name, int(number), record.offset))
+                    name, _, number = (record.value or b"").decode().rpartition(":")
+                    found[record.partition].append((name or JavaWriter.name, int(number), record.offset))
         return found
 
     def _stuck(self, writer: Writer, partition: int) -> str:

@@ -1,0 +1,50 @@
+"""Partitions move between brokers while clients write, and brokers die meanwhile: nothing acknowledged is lost, nothing
+is there twice, and the move is completed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_processes import ClusterProcesses
+from writers import PARTITIONS, TOPIC, GrpcWriter, LibrdkafkaWriter, Writing
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin
+
+pytestmark = pytest.mark.slow
+BROKERS = (1, 2, 3)
+
+
+def replicas(cluster: ClusterProcesses) -> list[tuple[int, ...]]:
+    return [part.replicas for part in cluster.topic(TOPIC).partitions]
+
+
+def move_on(cluster: ClusterProcesses) -> list[tuple[int, ...]]:
+    """Have each partition go one broker further; where they will be."""
+    targets = [tuple(broker % len(BROKERS) + 1 for broker in each) for each in replicas(cluster)]
+    with Admin(bootstrap_servers=cluster.grpc) as admin:
+        asked = {TopicPartition(TOPIC, number): target for number, target in enumerate(targets)}
+        assert admin.alter_partition_reassignments(asked) == {}
+    return targets
+
+
+def test_partitions_go_round_the_cluster_while_its_controllers_die(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster:
+        with Admin(bootstrap_servers=cluster.grpc) as admin:
+            configs = {"min.insync.replicas": "1"}  # so that two replicas go on without one
+            admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=2, configs=configs)
+        cluster.wait_for_isr(2, TOPIC)
+        with Writing(cluster, GrpcWriter, LibrdkafkaWriter) as writing:
+            for is_killed in (False, True, True):
+                targets = move_on(cluster)
+                if is_killed:
+                    controller = cluster.controller()
+                    cluster.brokers[controller].kill()
+                    writing.wait_for_progress()
+                    cluster.brokers[controller].start()
+                arrived = cluster.wait(lambda targets=targets: True if replicas(cluster) == targets else None)
+                assert arrived
+                cluster.wait_for_isr(2, TOPIC)
+                writing.wait_for_progress()
