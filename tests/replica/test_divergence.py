@@ -56,7 +56,7 @@ def forked_logs(draw: st.DrawFn) -> tuple[Epochs, Epochs, Epochs]:
     return common + leader, common + follower, common
 
 
-@settings(max_examples=50)
+@pytest.mark.slow  # a hundred drawings of two logs
 @given(forked_logs())
 def test_what_is_left_is_what_both_have(logs: tuple[Epochs, Epochs, Epochs]) -> None:
     leader, follower, common = logs
@@ -67,6 +67,20 @@ def test_what_is_left_is_what_both_have(logs: tuple[Epochs, Epochs, Epochs]) -> 
 @given(st.lists(st.integers(0, 4), max_size=8).map(sorted), st.integers(0, 8))
 def test_a_log_that_is_only_shorter_is_not_cut(leader: Epochs, length: int) -> None:
     assert agree(leader, leader[:length]) == leader[:length]
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "common"),
+    [
+        ([0, 0, 1], [0, 0, 0, 0], [0, 0]),
+        ([0, 2, 2, 4], [0, 1, 3, 3, 5], [0]),
+        ([0, 1, 1, 1], [0, 1, 2, 3], [0, 1]),
+        ([3], [1, 2], []),
+        ([], [1, 2], []),
+    ],
+)
+def test_examples_of_what_both_have(leader: Epochs, follower: Epochs, common: Epochs) -> None:
+    assert agree(leader, follower) == common
 
 
 def ask(fetch_offset: int, last_epoch: int | None) -> EpochEnd | None:

@@ -345,6 +345,7 @@ def test_nothing_is_done_to_a_log_any_more_once_it_is_not_followed() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_throttled_follower_keeps_to_its_rate_which_may_change() -> None:
     async def test(world: World) -> None:
         world.start(1)
@@ -361,6 +362,7 @@ def test_a_throttled_follower_keeps_to_its_rate_which_may_change() -> None:
     run(test, follower_replication_throttled_replicas=("0:2",))
 
 
+@pytest.mark.slow
 def test_a_throttled_leader_sends_no_faster_to_those_who_are_not_in_sync() -> None:
     async def test(world: World) -> None:
         world.start(1)
@@ -415,6 +417,7 @@ def test_segments_that_a_cleaner_has_made_are_copied_as_they_are() -> None:
     run(test)
 
 
+@pytest.mark.slow
 def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_the_same_once_it_has_that_too() -> None:
     async def test(world: World) -> None:
         await three(world)

@@ -113,7 +113,7 @@ def tell(seed: int) -> None:
     run(test, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_logs_become_equal(seed: int) -> None:
     tell(seed)
 
