@@ -58,11 +58,7 @@ class ControllerMoved(StoreError):
 
 
 class UnexpectedGap(SparklogError):
-    """A follower's log is to get batches with a gap before `offset` that it was not told of (`Log.expect_gaps`)."""
-
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"there is a gap before offset {offset}")
-        self.offset = offset
+    """A follower's log is to get batches that leave out offsets, by a way that does not make that last."""
 
 
 class ClientError(SparklogError):

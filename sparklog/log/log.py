@@ -167,11 +167,11 @@ class Log(ReplaceableLog):
             self._producers.apply(checked)
             return appended
 
-    def append_as_follower(self, data: Buffer, *, rolls: bool = True) -> Appended:
+    def append_as_follower(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
         """Append batches as their leader stored them: offsets and epochs are theirs, and may leave gaps.
 
-        rolls: begin a new segment when a leader would; False: only `follow_segment` does, and no gap is taken that
-        `expect_gaps` was not told of, as a recovery would take it for torn.
+        rolls: begin a new segment when a leader would; False: only `follow_segment` does. takes_gaps: False where a
+        recovery that takes a gap for torn would cut off what others count on (`append_with_gaps`).
 
         Raises CorruptRecord, InvalidRecord for an offset that is taken, UnexpectedGap or KafkaStorageError; nothing is
         written then.
@@ -181,8 +181,10 @@ class Log(ReplaceableLog):
             first = headers[0]
             if first.base_offset < self.log_end_offset:
                 raise InvalidRecord(f"{self!r} cannot take a batch at offset {first.base_offset}")
-            if not rolls:
-                self._check_placed(headers)
+            if not (rolls or self._active.has_room_for(headers[-1].last_offset)):
+                raise InvalidRecord(f"{self!r}: offset {headers[-1].last_offset} is too far from its segment's base")
+            if not takes_gaps and _has_gap(headers, self.log_end_offset):
+                raise UnexpectedGap(f"{self!r} gets a gap at offset {first.base_offset} or later")
             appended = self._write(
                 data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms(), rolls=rolls
             )
@@ -191,6 +193,16 @@ class Log(ReplaceableLog):
             for found in numbered:
                 self._producers.replay(found, self._clock.time_ms())
             return appended
+
+    def append_with_gaps(self, data: Buffer) -> None:
+        """As `append_as_follower` without rolling, of a log that a cleaner has taken records from.
+
+        All is on the disk when this returns, and written down as flushed: no recovery takes a gap below that for torn.
+        """
+        self.append_as_follower(data, rolls=False)
+        self.flush()
+        with self._disk:
+            self._remember()
 
     def roll(self) -> None:
         """Begin a new segment at the log end offset, unless the one that is written is empty."""
@@ -213,24 +225,6 @@ class Log(ReplaceableLog):
                 self._segments.remove([empty])
                 self._discard([empty])
                 self._active = self._write_to(before)
-
-    def expect_gaps(self, offset: int) -> None:
-        """Records below `offset` may be missing: a cleaner has taken them from the leader's log; remembered on disk."""
-        with self._disk:
-            with self._lock:
-                self.compacted_to = max(self.compacted_to, offset)
-            self._remember()
-
-    def _check_placed(self, headers: Sequence[BatchHeader]) -> None:
-        if not self._active.has_room_for(headers[-1].last_offset):
-            raise InvalidRecord(f"{self!r}: offset {headers[-1].last_offset} is too far from where its segment begins")
-        end, gap_end = self.log_end_offset, -1
-        for header in headers:
-            if header.base_offset > end:
-                gap_end = header.base_offset
-            end = header.next_offset
-        if gap_end > self.compacted_to:
-            raise UnexpectedGap(gap_end)
 
     def is_at_segment(self, base_offset: int) -> bool:
         """Whether `follow_segment` has nothing to do; never waits."""
@@ -476,3 +470,8 @@ class Log(ReplaceableLog):
             self._segments.move(folder)
             self._fs.flush_dir(parent)
             return folder
+
+
+def _has_gap(headers: Sequence[BatchHeader], end_offset: int) -> bool:
+    ends = (end_offset, *(header.next_offset for header in headers))
+    return any(header.base_offset > end for header, end in zip(headers, ends, strict=False))

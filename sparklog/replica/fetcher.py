@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -271,9 +272,9 @@ class LeaderFetcher:
             if (begin := _begin_across(replica, got.records)) is not None:
                 return partial(log.truncate_to, begin)
             try:
-                log.append_as_follower(got.records, rolls=False)
-            except UnexpectedGap as gap:
-                return partial(log.expect_gaps, gap.offset)
+                log.append_as_follower(got.records, rolls=False, takes_gaps=False)
+            except UnexpectedGap:
+                return partial(log.append_with_gaps, got.records)
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)
@@ -282,10 +283,14 @@ class LeaderFetcher:
     async def _append_after(
         self, part: Followed, replica: Replica, got: FetchedPartition, step: Callable[[], None] | None
     ) -> None:
+        log = replica.log
         while step:
+            end_offset = log.log_end_offset
             await asyncio.to_thread(step)
             if self._parts.get(part.name) is not part:
                 return
+            if log.log_end_offset > end_offset:  # the step was to write it
+                got = dataclasses.replace(got, records=b"")
             step = self._append(replica, got)
         part.failures, part.lag = 0, max(0, got.high_watermark - replica.log.log_end_offset)
         if replica.log.must_flush:

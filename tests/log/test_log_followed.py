@@ -118,17 +118,20 @@ def gapped(*offsets: int) -> bytes:
     return b"".join(write_records([Record(offset=each, timestamp_ms=START_MS)], leader_epoch=0) for each in offsets)
 
 
-def test_a_gap_is_taken_only_once_the_disk_says_that_a_cleaner_may_have_left_it() -> None:
+def test_a_gap_that_is_taken_survives_a_recovery() -> None:
     fs = MemoryFs()
-    log = open_log(fs)
+    remembered: list[int] = []
+    log = open_log(fs, remember=lambda log: remembered.append(log.recovery_point))
     log.append_as_follower(gapped(0, 1), rolls=False)
-    with pytest.raises(UnexpectedGap) as found:
-        log.append_as_follower(gapped(2, 5, 6, 9), rolls=False)
-    assert (found.value.offset, log.log_end_offset) == (9, 2)
-    log.expect_gaps(9)
-    log.append_as_follower(gapped(2, 5, 6, 9), rolls=False)
-    again = open_log(fs, clean=False, compacted_to=log.compacted_to)
-    assert offsets_in(read_all(again)) == [0, 1, 2, 5, 6, 9]
+    for unlike in ((2, 5, 6, 9), (3,)):
+        with pytest.raises(UnexpectedGap):
+            log.append_as_follower(gapped(*unlike), rolls=False, takes_gaps=False)
+    assert log.log_end_offset == 2
+    log.append_with_gaps(gapped(2, 5, 6, 9))
+    log.append_as_follower(gapped(10, 11), rolls=False, takes_gaps=False)
+    assert remembered == [10]
+    again = open_log(fs, clean=False, recovery_point=remembered[-1], compacted_to=0)
+    assert offsets_in(read_all(again)) == [0, 1, 2, 5, 6, 9, 10, 11]
 
 
 def test_a_batch_too_far_from_where_its_segment_begins_is_refused() -> None:
