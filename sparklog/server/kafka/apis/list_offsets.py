@@ -1,7 +1,8 @@
 """ListOffsets on Kafka's wire.
 
 A position that the request's version does not have yet gets UNSUPPORTED_VERSION, and a partition that is named twice
-one INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka.
+one INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka. Before version 5, OFFSET_NOT_AVAILABLE is
+told as LEADER_NOT_AVAILABLE, which old clients know.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 
-from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from sparklog.base.errors import InvalidRequest, KafkaError, LeaderNotAvailable, OffsetNotAvailable, UnsupportedVersion
 from sparklog.broker.apis import list_offsets
 from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffset, PartitionOffsetQuery
 from sparklog.server.kafka.messages import Message
@@ -25,6 +26,7 @@ FIRST_VERSION_WITH = {
     list_offsets.EARLIEST_PENDING_UPLOAD: 11,
 }
 NEVER = 1 << 15
+FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -71,6 +73,12 @@ def _error(version: int, query: PartitionOffsetQuery, times: int) -> KafkaError 
     return None
 
 
+def _known_error(version: int, error: KafkaError | None) -> KafkaError | None:
+    if isinstance(error, OffsetNotAvailable) and version < FIRST_WITH_OFFSET_NOT_AVAILABLE:
+        return LeaderNotAvailable(str(error))
+    return error
+
+
 def _answer(call: Call, found: list[PartitionOffset]) -> Message:
     return call.answer(
         throttle_time=0,
@@ -80,7 +88,7 @@ def _answer(call: Call, found: list[PartitionOffset]) -> Message:
                 "partitions": [
                     {
                         "partition_index": part.partition,
-                        "error_code": part.error,
+                        "error_code": _known_error(call.version, part.error),
                         "timestamp": part.timestamp_ms,
                         "offset": part.offset,
                         "leader_epoch": part.leader_epoch,
