@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidPartitions, InvalidReplicationFactor
@@ -54,6 +54,7 @@ def test_partitions_that_are_added_are_those_that_would_have_come_next(there: in
     assert {len(set(replicas)) for replicas in grown} == {3}
 
 
+@settings(max_examples=30)
 @given(
     racks=st.dictionaries(st.integers(0, 30), st.sampled_from("abc"), min_size=1, max_size=9),
     partitions=st.integers(1, 40),
@@ -85,6 +86,7 @@ def test_a_reassignment_lists_its_target_first() -> None:
     assert (moving.target, moving.origin, moving.is_reassigning) == ((4, 2, 5), (2, 1, 3), True)
 
 
+@settings(max_examples=30)
 @given(first=REPLICAS, targets=st.lists(REPLICAS, min_size=1, max_size=4))
 def test_however_often_it_is_redirected_the_way_back_is_known(
     first: tuple[int, ...], targets: list[tuple[int, ...]]

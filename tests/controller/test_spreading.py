@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.errors import InvalidReplicationFactor
@@ -47,6 +47,7 @@ def test_replicas_are_added_and_taken_away() -> None:
         spread(current, {1: ""}, factor=2)
 
 
+@settings(max_examples=30)
 @given(
     current=st.dictionaries(
         st.builds(TopicPartition, st.just("t"), st.integers(0, 20)),
