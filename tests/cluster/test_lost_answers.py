@@ -1,0 +1,44 @@
+"""A whole simulated cluster whose store does what it is asked for, but often does not say so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from sparklog.base.errors import ConnectionLoss
+from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.store import Operation
+from sparklog.testing.sim_faults import Kind, Nemesis, Plan
+from sparklog.testing.sim_run import run, scenario_of
+
+pytestmark = pytest.mark.slow
+CHANCE_OF_LOSS = 0.25
+
+
+@pytest.mark.parametrize("seed", range(90_000, 90_004))
+def test_nothing_is_lost_where_answers_of_the_store_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    is_lossy, lost = False, 0
+    multi, carry_out = MemoryStore.multi, Nemesis.run
+
+    def lossy_multi(self: MemoryStore, operations: Iterable[Operation]) -> None:
+        nonlocal lost
+        multi(self, operations)
+        if is_lossy and chance.random() < CHANCE_OF_LOSS:
+            lost += 1
+            raise ConnectionLoss("the answer was lost")
+
+    async def lossy_run(self: Nemesis, plan: Plan) -> None:
+        nonlocal is_lossy
+        is_lossy = True
+        await carry_out(self, plan)
+        is_lossy = False
+
+    monkeypatch.setattr(MemoryStore, "multi", lossy_multi)
+    monkeypatch.setattr(Nemesis, "run", lossy_run)
+    verdict = run(scenario_of(seed, brokers=3, kinds=[Kind.EXPIRE, Kind.CUT_STORE, Kind.KILL, Kind.PAUSE]))
+    assert verdict.anomalies == []
+    assert verdict.acknowledged > 0
+    assert lost > 0
