@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from cluster_processes import ClusterProcesses
@@ -109,6 +110,40 @@ def test_every_broker_is_stopped_and_started_in_turn(cluster: ClusterProcesses) 
                 broker.start()
                 cluster.wait_for_isr(3, TOPIC)
         reader.check(writing)
+
+
+def test_all_brokers_are_killed_at_once_and_come_back(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path) as cluster, GroupReader(with_topic(cluster)) as reader:
+        with Writing(cluster, *CLIENTS) as writing:
+            reader.wait_for_progress()
+            for broker in cluster.brokers.values():
+                broker.kill()
+            for broker in cluster.brokers.values():
+                broker.launch()
+            for broker in cluster.brokers.values():
+                broker.await_ready()
+            writing.wait_for_progress()
+            cluster.wait_for_isr(3, TOPIC)
+        reader.check(writing)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_broker_after_another_dies_or_hangs_while_the_one_before_still_catches_up(
+    tmp_path: Path, seed: int
+) -> None:
+    chance = Random(seed)
+    with ClusterProcesses(tmp_path) as cluster, Writing(with_topic(cluster), *CLIENTS) as writing:
+        for _ in range(4):
+            victim = cluster.brokers[chance.choice((leader, controller))(cluster)]
+            if chance.random() < 0.5:
+                victim.kill()
+                victim.start()
+            else:
+                victim.pause()
+                time.sleep(chance.uniform(0.5, 4))
+                victim.resume()
+        writing.wait_for_progress()
+        cluster.wait_for_isr(3, TOPIC)
 
 
 @pytest.mark.parametrize("client", [KafkaPythonWriter, AiokafkaWriter, pytest.param(JavaWriter, marks=pytest.mark.jvm)])
