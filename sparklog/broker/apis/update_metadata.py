@@ -46,11 +46,14 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
 
 
 def _strays(services: Services) -> tuple[StopPartition, ...]:
+    """Who alone is in sync keeps its log, whoever the replicas are: nobody else has all that was acknowledged."""
     found = []
     for log in sorted(services.logs, key=lambda log: log.partition):
         topic = services.metadata.find_by_id(log.topic_id)
         info = services.metadata.find_partition(log.partition)
-        if topic and topic.name == log.partition.topic and info and services.info.broker_id not in info.replicas:
+        if not (topic and topic.name == log.partition.topic and info):
+            continue
+        if services.info.broker_id not in (*info.replicas, *info.in_sync_replicas):
             found.append(StopPartition(name=log.partition, leader_epoch=info.leader_epoch, delete=True))
     return tuple(found)
 

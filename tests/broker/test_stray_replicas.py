@@ -1,0 +1,71 @@
+"""Logs of partitions that are other brokers' by now: which of them are deleted when the controller tells everything."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import update_metadata
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import PartitionInfo
+from sparklog.replica.messages import StopPartition, StopReplica
+
+T0 = TopicPartition("t", 0)
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+def told(replicas: tuple[int, ...], isr: tuple[int, ...], *, is_full: bool = True, topic_id: UUID = ID) -> Any:
+    info = PartitionInfo(leader=isr[0], leader_epoch=5, replicas=replicas, in_sync_replicas=isr)
+    return UpdateMetadata(
+        controller_id=2,
+        controller_epoch=3,
+        broker_epoch=7,
+        brokers=(),
+        topics=(TopicState(name="t", topic_id=topic_id, partitions=(info,), overrides={}),),
+        is_full=is_full,
+    )
+
+
+async def stops_of(request: UpdateMetadata, *logs: TopicPartition) -> list[StopPartition]:
+    """What broker 1 stops when it is told that, with these logs of the topic of ID."""
+    stopped: list[StopPartition] = []
+
+    async def stop(request: StopReplica) -> None:
+        assert (request.controller_epoch, request.broker_epoch) == (3, 7)
+        stopped.extend(request.partitions)
+
+    services: Any = SimpleNamespace(
+        registration=SimpleNamespace(epoch=7),
+        metadata=MetadataCache(),
+        replicas=SimpleNamespace(stop=stop, update_config=lambda *_: None),
+        groups=SimpleNamespace(forget_topics=lambda _: None),
+        info=SimpleNamespace(broker_id=1),
+        logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],
+    )
+    await update_metadata.handle(services, request)
+    return stopped
+
+
+async def test_what_other_brokers_have_now_is_deleted_unless_a_later_epoch_is_known() -> None:
+    assert await stops_of(told((2, 3), (2,)), T0) == [StopPartition(name=T0, leader_epoch=5, delete=True)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "log"),
+    [
+        (told((1, 2), (2,)), T0),
+        (told((2,), (1,)), T0),
+        (told((2,), (2,), is_full=False), T0),
+        (told((2,), (2,), topic_id=OTHER_ID), T0),
+        (told((2,), (2,)), TopicPartition("t", 1)),
+        (told((2,), (2,)), TopicPartition("u", 0)),
+    ],
+    ids=["its own", "in sync", "not everything", "another topic", "unknown partition", "another name"],
+)
+async def test_anything_else_stays(request_: UpdateMetadata, log: TopicPartition) -> None:
+    assert await stops_of(request_, log) == []
