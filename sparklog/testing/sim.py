@@ -28,7 +28,7 @@ def main() -> int:
         verdict = run(_scenario(options, options.seed))
         if options.shrink and verdict.anomalies:
             verdict = run(shrink(verdict.scenario))
-        print(describe(verdict, options), flush=True)
+        print(describe(verdict, _flags(options)), flush=True)
         return bool(verdict.anomalies)
     return _run_many(options)
 
@@ -49,6 +49,10 @@ def _scenario(options: argparse.Namespace, seed: int) -> Scenario:
     return scenario_of(seed, brokers=options.brokers, lasts_s=options.lasts)
 
 
+def _flags(options: argparse.Namespace) -> str:
+    return f" --brokers {options.brokers}" if options.brokers else ""
+
+
 def _run_many(options: argparse.Namespace) -> int:
     """Seeds from the first on, in their order, until the time is up; 1 if any failed."""
     began = time.monotonic()
@@ -58,7 +62,7 @@ def _run_many(options: argparse.Namespace) -> int:
         sends += verdict.acknowledged
         if verdict.anomalies:
             failed += 1
-            print(describe(verdict, options), flush=True)
+            print(describe(verdict, _flags(options)), flush=True)
     minutes = (time.monotonic() - began) / 60
     print(
         f"{done} seeds from {options.from_seed} on, {failed} failed, {sends} batches acknowledged; "
@@ -90,8 +94,8 @@ def shrink(scenario: Scenario) -> Scenario:
     return dataclasses.replace(scenario, plan=plan)
 
 
-def describe(verdict: Verdict, options: argparse.Namespace) -> str:
-    """What a seed did, in words."""
+def describe(verdict: Verdict, flags: str = "") -> str:
+    """What a seed did, in words, and the command to see it again; `flags` are what it needs beside its seed."""
     scenario = verdict.scenario
     lines = [
         f"seed {scenario.seed}: {len(verdict.anomalies) or 'no'} anomalies, digest {verdict.digest}, "
@@ -103,10 +107,8 @@ def describe(verdict: Verdict, options: argparse.Namespace) -> str:
         lines += ["  faults:", *(f"    {fault}" for fault in scenario.plan)]
         lines += ["  events:", *(f"    {line}" for line in verdict.events)]
         lines += ["  at the end:", *(f"    {line}" for line in verdict.last)]
-        lines.append(
-            f"  again: python -m sparklog.testing.sim --seed {scenario.seed} "
-            f"--lasts {scenario.lasts_s:g}{f' --brokers {options.brokers}' if options.brokers else ''} --shrink"
-        )
+        command = f"python -m sparklog.testing.sim --seed {scenario.seed} --lasts {scenario.lasts_s:g}{flags}"
+        lines.append(f"  again: {command} --shrink")
     return "\n".join(lines)
 
 

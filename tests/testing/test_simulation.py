@@ -8,6 +8,11 @@ import sys
 
 import pytest
 
+from sparklog.replica.partition import Partition
+from sparklog.testing.sim import describe, shrink
+from sparklog.testing.sim_faults import Kind
+from sparklog.testing.sim_run import run, scenario_of
+
 SEEDS = 3
 DIGESTS = f"""
 from sparklog.testing.sim_run import run, scenario_of
@@ -30,3 +35,31 @@ def test_a_seed_does_the_same_in_every_process_whatever_its_hash_seed() -> None:
     assert len(first.splitlines()) == SEEDS
     assert output("1") == first
     assert output("4242") == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(first, first + 5) for first in range(0, 20, 5)], ids=str)
+def test_clusters_that_lose_nothing(seeds: range) -> None:
+    for seed in seeds:
+        verdict = run(scenario_of(seed))
+        assert verdict.anomalies == [], describe(verdict)
+        assert verdict.acknowledged > 0
+
+
+@pytest.mark.slow
+def test_one_broker_that_is_killed_again_and_again() -> None:
+    for seed in range(5):
+        verdict = run(scenario_of(seed, brokers=1, kinds=[Kind.KILL, Kind.RESTART]))
+        assert verdict.anomalies == [], describe(verdict)
+
+
+@pytest.mark.slow
+def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "_count", lambda self: setattr(self, "_counted", ()))
+    scenarios = (scenario_of(seed, kinds=[Kind.KILL, Kind.PAUSE]) for seed in range(60))
+    verdict = next(verdict for scenario in scenarios if (verdict := run(scenario)).anomalies)
+    text = describe(verdict)
+    assert str(verdict.anomalies[0]) in text
+    assert f"--seed {verdict.scenario.seed} " in text
+    assert run(verdict.scenario).digest == verdict.digest
+    assert len(shrink(verdict.scenario).plan) <= len(verdict.scenario.plan)
