@@ -38,7 +38,6 @@ from sparklog.base.errors import (
     KafkaError,
     OffsetOutOfRange,
     UnexpectedGap,
-    UnknownServerError,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.log.epochs import NO_EPOCH, EpochEnd
@@ -225,7 +224,12 @@ class LeaderFetcher:
                 continue
             if self._is_throttled(part, replica):
                 self._context.throttle.sent(len(got.records), asyncio.get_running_loop().time())
-            if work := self._handle(part, replica, got):
+            try:
+                work = self._handle(part, replica, got)
+            except Exception as error:  # noqa: BLE001 - one partition's, whatever it is: the others are copied on
+                self._delay(part, error)
+                continue
+            if work:
                 part.work = asyncio.create_task(self._carry_out(part, work))
                 await asyncio.shield(part.work)
 
@@ -241,27 +245,20 @@ class LeaderFetcher:
         """Do at once what can be; -> what must wait for a disk."""
         if isinstance(got.error, OffsetOutOfRange):
             return self._begin_anew(replica, got)
+        if got.error:
+            raise got.error
         if got.diverging:
             return self._cut(replica, got.diverging)
-        try:
-            if got.error:
-                raise got.error
-            if step := self._append(replica, got):
-                return self._append_after(part, replica, got, step)
-        except KafkaError as error:
-            self._delay(part, error)
-            return None
+        if step := self._append(replica, got):
+            return self._append_after(part, replica, got, step)
         part.failures, part.lag = 0, max(0, got.high_watermark - replica.log.log_end_offset)
         return asyncio.to_thread(replica.log.flush) if replica.log.must_flush else None
 
     async def _carry_out(self, part: Followed, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - as in `_take`
             self._delay(part, error)
-        except Exception as error:
-            logger.exception("%s could not be copied", part.name)
-            self._delay(part, UnknownServerError(str(error)))
 
     def _append(self, replica: Replica, got: FetchedPartition) -> Callable[[], None] | None:
         """Write what came; -> what is to be done before, in a thread, if anything."""
@@ -270,6 +267,7 @@ class LeaderFetcher:
             return partial(log.follow_segment, got.segment_base_offset)
         if got.records:
             if (begin := _begin_across(replica, got.records)) is not None:
+                logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
                 return partial(log.truncate_to, begin)
             try:
                 log.append_as_follower(got.records, rolls=False, takes_gaps=False)
@@ -315,12 +313,14 @@ class LeaderFetcher:
         await asyncio.to_thread(log.truncate_fully_and_start_at, got.segment_base_offset)
         self._replicas.truncated(replica)
 
-    def _delay(self, part: Followed, error: KafkaError) -> None:
+    def _delay(self, part: Followed, error: Exception) -> None:
+        """Leave the partition alone for a while."""
         part.failures += 1
-        pause_ms = self._pause_ms(part.failures)
-        part.retry_at = asyncio.get_running_loop().time() + pause_ms / 1000
-        level = logging.INFO if part.failures == 1 else logging.DEBUG
-        logger.log(level, "%s: from broker %d: %s %s", part.name, self.leader, error.name, error)
+        part.retry_at = asyncio.get_running_loop().time() + self._pause_ms(part.failures) / 1000
+        if not isinstance(error, KafkaError):
+            logger.error("%s could not be copied", part.name, exc_info=error)
+        elif part.failures == 1:
+            logger.info("%s: from broker %d: %s %s", part.name, self.leader, error.name, error)
 
 
 def _begin_across(replica: Replica, records: bytes | memoryview) -> int | None:
