@@ -26,7 +26,7 @@ def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> C
 
     def rate() -> int:
         raw = metadata.broker_overrides(config.broker_id).get(key)
-        return started_with if raw is None else found.parse(raw)  # type: ignore[no-any-return]
+        return started_with if raw is None else int(found.parse(raw))
 
     return rate
 

@@ -28,6 +28,7 @@ from sparklog.base.errors import (
     BadVersion,
     InvalidPartitions,
     InvalidTopic,
+    LeaderNotAvailable,
     NodeExists,
     NoNode,
     PolicyViolation,
@@ -48,6 +49,7 @@ from sparklog.runtime.turns import Turns
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
 TIMEOUT_MS = 30_000
+AUTO_CREATION_TIMEOUT_MS = 5_000
 CONFIG_TIMEOUT_MS = 5_000
 Replicas = Sequence[int]
 Assign = Callable[[Sequence[Replicas]], Sequence[Replicas]]
@@ -140,11 +142,17 @@ class Topics:
         return False
 
     async def create_if_missing(self, name: str) -> None:
-        """Create a topic that somebody asked for by name, with the broker's defaults; raises as `create` does."""
+        """Create a topic that somebody asked for by name, with the broker's defaults; raises as `create` does.
+
+        Where nobody leads it soon, raises LeaderNotAvailable: whoever asked asks again, and others need not wait.
+        """
         try:
-            await self.create(name)
-        except TopicAlreadyExists:
-            await self.wait_for(name)  # a request that came at the same moment was first
+            try:
+                await self.create(name, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
+            except TopicAlreadyExists:
+                await self.wait_for(name, AUTO_CREATION_TIMEOUT_MS)  # a request at the same moment was first
+        except RequestTimedOut as error:
+            raise LeaderNotAvailable(str(error)) from None
 
     async def wait_for(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Until a topic that is in the store is known here, with its leaders. Raises RequestTimedOut."""

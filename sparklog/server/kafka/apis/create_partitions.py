@@ -7,14 +7,16 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
     wanted = CreatePartitionsRequest(
-        topics=[_count(topic) for topic in request.topics], validate_only=request.validate_only
+        topics=[_count(topic) for topic in request.topics],
+        validate_only=request.validate_only,
+        timeout_ms=whole_ms(request.timeout),
     )
     response = await call.serve(create_partitions.API, wanted)
     return call.answer(results=[_result(topic) for topic in response.topics])

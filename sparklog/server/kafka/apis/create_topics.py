@@ -9,7 +9,7 @@ from sparklog.broker.apis import create_topics
 from sparklog.broker.apis.create_topics import CreateTopicsRequest, NewTopic, TopicResult
 from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -18,7 +18,9 @@ DEFAULT = -1
 
 async def serve(call: Call, request: Message) -> Message:
     wanted = CreateTopicsRequest(
-        topics=[_new_topic(topic) for topic in request.topics], validate_only=request.validate_only
+        topics=[_new_topic(topic) for topic in request.topics],
+        validate_only=request.validate_only,
+        timeout_ms=whole_ms(request.timeout),
     )
     response = await call.serve(create_topics.API, wanted)
     return call.answer(topics=[_result(topic) for topic in response.topics])

@@ -10,7 +10,7 @@ from typing import Any
 from sparklog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
 from sparklog.broker.apis import delete_topics
 from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.translation import Call, Translation
 
@@ -19,7 +19,8 @@ FIRST_WITH_IDS = 6
 
 
 async def serve(call: Call, request: Message) -> Message:
-    response = await call.serve(delete_topics.API, DeleteTopicsRequest(topics=_topics(call, request)))
+    wanted = DeleteTopicsRequest(topics=_topics(call, request), timeout_ms=whole_ms(request.timeout))
+    response = await call.serve(delete_topics.API, wanted)
     return call.answer(responses=[_result(call, topic) for topic in response.topics])
 
 
