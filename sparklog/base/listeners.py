@@ -67,7 +67,7 @@ def parse_listeners(
 
 
 def protocols_of(entries: Iterable[str]) -> Mapping[str, str]:
-    """The security protocols by the listeners' names, as listener.security.protocol.map has them; raises ConfigError."""
+    """The protocols by the listeners' names, as listener.security.protocol.map has them; raises ConfigError."""
     found: dict[str, str] = {}
     for entry in entries:
         name, _, protocol = (part.strip().upper() for part in entry.partition(":"))

@@ -103,7 +103,7 @@ def print_table(moves: Mapping[tuple[S, S], str]) -> str:
 
 def print_diagram(moves: Mapping[tuple[S, S], str]) -> str:
     """The moves as Mermaid draws them; those from a state to itself left out."""
-    arrows = [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
+    arrows: list[str] = [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
     return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
 
 
