@@ -135,6 +135,7 @@ class SqliteStore:
             with self._tree.writing():
                 self._tree.end_session(session_id)
             self._look_for_changes()
+        self._tree.sync()
 
     def close(self) -> None:
         with self._lock:
@@ -184,6 +185,7 @@ class SqliteStore:
                     raise SessionExpired(f"session {self._session_id} has expired")
                 yield
             self._look_for_changes()
+        self._tree.sync()
 
     def _look_for_changes(self) -> None:
         """After a write. Where it fails, the thread does it."""
@@ -216,7 +218,7 @@ class SqliteStore:
         with self._taking_turns():
             if self._thread:
                 return
-            with self._tree.writing(is_synced=False):
+            with self._tree.writing():
                 self._session_id = self._tree.begin_session(self._timeout_ms)
                 self._seen = self._tree.newest_change()
             self._thread = threading.Thread(target=self._run, name="cluster store", daemon=True)
@@ -258,7 +260,7 @@ class SqliteStore:
                 self._become(SessionState.CONNECTED)
                 return
             try:
-                with self._taking_turns(is_patient=True), self._tree.writing(is_synced=False):
+                with self._taking_turns(is_patient=True), self._tree.writing():
                     self._session_id = self._tree.begin_session(self._timeout_ms)
             finally:
                 self._tell_of_expiry()
@@ -278,7 +280,7 @@ class SqliteStore:
 
     def _renew(self) -> bool:
         with self._taking_turns(is_patient=True):
-            with self._tree.writing(is_synced=False):
+            with self._tree.writing():
                 if not self._tree.renew_session(self._session_id):
                     return False
                 others = [session for session in self._tree.sessions() if session.session_id != self._session_id]

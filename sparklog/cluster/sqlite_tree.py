@@ -6,13 +6,15 @@
     session(id, timeout_ms, beats)          sessions that last; `beats` grows while their process lives. No id is used
                                             twice
 
-A write is one transaction, synced to disk before it returns (write-ahead log, synchronous=FULL); after a crash each
-transaction is there as a whole or not at all. A renewal of a session is not synced: nobody needs it after a power cut.
-Files from before there were sessions get what they lack when they are opened.
+A write is one transaction in a write-ahead log; after a crash it is there as a whole or not at all, and only with all
+that were before it. `sync` puts what was written on the disk. It is not done within the transaction, as SQLite does
+with synchronous=FULL: other processes need not wait for the disk too, and one that is stopped (SIGSTOP) hardly ever is
+so while it holds the file. Files from before there were sessions get what they lack when they are opened.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,8 @@ from sparklog.cluster.watches import Change, ChangeKind
 
 CHANGES_KEPT = 10_000
 OPEN_RETRY_S = 0.02
+NOT_OPEN = -1
+IN_MEMORY = ":memory:"
 SCHEMA_VERSION = 1
 
 _FIRST_SCHEMA = (
@@ -64,11 +68,15 @@ class SqliteTree:
     """
 
     def __init__(self, path: str, *, busy_timeout_s: float) -> None:
+        self._path = path
+        self._wal_fd = NOT_OPEN
         deadline = time.monotonic() + busy_timeout_s
         while True:
             try:
                 self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
                 self._prepare()
+                if path != IN_MEMORY:
+                    self._wal_fd = os.open(f"{path}-wal", os.O_RDONLY)
                 return
             except sqlite3.OperationalError as error:
                 # two that make the file at the same moment: SQLite does not wait where it sets the journal's mode
@@ -76,12 +84,12 @@ class SqliteTree:
                     raise StoreError(f"{path}: {error}") from None
                 self._db.close()
                 time.sleep(OPEN_RETRY_S)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 raise StoreError(f"{path}: {error}") from None
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
         if self._schema_version() < SCHEMA_VERSION:
             self._db.execute("BEGIN IMMEDIATE")
             if self._schema_version() < SCHEMA_VERSION:  # nobody else has done it meanwhile
@@ -94,6 +102,17 @@ class SqliteTree:
 
     def close(self) -> None:
         self._db.close()
+        if self._wal_fd != NOT_OPEN:
+            os.close(self._wal_fd)
+            self._wal_fd = NOT_OPEN
+
+    def sync(self) -> None:
+        """Return once all that was written is on the disk. May be called while somebody else uses the connection."""
+        try:
+            if self._wal_fd != NOT_OPEN:
+                os.fsync(self._wal_fd)
+        except OSError as error:
+            raise ConnectionLoss(f"{self._path}: {error}") from error
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -102,18 +121,10 @@ class SqliteTree:
             yield
 
     @contextmanager
-    def writing(self, *, is_synced: bool = True) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
         """All of it is done, or nothing."""
-        if is_synced:
-            with self._transaction("BEGIN IMMEDIATE"):
-                yield
-            return
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        try:
-            with self._transaction("BEGIN IMMEDIATE"):
-                yield
-        finally:
-            self._db.execute("PRAGMA synchronous=FULL")
+        with self._transaction("BEGIN IMMEDIATE"):
+            yield
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -51,6 +53,29 @@ def test_a_tool_that_only_reads_and_writes_leaves_no_session(open_store: Open, p
     assert store.children("/") == ["a"]
     assert threading.active_count() == threads
     assert sqlite3.connect(path).execute("SELECT count(*) FROM session").fetchone() == (0,)
+
+
+def test_a_write_is_on_the_disk_when_it_returns(open_store: Open, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    for number, write in enumerate(
+        (lambda: store.create("/a"), lambda: store.set("/a", b"1"), lambda: store.delete("/a")), start=1
+    ):
+        write()
+        assert synced == [os.stat(f"{path}-wal").st_ino] * number
+    store.get("/")
+    assert len(synced) == 3
+
+
+def test_a_disk_that_fails_is_a_lost_connection(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    store = open_store()
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ConnectionLoss, match="Input/output"):
+        store.create("/a")
 
 
 def test_a_file_from_before_there_were_sessions_is_upgraded(open_store: Open, path: str) -> None:
