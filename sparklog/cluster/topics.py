@@ -29,7 +29,7 @@ from sparklog.base.errors import BadVersion, InvalidConfig, NoNode, StoreError
 from sparklog.base.ids import decode_id, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.model import PartitionInfo, ReplicaAssignment, Topic
-from sparklog.cluster.store import Create, Delete, Operation, Set, Store, Watch, ensure_path, subtree
+from sparklog.cluster.store import Create, Operation, Set, Store, Watch, ensure_path
 
 TOPICS = "/brokers/topics"
 CONFIGS = "/config/topics"
@@ -144,23 +144,10 @@ class TopicStore:
             (
                 Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
                 Create(f"{TOPICS}/{name}/partitions"),
-                *_create_partitions(name, partitions, first=0),
+                *_states(name, partitions),
                 Create(f"{CONFIGS}/{name}", _config_data(overrides)),
             )
         )
-
-    def grow(self, topic: Topic, added: Sequence[PartitionInfo]) -> None:
-        """Put partitions after those that `topic` has."""
-        self._store.multi(
-            (
-                Set(f"{TOPICS}/{topic.name}", encode_assignment(topic.topic_id, [*topic.partitions, *added])),
-                *_create_partitions(topic.name, added, first=len(topic.partitions)),
-            )
-        )
-
-    def set_states(self, name: str, partitions: Sequence[PartitionInfo]) -> None:
-        """Write who leads each partition, in its order."""
-        self._store.multi(Set(state_path(name, number), _state(info)) for number, info in enumerate(partitions))
 
     def mark_deleted(self, name: str) -> None:
         """Ask for the topic's deletion."""
@@ -172,17 +159,7 @@ class TopicStore:
     def marked_deleted(self) -> list[str]:
         return self._store.children(DELETIONS)
 
-    def remove(self, name: str) -> None:
-        """Remove the topic, its configuration and its mark, as far as they are there."""
-        paths = (f"{TOPICS}/{name}", f"{CONFIGS}/{name}", f"{DELETIONS}/{name}")
-        found = [path for top in paths if self._store.exists(top) for path in subtree(self._store, top)]
-        self._store.multi(Delete(path) for path in found)
-
     # Configurations
-
-    def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Give a topic its configuration."""
-        self._store.set(f"{CONFIGS}/{name}", _config_data(overrides))
 
     def change_overrides(self, name: str, change: ChangeOverrides) -> dict[str, str]:
         """Give a topic the configuration that `change` makes of the one it has, and tell the controller; what it is."""
@@ -296,8 +273,8 @@ def decode_config_change(data: bytes) -> str:
     return str(_decode(data).get("entity_path", ""))
 
 
-def _create_partitions(name: str, partitions: Sequence[PartitionInfo], first: int) -> Iterable[Operation]:
-    for number, info in enumerate(partitions, first):
+def _states(name: str, partitions: Sequence[PartitionInfo]) -> Iterable[Operation]:
+    for number, info in enumerate(partitions):
         yield Create(f"{TOPICS}/{name}/partitions/{number}")
         yield Create(state_path(name, number), _state(info))
 

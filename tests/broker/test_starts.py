@@ -14,7 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.model import PartitionInfo
-from sparklog.cluster.store import ensure_path
+from sparklog.cluster.store import Delete, ensure_path, subtree
 from sparklog.cluster.topics import TopicStore
 from sparklog.testing.memory_fs import PowerCut
 
@@ -76,7 +76,8 @@ async def test_among_others_they_stay_as_they_are(one: Neighbourhood, batch) -> 
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
     await one.stop(1)
-    TopicStore(MemoryStore(one.tree), TopicConfig()).remove("t")
+    store = MemoryStore(one.tree)
+    store.multi(Delete(path) for path in subtree(store, "/brokers/topics/t"))
     await one.start(2)
     await one.start(1)
     assert "t" not in one.brokers[1].services.metadata

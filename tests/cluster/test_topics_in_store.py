@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from sparklog.base.errors import BadVersion, NodeExists, NoNode
+from sparklog.base.errors import BadVersion, NodeExists
 from sparklog.base.ids import decode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.memory import MemoryStore, MemoryTree
@@ -57,32 +57,13 @@ def test_a_topic_is_created_once(topics: TopicStore) -> None:
         topics.create("orders", ORDERS_ID, [LED], {})
 
 
-def test_a_topic_grows_behind_its_partitions(topics: TopicStore) -> None:
-    topics.create("orders", ORDERS_ID, [LED] * 11, {})
-    other = dataclasses.replace(LED, leader=2)
-    topics.grow(topics.load("orders"), [other])
-    assert topics.load("orders").partitions == (LED,) * 11 + (other,)
-
-
-def test_leaders_and_overrides_change_in_place(topics: TopicStore) -> None:
-    topics.create("orders", ORDERS_ID, [LED], {"retention.ms": "9"})
-    elected = dataclasses.replace(LED, leader=2, leader_epoch=4, partition_epoch=1)
-    topics.set_states("orders", [elected])
-    topics.set_overrides("orders", {})
-    topic = topics.load("orders")
-    assert topic.partitions == (elected,)
-    assert topic.config.retention_ms == 5
-
-
-def test_a_deletion_is_marked_until_the_topic_is_removed(topics: TopicStore) -> None:
+def test_a_deletion_is_marked(topics: TopicStore) -> None:
     topics.create("orders", ORDERS_ID, [LED], {})
+    assert not topics.is_marked_deleted("orders")
     topics.mark_deleted("orders")
+    topics.mark_deleted("orders")
+    assert topics.is_marked_deleted("orders")
     assert (topics.marked_deleted(), topics.names()) == (["orders"], ["orders"])
-    topics.remove("orders")
-    assert (topics.marked_deleted(), topics.names()) == ([], [])
-    with pytest.raises(NoNode):
-        topics.load("orders")
-    topics.remove("orders")
 
 
 def test_an_added_topic_is_led_by_nobody_yet(topics: TopicStore, store: SqliteStore) -> None:
@@ -145,7 +126,7 @@ def test_a_change_of_a_configuration_is_made_of_what_is_there_then() -> None:
 
     def add_b_while_another_adds_a(now: Mapping[str, str]) -> Mapping[str, str]:
         if not tries:
-            topics.set_overrides("orders", {"a": "1"})
+            store.set("/config/topics/orders", b'{"version": 1, "config": {"a": "1"}}')
         tries.append(now)
         return {**now, "b": "2"}
 
