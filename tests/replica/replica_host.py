@@ -91,7 +91,13 @@ class Host:
         self.replicas.on_leadership = lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch))
         self.services = cast(
             Services,
-            SimpleNamespace(config=config, replicas=self.replicas, waiting=self.waiting, metrics=Metrics(())),
+            SimpleNamespace(
+                config=config,
+                replicas=self.replicas,
+                waiting=self.waiting,
+                metrics=Metrics(()),
+                follower_fetches=SimpleNamespace(waiting=Purgatory()),
+            ),  # fmt: skip
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:

@@ -58,6 +58,8 @@ async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRec
     waiting = [each for each in results if isinstance(each, _Deleting)]
     if waiting:
         names = [each.replica.partition.name for each in waiting]
+        for name in names:
+            services.follower_fetches.waiting.check(name)  # they should hear of it now
         await services.waiting.wait(
             names, lambda: all(each.is_settled(services) for each in waiting) or None, request.timeout_ms
         )
