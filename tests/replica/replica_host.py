@@ -97,7 +97,7 @@ class Host:
                 waiting=self.waiting,
                 metrics=Metrics(()),
                 follower_fetches=SimpleNamespace(waiting=Purgatory()),
-            ),  # fmt: skip
+            ),
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:
