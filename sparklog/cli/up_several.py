@@ -43,43 +43,46 @@ class LocalBroker:
         self.grpc = ""
         self.kafka = ""
         self._arguments = arguments
-        self._process: asyncio.subprocess.Process
+        self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> bool:
         """Whether it is ready; if not, it has said why, and is gone."""
-        self._process = await asyncio.create_subprocess_exec(
+        self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the parent
         )
-        assert self._process.stdout
-        ready = READY.fullmatch((await self._process.stdout.readline()).decode())
+        assert process.stdout
+        ready = READY.fullmatch((await process.stdout.readline()).decode())
         if ready:
             self.grpc, self.kafka = ready[1], ready[2] or ""
         else:
-            await self._process.wait()
+            await process.wait()
         return bool(ready)
 
     async def ended(self) -> int:
         """Its exit status, once it has ended."""
+        assert self._process
         return await self._process.wait()
 
     async def stop(self) -> bool:
         """Whether it has stopped cleanly."""
-        if self._process.returncode is None:
-            self._process.terminate()
+        process = self._process
+        assert process
+        if process.returncode is None:
+            process.terminate()
             try:
                 async with asyncio.timeout(STOP_WITHIN_S):
-                    await self._process.wait()
+                    await process.wait()
             except TimeoutError:
                 logger.error("broker %d does not stop: it is killed", self.number)
                 self.kill()
-                await self._process.wait()
-        return self._process.returncode == 0
+                await process.wait()
+        return process.returncode == 0
 
     def kill(self) -> None:
-        if self._process.returncode is None:
+        if self._process and self._process.returncode is None:
             self._process.kill()
 
     @property
@@ -102,7 +105,7 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, interrupted)
-    if not await _start(local, stop):
+    if not await _start(local):
         return CANNOT_START
     await _acquaint(config, local, stop)
     if not stop.is_set():
@@ -117,13 +120,13 @@ def _own(config: BrokerConfig, number: int) -> list[str]:
     return [word for key, value in broker_settings(config, number).items() for word in ("--set", f"{key}={value}")]
 
 
-async def _start(brokers: list[LocalBroker], stop: asyncio.Event) -> bool:
+async def _start(brokers: list[LocalBroker]) -> bool:
     """Start all at the same time; if one cannot, none is left."""
     starting = [asyncio.create_task(broker.start()) for broker in brokers]
     if all(await asyncio.gather(*starting)):
         return True
     await asyncio.gather(*(broker.stop() for broker in brokers))
-    return stop.is_set()
+    return False
 
 
 async def _acquaint(config: BrokerConfig, brokers: list[LocalBroker], stop: asyncio.Event) -> None:
