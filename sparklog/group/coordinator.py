@@ -29,14 +29,13 @@ from sparklog.base.errors import (
     CoordinatorNotAvailable,
     KafkaError,
     NotCoordinator,
-    NotLeaderOrFollower,
-    RequestTimedOut,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.group.group import TopicsView
 from sparklog.group.host import CallLater, Host
 from sparklog.group.loader import load
-from sparklog.group.records import CoordinatorRecord, encode
+from sparklog.group.partition_log import PartitionLog
+from sparklog.group.records import CoordinatorRecord
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
@@ -67,13 +66,11 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.shard import Shard
-from sparklog.records.records import Record, write_records
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.machine import Decision
 from sparklog.runtime.purgatory import Purgatory
 
 OFFSETS_TOPIC = "__consumer_offsets"
-ACKS_ALL = -1
 LOOK_AGAIN_MS = 10_000
 Response = TypeVar("Response")
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
@@ -211,7 +208,7 @@ class GroupCoordinator:
                 return
 
     def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:
-        log = _PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
+        log = PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
         call_later = self._call_later or asyncio.get_running_loop().call_later
         place.host = Host(shard, log, self._clock, call_later)
         place.host.begin()
@@ -386,49 +383,6 @@ class GroupCoordinator:
             except KafkaError as error:
                 errors[group_id] = error
         return DeleteGroupsResponse(errors=errors)
-
-
-class _PartitionLog:
-    """A ShardLog over the replica of a partition: written as any producer's records are, with acks=all."""
-
-    def __init__(
-        self,
-        name: TopicPartition,
-        led_since: int,
-        replicas: ReplicaManager,
-        waiting: Purgatory[TopicPartition],
-        config: BrokerConfig,
-    ) -> None:
-        self._name = name
-        self._led_since = led_since
-        self._replicas = replicas
-        self._waiting = waiting
-        self._timeout_ms = config.offsets_commit_timeout_ms
-
-    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
-        written: list[Record] = []
-        for offset, record in enumerate(records):
-            key, value = encode(record)
-            # A sequence without a producer id: that is how Kafka's coordinator writes.
-            written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
-        replica = self._replicas.get_leader(self._name)
-        if replica.partition.led_since != self._led_since:
-            raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
-        return self._replicas.append_to(replica, write_records(written), acks=ACKS_ALL).last_offset
-
-    def is_committed(self, offset: int) -> bool:
-        replica = self._replicas.find(self._name)
-        try:
-            return replica is not None and replica.is_replicated(offset, self._led_since)
-        except KafkaError:
-            return False  # `wait_committed` says why
-
-    async def wait_committed(self, offset: int) -> None:
-        def attempt() -> bool | None:
-            return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None
-
-        if await self._waiting.wait([self._name], attempt, self._timeout_ms) is None:
-            raise RequestTimedOut(f"{self._name}: the in-sync replicas took longer than {self._timeout_ms} ms")
 
 
 @lru_cache(maxsize=10_000)

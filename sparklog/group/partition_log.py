@@ -1,0 +1,58 @@
+"""What a shard is written to: the partition of the offsets topic that it belongs to, as long as it is led here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
+from sparklog.base.ids import TopicPartition
+from sparklog.group.records import CoordinatorRecord, encode
+from sparklog.records.records import Record, write_records
+from sparklog.replica.manager import ReplicaManager
+from sparklog.runtime.purgatory import Purgatory
+
+ACKS_ALL = -1
+
+
+class PartitionLog:
+    """A ShardLog over the replica of a partition: written as any producer's records are, with acks=all."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        led_since: int,
+        replicas: ReplicaManager,
+        waiting: Purgatory[TopicPartition],
+        config: BrokerConfig,
+    ) -> None:
+        self._name = name
+        self._led_since = led_since
+        self._replicas = replicas
+        self._waiting = waiting
+        self._timeout_ms = config.offsets_commit_timeout_ms
+
+    def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
+        written: list[Record] = []
+        for offset, record in enumerate(records):
+            key, value = encode(record)
+            # A sequence without a producer id: that is how Kafka's coordinator writes.
+            written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
+        replica = self._replicas.get_leader(self._name)
+        if replica.partition.led_since != self._led_since:
+            raise NotLeaderOrFollower(f"{self._name} has been led by another broker meanwhile")
+        return self._replicas.append_to(replica, write_records(written), acks=ACKS_ALL).last_offset
+
+    def is_committed(self, offset: int) -> bool:
+        replica = self._replicas.find(self._name)
+        try:
+            return replica is not None and replica.is_replicated(offset, self._led_since)
+        except KafkaError:
+            return False  # `wait_committed` says why
+
+    async def wait_committed(self, offset: int) -> None:
+        def attempt() -> bool | None:
+            return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None
+
+        if await self._waiting.wait([self._name], attempt, self._timeout_ms) is None:
+            raise RequestTimedOut(f"{self._name}: the in-sync replicas took longer than {self._timeout_ms} ms")
