@@ -465,7 +465,11 @@ class Log(ReplaceableLog):
             self._disk.offline = "the log is deleted"
             parent, name = posixpath.split(self.folder)
             folder = f"{parent}/{delete_folder_name(name, uuid.uuid4().hex)}"
-            self._fs.rename(self.folder, folder)
+            try:
+                self._fs.rename(self.folder, folder)
+            except OSError:
+                self._disk.offline = ""  # it is there still, and its disk has failed: not what was to happen
+                raise
             self.folder = folder
             self._segments.move(folder)
             self._fs.flush_dir(parent)

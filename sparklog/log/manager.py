@@ -235,7 +235,7 @@ class LogManager:
     def delete(self, name: TopicPartition) -> None:
         """Take the partition away; its folder goes after file.delete.delay.ms. No error where there is none.
 
-        Raises KafkaStorageError.
+        Raises KafkaStorageError, also where it is not found and a directory has failed: it may lie there.
         """
         with self._lock:
             log = self._logs.pop(name, None)
@@ -248,6 +248,8 @@ class LogManager:
             directory = found
             with self._guard(directory, reraise=True):
                 directory.discard(name, due_ms)
+        elif self.failed_dirs:
+            raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
         else:
             return
         with self._guard(directory, reraise=True):

@@ -320,6 +320,20 @@ class TestFailingDisks:
         assert offsets_in(read_all(again.get(on_a))) == list(range(before))
         assert again.get(on_b).log_end_offset == 30
 
+    def test_what_a_failed_directory_may_hold_does_not_count_as_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
+        told: list[str] = []
+        manager = start(fs, clock, on_dir_failure=lambda path, _: told.append(path))
+        fill(manager, *ORDERS)
+        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
+        fs.fail_under("/a", errno.EIO)
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError):
+                manager.delete(on_a)
+        with pytest.raises(KafkaStorageError, match="failed directory"):
+            manager.delete(TopicPartition("old", 0))
+        assert told == ["/a"]
+        manager.close()
+
     @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
     def test_wherever_the_disk_fails_nothing_appended_is_lost(self, clock: SimClock, number: int) -> None:
         after = 0
