@@ -11,7 +11,8 @@ Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. What th
     sessions    Where a session has expired, kazoo begins another as soon as a server answers. A process that was
                 stopped learns it when it goes on: calls under way raise SessionExpired.
 
-Watches and listeners are called one by one, on one thread, in the order in which things happened.
+Watches and listeners are called one by one, on one thread, in the order in which things happened. Not done: TLS and
+passwords towards ZooKeeper, and access lists on its nodes, which are open to all who reach it.
 """
 
 from __future__ import annotations
