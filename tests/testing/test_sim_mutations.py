@@ -11,6 +11,8 @@ from sparklog.broker import assembly
 from sparklog.broker.apis import replica_fetch
 from sparklog.cluster import partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
+from sparklog.controller import liveness
+from sparklog.controller.liveness import Liveness
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, Kind
@@ -96,6 +98,18 @@ def a_shrunk_isr_counts_before_it_is_written(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Partition, "maximal_isr", property(maximal_isr))
 
 
+def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new controller does not ask which lives of brokers the last one knew: as in Apache Kafka."""
+
+    async def look(self: Liveness) -> None:
+        parts = self._parts
+        for broker in (await parts.store.read(liveness.read_brokers, parts.watching)).values():
+            self._open(broker)
+        await liveness.let_count(parts, parts.context.brokers)
+
+    monkeypatch.setattr(Liveness, "look", look)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios"),
     [
@@ -103,6 +117,7 @@ def a_shrunk_isr_counts_before_it_is_written(monkeypatch: pytest.MonkeyPatch) ->
         (a_stale_leader_is_not_fenced, a_leader_that_nobody_can_tell),
         (records_are_committed_at_once, of_kinds(Kind.KILL, Kind.PAUSE)),
         (a_shrunk_isr_counts_before_it_is_written, of_kinds(Kind.CUT_STORE, Kind.ISOLATE)),
+        (whoever_is_registered_is_who_he_was, of_kinds(Kind.POWER)),
     ],
     ids=lambda value: value.__name__,
 )
