@@ -303,7 +303,7 @@ def test_a_read_that_fails_sets_no_watch(store: Store) -> None:
 
 
 def test_no_change_is_missed_between_reading_and_watching(store: Store, other: Store) -> None:
-    last = 50
+    last = 20
     store.create("/n", b"0")
     writer = threading.Thread(target=lambda: [other.set("/n", str(number + 1).encode()) for number in range(last)])
     writer.start()

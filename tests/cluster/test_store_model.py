@@ -229,10 +229,6 @@ def run(engine: type[Engine], examples: int, steps: int) -> None:
     )
 
 
-def test_the_store_in_memory_does_what_the_model_does() -> None:
-    run(MemoryEngine, examples=10, steps=20)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [MemoryEngine, SqliteEngine])
 def test_engines_do_what_the_model_does(engine: type[Engine]) -> None:
