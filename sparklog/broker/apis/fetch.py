@@ -49,7 +49,13 @@ from sparklog.broker.fetch_sessions import (
     PartitionFetch,
     PartitionFetched,
 )
-from sparklog.broker.read_replicas import NO_REPLICA, check_is_committed, preferred_read_replica, readable_replica
+from sparklog.broker.read_replicas import (
+    LEADER_ONLY,
+    NO_REPLICA,
+    check_is_committed,
+    preferred_read_replica,
+    readable_replica,
+)
 from sparklog.broker.services import Services
 from sparklog.replica.manager import Replica
 
@@ -179,7 +185,7 @@ def _is_quiet(services: Services, request: FetchRequest, part: PartitionFetch, c
     partition = replica.partition
     return (
         partition.is_leader
-        and not request.client_rack
+        and (not request.client_rack or services.config.replica_selector_class == LEADER_ONLY)
         and partition.high_watermark == cached.high_watermark
         and replica.log.log_start_offset == cached.log_start_offset
         and part.current_leader_epoch in (None, partition.leader_epoch)
