@@ -162,7 +162,7 @@ class Cluster:
                 now_ms=self.now_ms,
             )
             self.carry_out(leader, effects)
-        records = leader.log[fetch.offset : fetch.offset + 2]
+        records = leader.log[fetch.offset : fetch.offset + 1]
         self.answers.append(Answer(fetch, records, partition.high_watermark, None))
 
     def deliver_answer(self, answer: Answer) -> None:
@@ -284,7 +284,7 @@ class Cluster:
             if not self.brokers[each].is_up:
                 self.start(each, 1 << 30)
             self.notice(each)
-        for _ in range(2 * self.records + 40):
+        for _ in range(2 * self.records + 60):
             for each in BROKERS:
                 self.deliver_all(each)
                 self.send_fetch(each)
