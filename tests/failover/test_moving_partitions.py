@@ -4,11 +4,14 @@ is there twice, and the move is completed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from cluster_processes import ClusterProcesses
 from writers import PARTITIONS, TOPIC, GrpcWriter, LibrdkafkaWriter, Writing
+from zookeeper import ZooKeeperServer
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
@@ -30,21 +33,31 @@ def move_on(cluster: ClusterProcesses) -> list[tuple[int, ...]]:
     return targets
 
 
-def test_partitions_go_round_the_cluster_while_its_controllers_die(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path) as cluster:
-        with Admin(bootstrap_servers=cluster.grpc) as admin:
-            configs = {"min.insync.replicas": "1"}  # so that two replicas go on without one
-            admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=2, configs=configs)
-        cluster.wait_for_isr(2, TOPIC)
-        with Writing(cluster, GrpcWriter, LibrdkafkaWriter) as writing:
-            for is_killed in (False, True, True):
-                targets = move_on(cluster)
-                if is_killed:
-                    controller = cluster.controller()
-                    cluster.brokers[controller].kill()
-                    writing.wait_for_progress()
-                    cluster.brokers[controller].start()
-                arrived = cluster.wait(lambda targets=targets: True if replicas(cluster) == targets else None)
-                assert arrived
-                cluster.wait_for_isr(2, TOPIC)
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterProcesses]:
+    with ExitStack() as stack:
+        address = ""
+        if request.param == "zookeeper":
+            server = ZooKeeperServer(tmp_path / "zookeeper")
+            server.start()
+            stack.callback(server.stop)
+            address = server.address
+        yield stack.enter_context(ClusterProcesses(tmp_path, zookeeper=address))
+
+
+def test_partitions_go_round_the_cluster_while_its_controllers_die(cluster: ClusterProcesses) -> None:
+    with Admin(bootstrap_servers=cluster.grpc) as admin:
+        configs = {"min.insync.replicas": "1"}  # so that two replicas go on without one
+        admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=2, configs=configs)
+    cluster.wait_for_isr(2, TOPIC)
+    with Writing(cluster, GrpcWriter, LibrdkafkaWriter) as writing:
+        for is_killed in (False, True, True):
+            targets = move_on(cluster)
+            if is_killed:
+                controller = cluster.controller()
+                cluster.brokers[controller].kill()
                 writing.wait_for_progress()
+                cluster.brokers[controller].start()
+            cluster.wait(lambda targets=targets: True if replicas(cluster) == targets else None)
+            cluster.wait_for_isr(2, TOPIC)
+            writing.wait_for_progress()
