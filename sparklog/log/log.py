@@ -234,8 +234,8 @@ class Log(ReplaceableLog):
         return base_offset > self._segments.last.base_offset and base_offset >= self.log_end_offset
 
     def _must_go_back_to(self, base_offset: int) -> bool:
-        *others, active = self.segments
-        return active.size_bytes == 0 and bool(others) and others[-1].base_offset == base_offset
+        last = self.segments[-2:]
+        return len(last) > 1 and last[1].size_bytes == 0 and last[0].base_offset == base_offset
 
     def _write(
         self,
