@@ -13,16 +13,18 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import pickle
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 from sparklog.base.errors import KafkaError, NetworkException, RequestTimedOut
+from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.cluster.model import BrokerInfo
@@ -47,22 +49,54 @@ class SentSlice:
         return self.data
 
 
-class _Copier(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, LogSlice):
-            return SentSlice, (value.read(),)
-        if isinstance(value, MappingProxyType):
-            return dict, (dict(value),)
-        if isinstance(value, memoryview):
-            return bytearray, (bytes(value),)
-        return NotImplemented
-
-
 def copied(value: Any) -> Any:
-    """The same value, with nothing in it that somebody else can change."""
-    buffer = io.BytesIO()
-    _Copier(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
-    return pickle.loads(buffer.getbuffer())
+    """The same value, with nothing in it that somebody else can change; what nobody can change is not copied."""
+    kind = type(value)
+    if kind in _UNCHANGING or isinstance(value, Enum):
+        return value
+    if copy := _COPIES.get(kind):
+        return copy(value)
+    if isinstance(value, tuple):
+        return _copied_tuple(value)
+    return _copied_fields(value, kind) if is_dataclass(kind) else pickle.loads(pickle.dumps(value))
+
+
+def _copied_tuple(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    parts = [copied(each) for each in value]
+    if all(part is each for part, each in zip(parts, value, strict=True)):
+        return value
+    make: Callable[[list[Any]], tuple[Any, ...]] = getattr(type(value), "_make", tuple)
+    return make(parts)
+
+
+def _copied_fields(value: Any, kind: type[Any]) -> Any:
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(each.name for each in fields(kind))
+    before = [getattr(value, name) for name in names]
+    after = [copied(each) for each in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return value
+    copy: Any = object.__new__(kind)
+    for name, each in zip(names, after, strict=True):
+        object.__setattr__(copy, name, each)
+    return copy
+
+
+def _copied_mapping(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {copied(name): copied(each) for name, each in value.items()}
+
+
+_COPIES: dict[type, Callable[[Any], Any]] = {
+    LogSlice: lambda found: SentSlice(found.read()),
+    bytearray: bytearray,
+    memoryview: bytearray,
+    list: lambda values: [copied(each) for each in values],
+    dict: _copied_mapping,
+    MappingProxyType: _copied_mapping,
+}
+_UNCHANGING = frozenset({int, str, bytes, bool, float, type(None), UUID, TopicPartition})
+_FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 @dataclass(slots=True)

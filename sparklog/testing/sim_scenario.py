@@ -306,7 +306,7 @@ class _Player:
     async def _state(self, plain: list[str], _: dict[str, str]) -> list[str]:
         return [
             f"{name}: leader {state.get('leader')}, epoch {state.get('leader_epoch')}, "
-            f"in sync {_listed(state['isr'])}, replicas {_listed(state['replicas'])}"
+            f"in sync {_listed(sorted(state['isr']))}, replicas {_listed(state['replicas'])}"
             for name, state in self._cluster.states().items()
             if name.topic == plain[0]
         ]
