@@ -215,16 +215,25 @@ class Log(ReplaceableLog):
         Where a truncation has left the last segment empty and the leader has not rolled there, the one before is
         written again. Where this log has records on both sides of `base_offset` in one segment, as a cleaner had made
         one of what are several on the new leader, it goes on with that one until the leader rolls again.
+
+        Where the segment begins behind this log's end, a cleaner has taken all that was between: the log then ends
+        where the segment begins, and on the disk too when this returns.
         """
         with self._files, self._lock, self._disk:
+            has_gap = base_offset > self.log_end_offset
             if self._must_roll_to(base_offset):
                 self._roll(base_offset)
+                self.log_end_offset = base_offset
             elif self._must_go_back_to(base_offset):
                 self._active.close()
                 empty, before = self.segments[-1], self.segments[-2]
                 self._segments.remove([empty])
                 self._discard([empty])
                 self._active = self._write_to(before)
+        if has_gap:
+            self.flush()
+            with self._disk:
+                self._remember()
 
     def is_at_segment(self, base_offset: int) -> bool:
         """Whether `follow_segment` has nothing to do; never waits."""

@@ -29,6 +29,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -76,6 +77,13 @@ class Followed:
     @property
     def is_busy(self) -> bool:
         return self.work is not None and not self.work.done()
+
+
+class Step(NamedTuple):
+    """Work that waits for a disk, and what is left of the leader's answer after it."""
+
+    work: Callable[[], None]
+    then: FetchedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +258,7 @@ class LeaderFetcher:
         if got.diverging:
             return self._cut(replica, got.diverging)
         if step := self._append(replica, got):
-            return self._append_after(part, replica, got, step)
+            return self._append_after(part, replica, step)
         part.failures, part.lag = 0, max(0, got.high_watermark - replica.log.log_end_offset)
         return asyncio.to_thread(replica.log.flush) if replica.log.must_flush else None
 
@@ -260,37 +268,32 @@ class LeaderFetcher:
         except Exception as error:  # noqa: BLE001 - as in `_take`
             self._delay(part, error)
 
-    def _append(self, replica: Replica, got: FetchedPartition) -> Callable[[], None] | None:
-        """Write what came; -> what is to be done before, in a thread, if anything."""
+    def _append(self, replica: Replica, got: FetchedPartition) -> Step | None:
+        """Write what came; -> what is to be done before, if anything."""
         log = replica.log
         if got.segment_base_offset >= 0 and not log.is_at_segment(got.segment_base_offset):
-            return partial(log.follow_segment, got.segment_base_offset)
+            return Step(partial(log.follow_segment, got.segment_base_offset), got)
         if got.records:
             if (begin := _begin_across(replica, got.records)) is not None:
                 logger.warning("%r is cut to %d: there the leader has a batch that goes beyond its end", log, begin)
-                return partial(log.truncate_to, begin)
+                return Step(partial(log.truncate_to, begin), got)
             try:
                 log.append_as_follower(got.records, rolls=False, takes_gaps=False)
             except UnexpectedGap:
-                return partial(log.append_with_gaps, got.records)
+                return Step(partial(log.append_with_gaps, got.records), dataclasses.replace(got, records=b""))
         self._replicas.followed(replica, got.high_watermark)
         if (start := min(got.log_start_offset, log.log_end_offset)) > log.log_start_offset:
             log.advance_log_start(start)
         return None
 
-    async def _append_after(
-        self, part: Followed, replica: Replica, got: FetchedPartition, step: Callable[[], None] | None
-    ) -> None:
-        log = replica.log
-        while step:
-            end_offset = log.log_end_offset
-            await asyncio.to_thread(step)
+    async def _append_after(self, part: Followed, replica: Replica, step: Step) -> None:
+        left: Step | None = step
+        while left:
+            await asyncio.to_thread(left.work)
             if self._parts.get(part.name) is not part:
                 return
-            if log.log_end_offset > end_offset:  # the step was to write it
-                got = dataclasses.replace(got, records=b"")
-            step = self._append(replica, got)
-        part.failures, part.lag = 0, max(0, got.high_watermark - replica.log.log_end_offset)
+            step, left = left, self._append(replica, left.then)
+        part.failures, part.lag = 0, max(0, step.then.high_watermark - replica.log.log_end_offset)
         if replica.log.must_flush:
             await asyncio.to_thread(replica.log.flush)
 

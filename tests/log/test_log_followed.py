@@ -155,3 +155,18 @@ def test_retention_of_a_follower_removes_what_lies_below_its_leaders_log_start_a
     log.advance_log_start(16)
     assert log.delete_old_segments(later, is_led=False) == 1
     assert bases(log) == [12]
+
+
+def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins() -> None:
+    """A cleaner has left nothing of what was between."""
+    fs = MemoryFs()
+    remembered: list[int] = []
+    log = open_log(fs, remember=lambda log: remembered.append(log.recovery_point))
+    log.append_as_follower(gapped(0), rolls=False)
+    assert not log.is_at_segment(10)
+    log.follow_segment(10)
+    assert (bases(log), log.log_end_offset, remembered) == ([0, 10], 10, [10])
+    again = open_log(fs, clean=False, recovery_point=10, compacted_to=0)
+    assert again.log_end_offset == 10
+    again.append(batch(2), leader_epoch=1)
+    assert offsets_in(read_all(again)) == [0, 10, 11]

@@ -443,3 +443,27 @@ def test_a_follower_that_is_in_the_middle_of_what_a_cleaner_replaces_ends_with_t
         world.check_equal()
 
     run(test)
+
+
+def test_a_follower_gets_over_what_a_cleaner_has_left_nothing_of() -> None:
+    """Between two of the leader's segments, and before the one that is written, which is empty."""
+
+    async def test(world: World) -> None:
+        world.start(1)
+        await world.lead(1)
+        leader = world.brokers[1]
+        leader.append(2)
+        leader.log().follow_segment(10)
+        leader.append(2)
+        leader.log().follow_segment(30)
+        leader.replica().partition.log_appended(30)
+        world.start(2)
+        await world.tell(2)
+        await world.settle()
+        world.check_equal()
+        await world.lead(2, (1, 2))
+        assert world.brokers[2].append(1) == 31
+        await world.settle()
+        world.check_equal()
+
+    run(test)
