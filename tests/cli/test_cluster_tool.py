@@ -87,6 +87,20 @@ def test_the_controller_is_the_one_that_brokers_know(sparklog: Sparklog, cluster
     assert sparklog("cluster", "controller").out == f"broker {row['controller']} at {row['address']}\n"
 
 
+def test_any_broker_has_the_controller_do_what_it_is_asked(cluster: RunningCluster, admin: Admin, topic: str) -> None:
+    name = TopicPartition(topic, 0)
+    second, first = replicas(admin, topic)[0]
+    for address in cluster.bootstrap.split(","):
+        first, second = second, first
+        with Admin(bootstrap_servers=address) as one:
+            assert one.alter_partition_reassignments({name: (second, first)}) == {}
+            assert replicas(one, topic)[0] == (second, first)
+            assert one.elect_leaders([name]) == {name: None}
+            assert one.describe_topics([topic])[0].partitions[0].leader == second
+            [error] = one.alter_partition_reassignments({name: (9,)}).values()
+            assert error.name == "INVALID_REPLICA_ASSIGNMENT"
+
+
 def test_partitions_move_by_a_plan_and_verify_says_when_they_are_there(
     sparklog: Sparklog, admin: Admin, topic: str, tmp_path: Path
 ) -> None:

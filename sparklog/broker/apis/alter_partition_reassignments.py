@@ -68,8 +68,10 @@ def _shows(metadata: MetadataCache, started: Targets) -> bool:
         info = metadata.find_partition(name)
         if info is None:
             continue
-        wanted = target if target is not None else [each for each in info.replicas if each not in info.adding]
-        if {*info.replicas} - {*info.removing} != {*wanted}:
+        is_shown = not info.adding and not info.removing
+        if target is not None:
+            is_shown = tuple(broker for broker in info.replicas if broker not in info.removing) == target
+        if not is_shown:
             return False
     return True
 
