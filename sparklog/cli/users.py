@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 
 from sparklog.base.errors import ResourceNotFound
-from sparklog.cluster.engines import CLUSTER_STORE
 from sparklog.cli.common import print_table
+from sparklog.cluster.engines import CLUSTER_STORE
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 
