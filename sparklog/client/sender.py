@@ -9,6 +9,8 @@ answer means for a partition's batches:
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
     retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
                                            the topic's other partitions go on with theirs
+    a sequence that is out of order        the same, some times: what was acknowledged before is unknown to who has
+                                           answered, such as a leader that has been replaced while it was hung
     anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
@@ -33,6 +35,7 @@ from sparklog.base.errors import (
     KafkaError,
     LeaderNotAvailable,
     MessageTooLarge,
+    OutOfOrderSequenceNumber,
     RecordListTooLarge,
     SparklogError,
     UnknownServerError,
@@ -53,6 +56,9 @@ logger = logging.getLogger(__name__)
 _ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
 
 _CLOSED = ClosedError("the producer was closed before the record was acknowledged")
+
+BEHIND_ATTEMPTS = 15
+"""How often a batch is sent to a leader that lacks the one before: a replaced one hears of that within seconds."""
 
 Load = dict[PartitionQueue, list[Batch]]
 Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
@@ -224,7 +230,7 @@ class Sender:
             batch.last_error = str(error)
         if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
             self._accumulator.divide(queue)
-        elif not error.retriable or batches[0].attempts > self._config.retries:
+        elif not _may_pass(error, batches[0].attempts) or batches[0].attempts > self._config.retries:
             self._fail(queue, batches, error)
         elif self._accumulator.expires_ms(batches) <= now_ms:
             self._fail(queue, batches, self._timed_out(batches[0]))
@@ -306,3 +312,8 @@ class Sender:
     def _notify_freed(self) -> None:
         self._freed.set()
         self._freed = asyncio.Event()
+
+
+def _may_pass(error: KafkaError, attempts: int) -> bool:
+    """Whether the same batch may be taken later. One is in flight at a time, so none that is next is out of order."""
+    return error.retriable or (isinstance(error, OutOfOrderSequenceNumber) and attempts <= BEHIND_ATTEMPTS)

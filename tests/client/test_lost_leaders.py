@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from scripted import ScriptedBroker, running
 
-from sparklog.base.errors import NotLeaderOrFollower
+from sparklog.base.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
 
@@ -45,6 +45,22 @@ async def test_a_leader_that_resigned_is_asked_for_until_there_is_another(broker
         broker.script.append(NotLeaderOrFollower("resigned"))
         broker.leaders.extend([NOBODY] * 3)
         assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+
+
+async def test_a_leader_that_lacks_what_was_acknowledged_is_taken_for_a_replaced_one(broker: ScriptedBroker) -> None:
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        await (await producer.send("t", b"0", partition=0))
+        broker.script.extend([OutOfOrderSequenceNumber("the last was none")] * 3)
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+    assert broker.values[TopicPartition("t", 0)] == [b"0", b"1"]
+
+
+async def test_a_sequence_that_stays_out_of_order_is_given_up(broker: ScriptedBroker) -> None:
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        broker.script.extend([OutOfOrderSequenceNumber("records are lost")] * 16)
+        with pytest.raises(OutOfOrderSequenceNumber):
+            await (await producer.send("t", b"0", partition=0))
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 0
 
 
 async def test_partitions_with_a_leader_go_on_while_another_has_none(broker: ScriptedBroker) -> None:
