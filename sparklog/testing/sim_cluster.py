@@ -220,6 +220,12 @@ class SimNode:
             self._cluster.trace.event(f"{self.name}: the session of its store ends")
             self._cluster.tree.expire(self._store.session_id)
 
+    def lose_answer(self) -> None:
+        """Let the next write to the store be done, and its writer be told that it may not have been."""
+        if self._store and self.is_running:
+            self._cluster.trace.event(f"{self.name} will lose an answer of the store")
+            self._store.lose_next_answer()
+
     def cut_store(self) -> None:
         store = self._store
         if store is None or not self.is_running:

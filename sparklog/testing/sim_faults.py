@@ -38,6 +38,7 @@ class Kind(Enum):
     LOSS = "loss"
     SLOW = "slow"
     DISK = "disk"
+    LOST_ANSWER = "lost answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ Plan = tuple[Fault, ...]
 
 def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[Kind] = ()) -> Plan:
     """Faults, at times that may overlap, the last one over before `until_s`. Without `kinds`, of a few of all kinds."""
-    kinds = kinds or chance.sample(list(Kind), chance.randint(1, 5))
+    kinds = kinds or (chance.sample(list(Kind), chance.randint(1, 5)) if chance.random() < 0.9 else [Kind.POWER])
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
     faults, at_s = [], chance.uniform(0.5, 3)
@@ -96,6 +97,7 @@ class Nemesis:
             Kind.LOSS: self._loss,
             Kind.SLOW: self._slow,
             Kind.DISK: self._disk,
+            Kind.LOST_ANSWER: self._lost_answer,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -172,6 +174,9 @@ class Nemesis:
         node.cut_store()
         await asyncio.sleep(fault.lasts_s)
         node.heal_store()
+
+    async def _lost_answer(self, _: Fault, node: SimNode) -> None:
+        node.lose_answer()
 
     async def _clock(self, fault: Fault, node: SimNode) -> None:
         jump_ms = int((fault.size - 0.5) * 7_200_000)
