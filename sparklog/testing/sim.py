@@ -13,6 +13,7 @@ import itertools
 import multiprocessing
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
@@ -74,7 +75,7 @@ def _run_many(options: argparse.Namespace) -> int:
 def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
     spawn = multiprocessing.get_context("spawn")
     seeds = itertools.count(options.from_seed)
-    with ProcessPoolExecutor(options.jobs, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(options.jobs, mp_context=spawn, initializer=_expect_killed_coroutines) as pool:
         running = {pool.submit(run, _scenario(options, next(seeds))) for _ in range(options.jobs)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -82,6 +83,11 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
                 if time.monotonic() < until:
                     running.add(pool.submit(run, _scenario(options, next(seeds))))
                 yield future.result()
+
+
+def _expect_killed_coroutines() -> None:
+    """Of a process that was killed there are coroutines that never ran; Python says so when they are freed."""
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
 
 
 def shrink(scenario: Scenario) -> Scenario:
