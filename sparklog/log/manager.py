@@ -233,10 +233,33 @@ class LogManager:
             return self._logs.setdefault(name, made)
 
     def delete(self, name: TopicPartition) -> None:
-        """Take the partition away; its folder goes after file.delete.delay.ms. No error where there is none.
+        """As `delete_all`, of one partition; raises KafkaStorageError."""
+        for error in self.delete_all([name]).values():
+            raise error
 
-        Raises KafkaStorageError, also where it is not found and a directory has failed: it may lie there.
+    def delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        """Take partitions away; their folders go after file.delete.delay.ms. No error where there is none.
+
+        -> why one is not deleted: also where it is not found and a directory has failed, as it may lie there.
         """
+        errors: dict[TopicPartition, KafkaStorageError] = {}
+        touched: dict[LogDirectory, list[TopicPartition]] = {}
+        for name in names:
+            try:
+                if directory := self._delete(name):
+                    touched.setdefault(directory, []).append(name)
+            except KafkaStorageError as error:
+                errors[name] = error
+        for directory, deleted in touched.items():
+            try:
+                with self._guard(directory, reraise=True):
+                    self._write_checkpoints(directory)  # new partitions of these names must not inherit what they say
+            except KafkaStorageError as error:
+                errors |= dict.fromkeys(deleted, error)
+        return errors
+
+    def _delete(self, name: TopicPartition) -> LogDirectory | None:
+        """The directory in which it was. Raises KafkaStorageError."""
         with self._lock:
             log = self._logs.pop(name, None)
             self._offline.pop(name, None)
@@ -244,16 +267,14 @@ class LogManager:
         if log:
             directory = self._directory_of(log)
             directory.expire(log.rename_for_delete(), due_ms)
-        elif found := self._find_damaged(name):
-            directory = found
-            with self._guard(directory, reraise=True):
-                directory.discard(name, due_ms)
-        elif self.failed_dirs:
+            return directory
+        if damaged := self._find_damaged(name):
+            with self._guard(damaged, reraise=True):
+                damaged.discard(name, due_ms)
+            return damaged
+        if self.failed_dirs:
             raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-        else:
-            return
-        with self._guard(directory, reraise=True):
-            self._write_checkpoints(directory)  # a new partition of that name must not inherit what they say
+        return None
 
     def _find_damaged(self, name: TopicPartition) -> LogDirectory | None:
         return next((directory for directory in self._live() if directory.is_damaged(name)), None)

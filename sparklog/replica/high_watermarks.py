@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
@@ -43,12 +43,12 @@ class HighWatermarkFiles:
                 kept = {name: offset for name, offset in self._of(folder).items() if self._is_here(name)}
                 self._write(folder, {**kept, **offsets})
 
-    def forget(self, name: TopicPartition) -> None:
-        """Strike out a partition that is deleted."""
+    def forget(self, names: Collection[TopicPartition]) -> None:
+        """Strike out partitions that are deleted."""
         with self._lock:
             for folder, offsets in tuple(self._written.items()):
-                if name in offsets:
-                    self._write(folder, {each: offset for each, offset in offsets.items() if each != name})
+                if not offsets.keys().isdisjoint(names):
+                    self._write(folder, {each: offset for each, offset in offsets.items() if each not in names})
 
     def _of(self, folder: str) -> dict[TopicPartition, int]:
         if folder not in self._written:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -179,7 +179,7 @@ class ReplicaManager(Replicas):
         await self.fetchers.unfollow([each.name for each in stopped])
         for each in stopped:
             self._stop_one(each)
-        errors.update(await asyncio.to_thread(self._delete_all, [each.name for each in stopped if each.delete]))
+        errors.update(await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete}))
         return StopReplicaResponse(errors=errors)
 
     def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
@@ -267,15 +267,11 @@ class ReplicaManager(Replicas):
         self._logs.list_new()
         return opened
 
-    def _delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        errors: dict[TopicPartition, KafkaError] = {}
-        for name in names:
-            try:
-                self._files.forget(name)
-                self._logs.delete(name)
-            except KafkaStorageError as error:
-                logger.error("%s could not be deleted: %s", name, error)
-                errors[name] = error
+    def _delete_all(self, names: Collection[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        self._files.forget(names)
+        errors = self._logs.delete_all(names)
+        for name, error in errors.items():
+            logger.error("%s could not be deleted: %s", name, error)
         return errors
 
     def _is_here(self, name: TopicPartition) -> bool:

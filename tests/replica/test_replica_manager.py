@@ -20,9 +20,10 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.partition_states import ISR_CHANGES
-from sparklog.replica.messages import LEADER_EPOCH_DURING_DELETE
-from tests.replica.replica_host import LAG_MS, NAME, Host, run
+from sparklog.replica.messages import LEADER_EPOCH_DURING_DELETE, StopPartition, StopReplica
+from tests.replica.replica_host import LAG_MS, ME, NAME, Host, run
 
 SOON_S = 0.05
 
@@ -174,6 +175,33 @@ def test_a_new_partition_does_not_inherit_the_high_watermark_of_one_that_was_del
         await host.become(1, 0, (1, 2))
         host.append(5)
         assert host.replica.partition.high_watermark == 0
+
+    run(test)
+
+
+def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(host: Host) -> None:
+        names = [TopicPartition("t", number) for number in range(40)]
+        for name in names:
+            host.logs.create(name, TopicConfig())
+        host.replicas.write_high_watermarks({"/data": dict.fromkeys(names, 0)})
+        written: list[str] = []
+        rename = host.fs.rename
+
+        def count(source: str, target: str) -> None:
+            written.extend([target] if target.endswith("checkpoint") else [])
+            rename(source, target)
+
+        monkeypatch.setattr(host.fs, "rename", count)
+        stopped = tuple(
+            StopPartition(name=each, leader_epoch=LEADER_EPOCH_DURING_DELETE, delete=True) for each in names
+        )
+        request = StopReplica(
+            controller_id=1, controller_epoch=1, broker_epoch=host.epochs[ME], number=1, partitions=stopped
+        )
+        assert not (await host.replicas.stop(request)).errors
+        assert not list(host.logs)
+        assert len(written) == len(set(written))
 
     run(test)
 
