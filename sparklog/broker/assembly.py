@@ -6,11 +6,12 @@ import asyncio
 import random as randomness
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.config_keys import MAX_INT
+from sparklog.base.config_keys import DAY_MS, MAX_INT, MAX_LONG
 from sparklog.base.errors import NetworkException, TopicAlreadyExists
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
@@ -28,7 +29,7 @@ from sparklog.broker.topics import Topics
 from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
-from sparklog.cluster.history import HISTORY_TOPIC
+from sparklog.cluster.history import HISTORY_TOPIC, Kind
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import alter_isr
@@ -39,13 +40,18 @@ from sparklog.cluster.topics import TopicStore
 from sparklog.cluster.users import UserStore
 from sparklog.controller.controller import Controller
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from sparklog.group.generations import Generation
 from sparklog.log.manager import LogManager
-from sparklog.replica.fetcher import Ask, FetcherContext
+from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
-from sparklog.replica.messages import AlterIsr, IsrAltered, ReplicaFetch, ReplicaFetchResponse
+from sparklog.replica.messages import AlterIsr, IsrAltered
+from sparklog.replica.mirror import Ask
+from sparklog.replica.partition import Partition
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
+
+HISTORY_RETENTION_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +100,17 @@ def put_together(given: Given) -> Services:
     )
     replicas.fetchers = fetchers
     topics = Topics(config, topic_store, metadata, given.random.randrange)
+    producer_ids = ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id)
+    history = ClusterHistory(
+        broker_id=config.broker_id,
+        is_enabled=config.cluster_history_enable,
+        clock=clock,
+        metadata=metadata,
+        peers=peers,
+        new_producer_id=producer_ids.next,
+        create_topic=partial(_create_history_topic, topics, config),
+    )
+    replicas.isr_changes.on_change = partial(_note_isr, history)
     groups = GroupCoordinator(
         config=config,
         clock=clock,
@@ -102,16 +119,9 @@ def put_together(given: Given) -> Services:
         waiting=given.waiting,
         create_offsets_topic=partial(_create_offsets_topic, topics, config),
         new_id=given.new_id,
+        on_generation=partial(_note_generation, history),
     )
     replicas.on_leadership = groups.leadership_changed
-    history = ClusterHistory(
-        broker_id=config.broker_id,
-        is_enabled=config.cluster_history_enable,
-        clock=clock,
-        metadata=metadata,
-        replicas=replicas,
-        create_topic=partial(_create_history_topic, topics, metadata),
-    )
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
@@ -126,7 +136,7 @@ def put_together(given: Given) -> Services:
         replicas=replicas,
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, given.metrics, lambda: given.new_id().hex),
-        producer_ids=ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id),
+        producer_ids=producer_ids,
         metrics=given.metrics,
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, given.new_session_id),
         follower_fetches=follower_fetches,
@@ -194,21 +204,51 @@ def _registration(given: Given, replicas: ReplicaManager) -> Registration:
 def _ask_leader(config: BrokerConfig, metadata: MetadataCache, peers: Peers) -> Ask:
     timeout_ms = config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms
 
-    async def ask(leader: int, request: ReplicaFetch) -> ReplicaFetchResponse:
+    async def ask(leader: int, request: Any) -> Any:
         info = metadata.brokers.get(leader)
         if info is None:
             raise NetworkException(f"broker {leader} is not alive")
-        response: ReplicaFetchResponse = await peers.call(info, request, timeout_ms=timeout_ms)
-        return response
+        return await peers.call(info, request, timeout_ms=timeout_ms)
 
     return ask
 
 
-async def _create_history_topic(topics: Topics, metadata: MetadataCache) -> None:
-    """A partition for each broker to lead, on as many of them as three."""
-    count = max(len(metadata.brokers), 1)
+def _note_isr(history: ClusterHistory, partition: Partition, before: tuple[int, ...]) -> None:
+    history.note(
+        Kind.ISR_CHANGED,
+        partition.name,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.in_sync_replicas),
+        partition_epoch=partition.partition_epoch,
+        previous_isr=list(before),
+    )
+
+
+def _note_generation(history: ClusterHistory, begun: Generation) -> None:
+    history.note(
+        Kind.GROUP_GENERATION,
+        group=begun.group_id,
+        protocol=begun.group_type,
+        generation=begun.number,
+        members=begun.members,
+    )
+
+
+async def _create_history_topic(topics: Topics, config: BrokerConfig) -> None:
+    """As many replicas as the offsets topic has; one that is in sync is enough to tell of the others."""
+    factor = config.offsets_topic_replication_factor
     try:
-        await topics.create(HISTORY_TOPIC, partitions=count, replication_factor=min(count, 3), overrides={})
+        await topics.create(
+            HISTORY_TOPIC,
+            partitions=1,
+            replication_factor=factor if factor > 0 else None,
+            overrides={
+                "min.insync.replicas": "1",
+                "message.timestamp.after.max.ms": str(MAX_LONG),
+                "retention.ms": str(HISTORY_RETENTION_MS),
+            },
+        )
     except TopicAlreadyExists:
         await topics.wait_for(HISTORY_TOPIC)
 

@@ -1,10 +1,20 @@
-"""Writes what is decided to the topic `__cluster_history` (`cluster/history.py`), so that the past can be queried.
+"""Brings what is decided at this broker into the topic `__cluster_history` (`cluster/history.py`).
 
-A broker writes to a partition that it leads itself, so it needs nobody else for that; where it leads none, it waits
-until it does. Nothing waits for the history: what was decided is taken down in memory, at most `MAX_WAITING` records of
-it (the oldest go first), and written a little later. A broker that dies takes what it had not written with it.
+    note     what was decided is taken down in memory; nobody waits for more than that. At most `MAX_WAITING` records
+             wait: then the oldest goes, which is counted, and said in the history itself
+    send     one batch at a time, to the leader of the topic's one partition, be it this broker or another
+             (AppendHistory), until all in-sync replicas have it. The batch is numbered by a producer id of this life
+             of the broker, so that one whose answer was lost is sent again, and written once
+    fail     no leader, no topic yet, no store: tried again every `RETRY_BACKOFF_S`. A batch that the topic cannot take
+             at all is dropped and counted, as nothing would come after it. Where the leader does not know where the
+             numbers stand, as an unclean election has cut the log, they begin anew
+    stop     what waits is sent for at most `FLUSH_WITHIN_S`
 
-Off unless `cluster.history.enable` says so; the topic is created with the first record.
+A broker that dies takes with it what it had not sent, which is what was decided in the last moments (`LINGER_S`).
+
+Used where `cluster.history.enable` says so; the topic is created with the first record, and not before as many brokers
+are there as its replication factor says. It takes records with one replica in sync: it is needed most when others do
+not.
 """
 
 from __future__ import annotations
@@ -14,22 +24,63 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from sparklog.base.clock import Clock
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import (
+    CorruptRecord,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    RecordListTooLarge,
+    SparklogError,
+    UnknownProducerId,
+)
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import HISTORY_TOPIC, Kind, encode_note
+from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, Kind, encode_note
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.peers import Peers
 from sparklog.records.records import Record, write_records
-from sparklog.replica.manager import ReplicaManager
 
 MAX_WAITING = 10_000
 MAX_AT_ONCE = 500
+MAX_BYTES_AT_ONCE = 256 << 10
 LINGER_S = 0.2
 RETRY_BACKOFF_S = 1.0
-ACKS_LEADER = 1
+APPEND_TIMEOUT_MS = 5_000
+ANSWER_WITHIN_MS = 10_000
+FLUSH_WITHIN_S = 2.0
+NUMBERS_UNKNOWN = (InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId)
+NEVER_TAKEN = (CorruptRecord, InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge)
 logger = logging.getLogger(__name__)
+
+
+class _Note(NamedTuple):
+    key: bytes
+    value: bytes
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What is on its way: the same each time that it is sent."""
+
+    notes: tuple[_Note, ...]
+    producer_id: int
+    first_number: int
+
+    def encode(self) -> bytes:
+        records = [
+            Record(
+                offset=at, timestamp_ms=note.time_ms, key=note.key, value=note.value, sequence=self.first_number + at
+            )
+            for at, note in enumerate(self.notes)
+        ]
+        return bytes(write_records(records, producer_id=self.producer_id, producer_epoch=0))
 
 
 class ClusterHistory:
@@ -42,70 +93,129 @@ class ClusterHistory:
         is_enabled: bool,
         clock: Clock,
         metadata: MetadataCache,
-        replicas: ReplicaManager,
+        peers: Peers,
+        new_producer_id: Callable[[], Awaitable[int]],
         create_topic: Callable[[], Awaitable[None]],
     ) -> None:
-        """`create_topic` returns once it is there, whoever has created it; raises KafkaError."""
+        """`create_topic` returns once it is there, whoever has created it. Both functions raise SparklogError."""
+        self.is_enabled = is_enabled
+        self.written = 0
+        """Records since the start."""
+        self.dropped = 0
         self._broker_id = broker_id
-        self._is_enabled = is_enabled
         self._clock = clock
         self._metadata = metadata
-        self._replicas = replicas
+        self._peers = peers
+        self._new_producer_id = new_producer_id
         self._create_topic = create_topic
-        self._waiting: deque[tuple[bytes, bytes, int]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[_Note] = deque()
+        self._unsaid = 0
+        """Of those that were dropped: what the history does not say yet."""
+        self._batch: _Batch | None = None
+        self._producer_id: int | None = None
+        self._next_number = 0
         self._has_work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._trouble = ""
+
+    @property
+    def waiting(self) -> int:
+        """Records that are not written yet."""
+        return len(self._waiting) + (len(self._batch.notes) if self._batch else 0)
 
     def note(self, kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
         """Implements Note."""
-        if self._is_enabled:
-            now_ms = self._clock.time_ms()
-            key, value = encode_note(kind, name, details, time_ms=now_ms, broker_id=self._broker_id)
-            self._waiting.append((key, value, now_ms))
-            self._has_work.set()
+        if not self.is_enabled:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft()
+            self._drop(1)
+        self._waiting.append(self._encode(kind, name, details))
+        self._has_work.set()
 
     def start(self) -> None:
-        if self._is_enabled:
-            self._task = asyncio.create_task(self._run())
+        if self.is_enabled:
+            self._task = asyncio.create_task(self._run(), name="cluster history")
 
     async def stop(self) -> None:
-        """Write what can be written at once."""
-        if self._task:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            with suppress(KafkaError):
-                self._write()
+        """Send what can be sent within `FLUSH_WITHIN_S`."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        try:
+            async with asyncio.timeout(FLUSH_WITHIN_S):
+                while self.waiting and HISTORY_TOPIC in self._metadata:
+                    await self._send()
+        except (SparklogError, TimeoutError) as error:
+            logger.info("%d records of the cluster's history are not known to be written: %s", self.waiting, error)
+
+    def _encode(self, kind: Kind, name: TopicPartition | str, details: dict[str, Any]) -> _Note:
+        now_ms = self._clock.time_ms()
+        return _Note(*encode_note(kind, name, details, time_ms=now_ms, by=self._broker_id), now_ms)
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._unsaid += count
 
     async def _run(self) -> None:
-        while True:
+        while True:  # until `stop`
             await self._has_work.wait()
             self._has_work.clear()
             await asyncio.sleep(LINGER_S)
-            while self._waiting:
+            while self.waiting:
                 try:
                     if HISTORY_TOPIC not in self._metadata:
                         await self._create_topic()
-                    is_written = self._write()
-                except KafkaError as error:
-                    is_written = False
-                    logger.info("the cluster's history waits: %s", error)
-                if not is_written:
+                    await self._send()
+                except SparklogError as error:
+                    self._tell(str(error))
                     await asyncio.sleep(RETRY_BACKOFF_S)
+                else:
+                    self._tell("")
 
-    def _write(self) -> bool:
-        """Whether some of what waits was written: to a partition that is led here. Raises KafkaError."""
-        topic = self._metadata.find(HISTORY_TOPIC)
-        names = [TopicPartition(HISTORY_TOPIC, number) for number in range(len(topic.partitions) if topic else 0)]
-        led = next((name for name in names if self._replicas.is_led(name)), None)
-        if led is None:
-            return False
-        taken = [self._waiting[place] for place in range(min(len(self._waiting), MAX_AT_ONCE))]
-        records = [
-            Record(offset=place, timestamp_ms=time_ms, key=key, value=value)
-            for place, (key, value, time_ms) in enumerate(taken)
-        ]
-        self._replicas.append(led, write_records(records), acks=ACKS_LEADER)
-        for _ in taken:
-            self._waiting.popleft()
-        return True
+    def _tell(self, trouble: str) -> None:
+        """Once, however often it is tried again."""
+        if trouble and trouble != self._trouble:
+            logger.info("the cluster's history waits: %s", trouble)
+        self._trouble = trouble
+
+    async def _send(self) -> None:
+        """Have one batch written. Raises SparklogError where it may be written or not: it is to be sent again."""
+        if self._producer_id is None:
+            self._producer_id, self._next_number = await self._new_producer_id(), 0
+        if self._batch is None:
+            self._batch = self._take(self._producer_id)
+        batch = self._batch
+        leader = self._metadata.leader_of(HISTORY)
+        if leader is None:
+            raise LeaderNotAvailable(f"nobody leads {HISTORY}")
+        request = AppendHistory(records=batch.encode(), timeout_ms=APPEND_TIMEOUT_MS)
+        try:
+            await self._peers.call(leader, request, timeout_ms=ANSWER_WITHIN_MS)
+        except NUMBERS_UNKNOWN:
+            self._waiting.extendleft(reversed(batch.notes))
+            self._batch = self._producer_id = None
+            raise
+        except NEVER_TAKEN as error:
+            logger.error("%d records of the cluster's history are dropped: %s", len(batch.notes), error)
+            self._drop(len(batch.notes))
+            self._batch = self._producer_id = None
+        else:
+            self.written += len(batch.notes)
+            self._batch = None
+
+    def _take(self, producer_id: int) -> _Batch:
+        """The next that wait, at least one."""
+        taken: list[_Note] = []
+        if self._unsaid:
+            taken.append(self._encode(Kind.HISTORY_DROPPED, "", {"dropped": self._unsaid}))
+            self._unsaid = 0
+        size = 0
+        while self._waiting and len(taken) < MAX_AT_ONCE and size < MAX_BYTES_AT_ONCE:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].value)
+        batch = _Batch(notes=tuple(taken), producer_id=producer_id, first_number=self._next_number)
+        self._next_number += len(taken)
+        return batch

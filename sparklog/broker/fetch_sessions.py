@@ -96,6 +96,8 @@ class PartitionFetched:
     """The broker that a consumer should read from instead; -1: this one."""
     segment_base_offset: int = -1
     """Told to followers: of the segment that the records are in."""
+    generation: int = -1
+    """Told to followers: of the closed segments."""
 
     @property
     def key(self) -> Key:
@@ -110,6 +112,7 @@ class Cached:
     high_watermark: int = -1
     log_start_offset: int = -1
     segment_base_offset: int = -1
+    generation: int = -1
 
     def tell(self, found: PartitionFetched) -> bool:
         """Whether the client must hear of `found`; it is then taken for told."""
@@ -120,11 +123,13 @@ class Cached:
             or found.high_watermark != self.high_watermark
             or found.log_start_offset != self.log_start_offset
             or found.segment_base_offset != self.segment_base_offset
+            or found.generation != self.generation
             or found.preferred_read_replica >= 0
         )
         self.high_watermark = -1 if found.error or found.diverging else found.high_watermark
         self.log_start_offset = found.log_start_offset
         self.segment_base_offset = found.segment_base_offset
+        self.generation = found.generation
         return is_news
 
 
@@ -261,7 +266,9 @@ class FetchSessions:
             last_used_ms=now_ms,
             epoch=_next_epoch(INITIAL_EPOCH),
             partitions={
-                asked.key: Cached(asked, part.high_watermark, part.log_start_offset, part.segment_base_offset)
+                asked.key: Cached(
+                    asked, part.high_watermark, part.log_start_offset, part.segment_base_offset, part.generation
+                )
                 for asked, part in zip(context.asked, found, strict=True)
             },
         )

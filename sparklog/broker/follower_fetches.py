@@ -7,11 +7,14 @@ committed yet wakes followers only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 from sparklog.base.config import BROKER_KEYS, BrokerConfig
+from sparklog.base.errors import InconsistentTopicId, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 
@@ -29,6 +32,22 @@ def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> C
         return started_with if raw is None else int(found.parse(raw))
 
     return rate
+
+
+def find_led(
+    replicas: ReplicaManager, name: TopicPartition, *, topic_id: UUID | None, leader_epoch: int | None, follower: int
+) -> Replica:
+    """What a follower asks about: led here, in that epoch, of that topic, and followed by that broker.
+
+    Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `Replicas.get` does.
+    """
+    replica = replicas.get_leader(name)
+    replica.partition.check_leader_epoch(leader_epoch)
+    if replica.log.topic_id not in (None, topic_id):
+        raise InconsistentTopicId(f"{name} is of a topic with another id")
+    if follower not in replica.partition.followers:
+        raise NotLeaderOrFollower(f"{name}: broker {follower} has no replica")
+    return replica
 
 
 class FollowerFetches:

@@ -1,33 +1,65 @@
 """What is decided in a cluster, as it is written to the topic `__cluster_history` for whoever asks later.
 
-A record's key is the partition, or the kind; its value is JSON:
+The topic has one partition, so that there is one order. A record's key is what it is about: `orders-0`, `orders`,
+`broker 2`, `group billing`, `job compaction`. Its value is JSON, of these fields those that its kind has:
 
-    {"version": 1, "time_ms": 1700000000000, "broker": 1, "kind": "leader elected", "topic": "t", "partition": 0,
-     "leader": 2, "leader_epoch": 5, "isr": [2, 3], "reason": "offline", "controller_epoch": 3}
+    all of them              version (1), time_ms, by (the broker that took it down), kind
+    controller elected       controller_epoch, brokers (that are alive)
+    broker up                broker, broker_epoch, restarted (it had not been seen gone)
+    broker down              broker
+    leader elected           topic, partition, leader, leader_epoch, isr, partition_epoch, controller_epoch, reason
+                             (new, offline, preferred, reassignment, controlled shutdown, unclean), previous_leader,
+                             unclean (the leader was not in sync: records may be lost)
+    replicas offline         as leader elected, up to controller_epoch; offline. A leader of -1: nobody
+    ISR changed              topic, partition, leader, leader_epoch, isr, partition_epoch, previous_isr; by the leader
+    reassignment begun       topic, partition, origin, target
+    reassignment cancelled   topic, partition, origin, target (what it was)
+    reassignment completed   topic, partition, replicas
+    topic created            topic, partitions, replicas (of partition 0), configs (its own)
+    partitions added         topic, partitions (how many there are now)
+    topic deleted            topic
+    config changed           topic, configs (all of its own); or broker (-1: all), keys
+    group generation         group, protocol (classic, consumer), generation (the group epoch where it is consumer),
+                             members; by the coordinator
+    job run                  job, run_id, started_ms, status (0 done, 1 findings, 2 could not run), rows, findings,
+                             error, schedule; time_ms is its end
+    history dropped          dropped (records of this broker that could not be kept)
+
+Fields may be added; none changes its meaning.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from sparklog.base.ids import TopicPartition
 
 HISTORY_TOPIC = "__cluster_history"
+HISTORY = TopicPartition(HISTORY_TOPIC, 0)
 
 
 class Kind(Enum):
     """What has happened; the value stands in the record."""
 
     CONTROLLER_ELECTED = "controller elected"
-    BROKERS_CHANGED = "brokers changed"
+    BROKER_UP = "broker up"
+    BROKER_DOWN = "broker down"
     LEADER_ELECTED = "leader elected"
     REPLICAS_OFFLINE = "replicas offline"
     ISR_CHANGED = "ISR changed"
     REASSIGNMENT_BEGUN = "reassignment begun"
+    REASSIGNMENT_CANCELLED = "reassignment cancelled"
     REASSIGNMENT_COMPLETED = "reassignment completed"
+    TOPIC_CREATED = "topic created"
+    PARTITIONS_ADDED = "partitions added"
     TOPIC_DELETED = "topic deleted"
+    CONFIG_CHANGED = "config changed"
+    GROUP_GENERATION = "group generation"
+    JOB_RUN = "job run"
+    HISTORY_DROPPED = "history dropped"
 
 
 class Note(Protocol):
@@ -38,12 +70,27 @@ class Note(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendHistory:
+    """What a broker has taken down, to the leader of the topic's partition: one batch, numbered by its producer."""
+
+    records: bytes
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryAppended:
+    """All in-sync replicas have it."""
+
+    base_offset: int
+
+
 def note_nothing(kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
     """Where nobody asks later."""
 
 
 def encode_note(
-    kind: Kind, name: TopicPartition | str, details: dict[str, Any], *, time_ms: int, broker_id: int
+    kind: Kind, name: TopicPartition | str, details: dict[str, Any], *, time_ms: int, by: int
 ) -> tuple[bytes, bytes]:
     """A record's key and value."""
     where: dict[str, Any] = {}
@@ -51,5 +98,6 @@ def encode_note(
         where = {"topic": name.topic, "partition": name.partition}
     elif name:
         where = {"topic": name}
-    value = {"version": 1, "time_ms": time_ms, "broker": broker_id, "kind": kind.value, **where, **details}
-    return str(name or kind.value).encode(), json.dumps(value, separators=(",", ":")).encode()
+    value = {"version": 1, "time_ms": time_ms, "by": by, "kind": kind.value, **where, **details}
+    about = str(name) or next((f"{each} {details[each]}" for each in ("broker", "group", "job") if each in details), "")
+    return (about or kind.value).encode(), json.dumps(value, separators=(",", ":")).encode()

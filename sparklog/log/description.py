@@ -25,6 +25,30 @@ class SegmentDescription:
     """Another one whenever its files are others, or were cut; means nothing else."""
 
 
+NO_SUM = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSum:
+    """A closed segment, as replicas compare theirs."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    crc32c: int = NO_SUM
+    """Of the whole file; NO_SUM: it has not been read."""
+    identity: str = ""
+    """As of a `SegmentDescription`."""
+
+    def is_as(self, other: SegmentSum) -> bool:
+        """Whether the two files are the same, as far as is known."""
+        mine = (self.base_offset, self.next_offset, self.size_bytes)
+        is_summed = NO_SUM not in (self.crc32c, other.crc32c)
+        return mine == (other.base_offset, other.next_offset, other.size_bytes) and (
+            not is_summed or self.crc32c == other.crc32c
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDescription:
     """One replica's log."""

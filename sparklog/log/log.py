@@ -448,6 +448,7 @@ class Log(ReplaceableLog):
                     writer.abort()
                     raise OffsetOutOfRange(f"{self!r} does not take a snapshot up to {writer.id.end_offset}: {stale}")
                 writer.put()
+                self.generation += 1
             self._fs.flush_dir(self.folder)
             self._offset_snapshots.remove(lambda each: each < writer.id)
             return size

@@ -39,7 +39,7 @@ from sparklog.log.continuity import Continuity
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
 from sparklog.log.readable import ReadableLog
-from sparklog.log.scan import PIECE_BYTES, check_batches
+from sparklog.log.scan import PIECE_BYTES, check_batches, file_crc32c
 from sparklog.records.batch import HEADER_SIZE, MAGIC, iterate_headers, read_header
 
 _MAGIC = b"sparksnp"
@@ -195,7 +195,7 @@ def _read_footer(file: ReadFile, snapshot: SnapshotId) -> Snapshot | str:
     magic, records_size, records, end_offset, crc = _FOOTER.unpack(footer[: -_CRC.size])
     if (magic, records_size, end_offset) != (_MAGIC, size, snapshot.end_offset):
         return "its footer is of another file"
-    if _crc_of(file, size) != crc:
+    if file_crc32c(file, size) != crc:
         return "its CRC is wrong"
     return Snapshot(snapshot, records, file)
 
@@ -224,14 +224,3 @@ def is_complete(log: ReadableLog, offset: int, end_offset: int, chunk_bytes: int
         for _, header in iterate_headers(piece.read()):
             seen.take(header)
     return seen.is_unbroken
-
-
-def _crc_of(file: ReadFile, size: int) -> int:
-    crc = position = 0
-    while position < size:
-        data = file.read_at(position, min(PIECE_BYTES, size - position))
-        if not data:
-            return -1
-        crc = crc32c(data, crc)
-        position += len(data)
-    return crc

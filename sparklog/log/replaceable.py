@@ -1,9 +1,11 @@
-"""Putting one segment in the place of neighbouring closed ones, beside readers, appends, retention and truncations.
+"""Putting segments in the place of neighbouring closed ones, beside readers, appends, retention and truncations.
 
     describe          the segments, each with its identity; what a plan is made from
     check_sources     whether segments still are what a plan saw
     staged_path       where the new segment's batches are to be written
     replace           verify them, and put them in place (swap.py has the order on disk)
+    replace_all       the same with several new segments, as a replica does that takes over what its leader has
+    sums              the closed segments with their checksums, by which replicas compare theirs
     set_cleaned_offset  once all replacements of a pass are in place
 
 A plan is bound to the segments that it saw. One that has been cut, replaced or removed since makes it stale: it is
@@ -26,18 +28,30 @@ sees to that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
-from sparklog.log.description import SegmentDescription
+from sparklog.log.description import NO_SUM, SegmentDescription, SegmentSum
 from sparklog.log.disk import NOT_THE_DISK, DiskGuard
 from sparklog.log.durable import DurableLog
 from sparklog.log.files import TXN_INDEX
 from sparklog.log.recovery import Loading
 from sparklog.log.segment import Segment
 from sparklog.log.staged import StagedFile
-from sparklog.log.swap import Swap, Wanted, remove_staged, staged_path
+from sparklog.log.swap import Swap, Swaps, Wanted, remove_staged, staged_path
+
+KnownSegment = SegmentDescription | SegmentSum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSegment:
+    """What the file at `staged_path(base_offset)` is to be."""
+
+    base_offset: int
+    size_bytes: int
+    crc32c: int
 
 
 class ReplaceableLog(DurableLog):
@@ -48,6 +62,9 @@ class ReplaceableLog(DurableLog):
         self._cache = loaded.cache
         self._snapshots = loaded.snapshots
         self._replacing = threading.Lock()
+        self.generation = 0
+        """Grows when closed segments, or what is said of them, become others without an append: who has compared
+        this log with another one looks again then."""
 
     def describe(self) -> tuple[SegmentDescription, ...]:
         """The segments, oldest first; the last is the one that is written. May wait for the disk."""
@@ -59,13 +76,36 @@ class ReplaceableLog(DurableLog):
             found = list(zip(self.segments, self._known(), strict=True))
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
+    def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
+        """The closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
+
+        read_bytes: with the checksums of their files, until so much has been read for them, and one more; 0: without.
+        What was read is known the next time.
+        """
+        with self._disk:
+            return self._again(lambda: tuple(self._sums(since, up_to, read_bytes)))
+
+    def _sums(self, since: int, up_to: int, read_bytes: int) -> Iterator[SegmentSum]:
+        with self._lock:
+            found = list(zip(self.segments, self._known(), strict=True))[:-1]
+        read = 0
+        for segment, (base, end, size, identity) in found:
+            if base < since:
+                continue
+            if end > up_to or read > read_bytes:
+                return
+            if read_bytes and segment.crc32c is None:
+                read += size
+            crc = segment.checksum() if read_bytes else NO_SUM
+            yield SegmentSum(base_offset=base, next_offset=end, size_bytes=size, crc32c=crc, identity=identity)
+
     def _known(self) -> list[tuple[int, int, int, str]]:
         """What tells each segment from what it was before: base and next offset, size, identity."""
         items = self.segments
         ends = (*(segment.base_offset for segment in items[1:]), self.log_end_offset)
         return [(each.base_offset, end, each.size_bytes, each.identity) for each, end in zip(items, ends, strict=True)]
 
-    def check_sources(self, sources: Sequence[SegmentDescription]) -> tuple[Segment, ...]:
+    def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
         """The neighbouring closed segments that `sources` describe. Never waits for a disk.
 
         Raises InvalidUpdateVersion where one of them is no longer what it was, or is not closed.
@@ -96,7 +136,7 @@ class ReplaceableLog(DurableLog):
             remove_staged(self._fs, self.folder, base_offset)
 
     def replace(
-        self, sources: Sequence[SegmentDescription], *, size_bytes: int, crc32c: int, high_watermark: int
+        self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
     ) -> SegmentDescription:
         """Put what is staged in the place of `sources`; on the disk when this returns. -> the new segment.
 
@@ -107,55 +147,92 @@ class ReplaceableLog(DurableLog):
         """
         if not sources:
             raise InvalidRequest("no segments to replace")
-        end = sources[-1].next_offset
+        staged = StagedSegment(base_offset=sources[0].base_offset, size_bytes=size_bytes, crc32c=crc32c)
+        return self.replace_all(sources, (staged,), high_watermark=high_watermark)[0]
+
+    def replace_all(
+        self,
+        sources: Sequence[KnownSegment],
+        staged: Sequence[StagedSegment],
+        *,
+        high_watermark: int,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> tuple[SegmentDescription, ...]:
+        """Put what is staged, in the order of offsets, in the place of `sources`; else as `replace`.
+
+        is_wanted: asked on the way; where it is not, raises InvalidUpdateVersion.
+        """
+        if not sources or not staged or staged[0].base_offset != sources[0].base_offset:
+            raise InvalidRequest(f"{len(staged)} segments in the place of {len(sources)}: not from the same offset on")
+        ends = (*(each.base_offset for each in staged[1:]), sources[-1].next_offset)
         with self._replacing, self._disk:
-            swap = Swap(self._fs, self.folder, sources[0].base_offset, self.config, self._cache)
+            single = [Swap(self._fs, self.folder, each.base_offset, self.config, self._cache) for each in staged]
+            swaps = Swaps(self._fs, self.folder, single)
             try:
-                wanted = self._again(lambda: self._wanted(sources, size_bytes, crc32c, high_watermark))
-                swap.verify(wanted, self._clock.time_ms())
-                new = _describe(swap.segment, end, size_bytes, swap.segment.identity)
-                self.flush(end)
+                last_offset = self._again(lambda: self._last_offset(sources, high_watermark))
+                for swap, each, end in zip(single, staged, ends, strict=True):
+                    last = last_offset if each is staged[-1] else end - 1
+                    swap.verify(self._wanted(each, last), self._clock.time_ms(), is_wanted)
+                new = tuple(
+                    _describe(segment, end, each.size_bytes, segment.identity)
+                    for segment, each, end in zip(swaps.segments, staged, ends, strict=True)
+                )
+                self.flush(ends[-1])
                 with self._files, self._disk:
-                    self._swap(swap, self.check_sources(sources), end)
+                    if not is_wanted():
+                        raise InvalidUpdateVersion(f"{self!r}: the replacement of {sources[0]} is not wanted any more")
+                    self._swap(swaps, self.check_sources(sources), ends[-1])
             finally:
-                if not swap.is_in_force and not self._disk.offline:
-                    swap.discard()
+                if not swaps.is_in_force and not self._disk.offline:
+                    swaps.discard()
             return new
 
-    def _wanted(
-        self, sources: Sequence[SegmentDescription], size_bytes: int, crc32c: int, high_watermark: int
-    ) -> Wanted:
+    def _wanted(self, staged: StagedSegment, last_offset: int) -> Wanted:
+        return Wanted(
+            last_offset=last_offset,
+            latest_epoch=self.latest_epoch,
+            size_bytes=staged.size_bytes,
+            crc32c=staged.crc32c,
+        )
+
+    def _last_offset(self, sources: Sequence[KnownSegment], high_watermark: int) -> int:
         segments = self.check_sources(sources)
         if sources[-1].next_offset > high_watermark:
             raise InvalidUpdateVersion(f"{self!r}: {sources[-1]} ends above the high watermark {high_watermark}")
         if any(self._fs.exists(segment.path(TXN_INDEX)) for segment in segments):
             raise InvalidRecord(f"{self!r}: segments with aborted transactions are not replaced")
-        last_offset = _last_offset_of(segments)
-        return Wanted(last_offset=last_offset, latest_epoch=self.latest_epoch, size_bytes=size_bytes, crc32c=crc32c)
+        return _last_offset_of(segments)
 
-    def _swap(self, swap: Swap, sources: tuple[Segment, ...], end: int) -> None:
+    def _swap(self, swaps: Swaps, sources: tuple[Segment, ...], end: int) -> None:
         if self.recovery_point < end:
             raise InvalidUpdateVersion(f"{self!r} was truncated meanwhile")
         self._remember()
-        first, *others = sources
-        first.keep()
+        bases = {segment.base_offset for segment in swaps.segments}
+        renamed_over = [segment for segment in sources if segment.base_offset in bases]
+        others = [segment for segment in sources if segment.base_offset not in bases]
         try:
-            swap.commit()
-            swap.put_in_place()
+            for segment in renamed_over:
+                segment.keep()
+            swaps.commit()
+            swaps.put_in_place()
             with self._lock:
-                self._segments.replace(sources, swap.segment)
+                self._segments.replace(sources, swaps.segments)
                 self._snapshots.remove({segment.base_offset for segment in others}.__contains__)
+                self.generation += 1
             self._discard(others)
-            swap.finish()
+            swaps.finish()
         except OSError as error:
-            if swap.is_in_force and error.errno in NOT_THE_DISK:  # nobody goes on beside what is half done
-                self._disk.offline = f"the replacement of {first} has stopped halfway, and waits for a restart: {error}"
+            if swaps.is_in_force and error.errno in NOT_THE_DISK:  # nobody goes on beside what is half done
+                self._disk.offline = (
+                    f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
+                )
             raise
         finally:
-            if not swap.is_in_force:
-                first.keep_no_longer()
+            if not swaps.is_in_force:
+                for segment in renamed_over:
+                    segment.keep_no_longer()
 
-    def set_cleaned_offset(self, offset: int, segments: Sequence[SegmentDescription]) -> None:
+    def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
         """Everything below `offset` has been compacted, now that `segments` are in place; on the disk on return.
 
         segments: those below it that the log still has. Raises InvalidUpdateVersion where one of them is no longer what
@@ -168,6 +245,7 @@ class ReplaceableLog(DurableLog):
             if there := [each for each in segments if each.next_offset > self.log_start_offset]:
                 self.check_sources(there)
             self.compacted_to = offset
+            self.generation += 1
             self._remember()
 
 

@@ -107,6 +107,15 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
         position = place.end
 
 
+def file_crc32c(file: ReadFile, size: int) -> int:
+    """The CRC-32C of the first `size` bytes, or of all there are; read in pieces."""
+    crc = position = 0
+    while position < size and (data := file.read_at(position, min(PIECE_BYTES, size - position))):
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc
+
+
 def check_batches(file: ReadFile, position: int, end: int, offset: int) -> Iterator[BatchPlace]:
     """The batches from `position` on, as long as they are whole, their CRCs right, and their offsets increase.
 

@@ -22,7 +22,7 @@ from sparklog.base.fs import File, Fs, ReadFile, ReadFs
 from sparklog.log.cache import SegmentCache
 from sparklog.log.files import LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
 from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.scan import BatchPlace, walk
+from sparklog.log.scan import BatchPlace, file_crc32c, walk
 from sparklog.log.time_index import TimeEntry, TimeIndex
 
 
@@ -164,7 +164,7 @@ class ReadSegment:
 class Segment(ReadSegment):
     """A segment of a broker's log."""
 
-    __slots__ = ("_cache", "_disk", "_kept", "identity", "is_flushed", "is_pinned")
+    __slots__ = ("_cache", "_disk", "_kept", "crc32c", "identity", "is_flushed", "is_pinned")
 
     def __init__(
         self, fs: Fs, folder: str, base_offset: int, size_bytes: int, cache: SegmentCache, *, mark: str = ""
@@ -179,6 +179,8 @@ class Segment(ReadSegment):
         self._disk = fs
         self._cache = cache
         self._kept: ReadFile | None = None
+        self.crc32c: int | None = None
+        """Of the whole file, once it is closed; None: it has not been read for that (`checksum`)."""
 
     @property
     def largest(self) -> TimeEntry:
@@ -227,9 +229,17 @@ class Segment(ReadSegment):
         self.is_pinned = False
         self._used()
 
+    def checksum(self) -> int:
+        """The CRC-32C of the file, which must be closed; read once, in pieces. Raises OSError."""
+        if self.crc32c is None:
+            file = self._file or self._open_read(LOG)
+            self.crc32c = file_crc32c(file, self.size_bytes)
+        return self.crc32c
+
     def was_cut(self, size_bytes: int) -> None:
         """The file now ends there."""
         self.size_bytes = size_bytes
+        self.crc32c = None
         self.identity = uuid.uuid4().hex
         if not size_bytes:
             self._first_timestamp_ms = None

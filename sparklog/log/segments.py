@@ -65,10 +65,10 @@ class Segments:
         out = set(gone)
         self._items = tuple(segment for segment in self._items if segment not in out)
 
-    def replace(self, gone: Iterable[Segment], segment: Segment) -> None:
-        """Put `segment` in the place of neighbours."""
+    def replace(self, gone: Iterable[Segment], new: Iterable[Segment]) -> None:
+        """Put `new` in the place of neighbours."""
         out = set(gone)
-        kept = (*(each for each in self._items if each not in out), segment)
+        kept = (*(each for each in self._items if each not in out), *new)
         self._items = tuple(sorted(kept, key=_BASE_OFFSET))
 
     def reset(self, segment: Segment) -> None:

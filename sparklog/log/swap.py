@@ -1,7 +1,8 @@
-"""One segment takes the place of neighbouring closed ones, on disk: the order of things, and what a crash leaves.
+"""Segments take the place of neighbouring closed ones, on disk: the order of things, and what a crash leaves.
 
 Segments s0 … sk become one with s0's base offset X. Its last batch ends where theirs ended, if need be as a header
-without records: so the new file says itself what it covers, and offsets go on behind it without a gap.
+without records: so the new file says itself what it covers, and offsets go on behind it without a gap. Several new ones
+are described below.
 
     A  X.log.cleaned is written by whoever replaces, and verified: its size and CRC-32C as a whole; every batch of
        format v2, its CRC, its place (offsets increase, lie in the sources' range, and end where they end).
@@ -12,13 +13,20 @@ without records: so the new file says itself what it covers, and offsets go on b
     D  s1 … sk become .deleted; flushed
     E  X.index.swap takes the name X.index; flushed. As long as it had its mark, s1 … sk could still be there
 
+Several new segments n0 … nm, n0 with s0's base offset: each ends where the next one begins, the last where the sources
+ended. Each step is done for all before the next step, B and C from the highest to the lowest, one rename and one flush
+after the other: in force are they once n0's log is .swap, the last of them. In C a new segment may begin in the middle
+of an old one, and an old one in the middle of a new one: they overlap, but as what follows the end of a new one is
+there before it, each file has the offsets up to where the next one begins. An sj with the base offset of a new one has
+its name taken from it in C, and is not there in D.
+
 At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole; between C and D it
 finds segments that overlap, and knows by the mark of X.index whose the offsets are (reader.py). The offset index is a
 hint (segment.py): a reader does with the old one.
 
 Opening the folder after a crash (`finish_swaps`) leaves the old segments or the new one, never some of both:
 
-    before the second half of B    X.log.cleaned is there: all marked files of X go
+    before the second half of B    X.log.cleaned is there: all marked files of X go, and those behind X
     later      X.log.swap, if it is still there, takes the name X.log. Segments that begin within what X.log covers go.
                The indexes of X go too, to be built again: which of them is of which file, names that reached the disk
                in another order could not say. X.index.swap is the last to go
@@ -33,12 +41,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
 
 from sparklog.base.config_keys import MAX_INT, MAX_LONG
-from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaStorageError, ResourceNotFound
+from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidUpdateVersion, KafkaStorageError, ResourceNotFound
 from sparklog.base.fs import Fs, ReadFile
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import ActiveSegment
@@ -79,21 +88,22 @@ class Wanted:
 
 
 class Swap:
-    """A staged segment on its way into a log. Methods raise OSError."""
+    """A staged segment on its way into a log, alone or as one of `Swaps`. Methods raise OSError."""
 
     def __init__(self, fs: Fs, folder: str, base_offset: int, config: TopicConfig, cache: SegmentCache) -> None:
         """Nothing is done yet."""
         self.segment = Segment(fs, folder, base_offset, 0, cache, mark=CLEANED)
         """The new segment; pinned, its indexes in memory, until the end."""
-        self.is_in_force = False
-        """What follows can only go on, or be carried on when the folder is opened the next time."""
         self._fs = fs
         self._folder = folder
         self._config = config
         self._active: ActiveSegment | None = None
 
-    def verify(self, wanted: Wanted, now_ms: int) -> None:
-        """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too."""
+    def verify(self, wanted: Wanted, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
+
+        Gives up with InvalidUpdateVersion where it is no longer wanted.
+        """
         if not self._fs.exists(self.segment.path(LOG)):
             raise ResourceNotFound(f"nothing is staged at {self.segment.path(LOG)}")
         try:
@@ -106,17 +116,19 @@ class Swap:
             self.segment.size_bytes = wanted.size_bytes
             self._remove(INDEXES, CLEANED)
             self._active = ActiveSegment(self._fs, self.segment, self._config, now_ms)
-            self._check_batches(wanted, self._active)
+            self._check_batches(wanted, self._active, is_wanted)
             self._active.flush_indexes()
             self.segment.flush()
             self._fs.flush_dir(self._folder)
-        self.segment.is_flushed = True
+        self.segment.is_flushed, self.segment.crc32c = True, wanted.crc32c
 
-    def _check_batches(self, wanted: Wanted, active: ActiveSegment) -> None:
+    def _check_batches(self, wanted: Wanted, active: ActiveSegment, is_wanted: Callable[[], bool]) -> None:
         file = _Summed(self.segment.file)
         position, last_offset = 0, -1
         for place in check_batches(file, 0, wanted.size_bytes, self.segment.base_offset):
             self._check(wanted, place)
+            if not is_wanted():
+                raise InvalidUpdateVersion(f"{self.segment} is not wanted any more")
             active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
             position, last_offset = place.end, place.last_offset
         if position != wanted.size_bytes:
@@ -134,32 +146,25 @@ class Swap:
         if place.leader_epoch > wanted.latest_epoch:
             raise InvalidRecord(f"{self.segment}: leader epoch {place.leader_epoch}, after {wanted.latest_epoch}")
 
-    def commit(self) -> None:
-        """Step B. What else is staged in the folder is nobody's, and goes first."""
-        with without_room(f"the names of {self.segment}"):
-            for file in _files_in(self._fs, self._folder):
-                if file.mark == CLEANED and file.base_offset != self.segment.base_offset:
-                    self._fs.remove(path_in(self._folder, file))
-            for suffix in INDEXES:
-                self._rename(suffix, CLEANED, SWAP)
-            self._fs.flush_dir(self._folder)
-            self._rename(LOG, CLEANED, SWAP)
-        self.is_in_force = True
-        self._fs.flush_dir(self._folder)
+    def mark_indexes(self) -> None:
+        for suffix in INDEXES:
+            self._rename(suffix, CLEANED, SWAP)
 
-    def put_in_place(self) -> None:
-        """Step C."""
+    def mark_log(self) -> None:
+        self._rename(LOG, CLEANED, SWAP)
+
+    def unmark_log(self) -> None:
         for suffix in (TIME_INDEX, LOG):
             self._rename(suffix, SWAP, "")
             self._fs.flush_dir(self._folder)
         self.segment.unmark()
 
-    def finish(self) -> None:
-        """Steps D, whose names have been changed, and E."""
-        self._fs.flush_dir(self._folder)
+    def unmark_index(self) -> None:
         self._rename(OFFSET_INDEX, SWAP, "")
-        self._fs.flush_dir(self._folder)
-        self.close()
+
+    def drop_mark(self) -> None:
+        """What was to come into force will not."""
+        self._remove((LOG,), SWAP)
 
     def close(self) -> None:
         """Let go of what is open."""
@@ -181,6 +186,61 @@ class Swap:
     def _remove(self, suffixes: tuple[str, ...], mark: str) -> None:
         for suffix in suffixes:
             _remove(self._fs, path_in(self._folder, SegmentFile(self.segment.base_offset, suffix, mark)))
+
+
+class Swaps:
+    """Staged segments on their way into a log together, in the order of their offsets. Methods raise OSError."""
+
+    def __init__(self, fs: Fs, folder: str, swaps: Sequence[Swap]) -> None:
+        self.is_in_force = False
+        """What follows can only go on, or be carried on when the folder is opened the next time."""
+        self._fs = fs
+        self._folder = folder
+        self._swaps = swaps
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [swap.segment for swap in self._swaps]
+
+    def commit(self) -> None:
+        """Step B. What else is staged in the folder is nobody's, and goes first."""
+        bases = {segment.base_offset for segment in self.segments}
+        with without_room(f"the names of {self.segments}"):
+            for file in _files_in(self._fs, self._folder):
+                if file.mark == CLEANED and file.base_offset not in bases:
+                    self._fs.remove(path_in(self._folder, file))
+            for swap in self._swaps:
+                swap.mark_indexes()
+            self._fs.flush_dir(self._folder)
+            for swap in reversed(self._swaps[1:]):
+                swap.mark_log()
+                self._fs.flush_dir(self._folder)
+            self._swaps[0].mark_log()
+        self.is_in_force = True
+        self._fs.flush_dir(self._folder)
+
+    def put_in_place(self) -> None:
+        """Step C."""
+        for swap in reversed(self._swaps):
+            swap.unmark_log()
+
+    def finish(self) -> None:
+        """Steps D, whose names have been changed, and E."""
+        self._fs.flush_dir(self._folder)
+        for swap in self._swaps:
+            swap.unmark_index()
+        self._fs.flush_dir(self._folder)
+        for swap in self._swaps:
+            swap.close()
+
+    def discard(self) -> None:
+        """Leave nothing behind of what is not in force: first what would be, if nothing .cleaned were before it."""
+        for swap in self._swaps[1:]:
+            swap.drop_mark()
+        if self._swaps[1:]:
+            self._fs.flush_dir(self._folder)
+        for swap in self._swaps:
+            swap.discard()
 
 
 class _Summed:
@@ -256,7 +316,7 @@ def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) ->
     for file in renamed:
         fs.open(path_in(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
     fs.flush_dir(folder)
-    for file in renamed:
+    for file in sorted(renamed, reverse=True):  # as in step C
         fs.rename(path_in(folder, file), path_in(folder, file._replace(mark="")))
     fs.flush_dir(folder)
     covered = [range(base + 1, _end_of(fs, folder, base)) for base in bases]

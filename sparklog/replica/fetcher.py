@@ -11,7 +11,8 @@
                too: nothing of it is written, and it is fetched again
     no answer  all partitions are left alone for a while. Pauses grow up to replica.fetch.backoff.ms
 
-With every answer the high watermark and the log start become the leader's, as far as the log goes.
+With every answer the high watermark and the log start become the leader's, as far as the log goes. Where the leader has
+replaced closed segments since, they are taken over beside that (replica/mirror.py).
 
 A partition that comes gives up the poll that waits, so that it is asked for at once; who acknowledges a new topic's
 first record waits for that.
@@ -26,7 +27,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -49,22 +50,21 @@ from sparklog.replica.fetch_requests import FetchRequests
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
+from sparklog.replica.mirror import Ask, Mirror
 from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 50
 SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 Wanted = dict[TopicPartition, FetchPartition]
-Ask = Callable[[int, ReplicaFetch], Awaitable[ReplicaFetchResponse]]
-"""Asks a broker, by its id. Raises KafkaError."""
 logger = logging.getLogger(__name__)
 
 
 class Followed:
     """One partition that is copied."""
 
-    __slots__ = ("failures", "lag", "name", "retry_at", "state", "work")
+    __slots__ = ("failures", "lag", "mirror", "name", "retry_at", "state", "work")
 
-    def __init__(self, name: TopicPartition, state: FetchState) -> None:
+    def __init__(self, name: TopicPartition, state: FetchState, mirror: Mirror) -> None:
         self.name = name
         self.state = state
         self.failures = 0
@@ -73,6 +73,7 @@ class Followed:
         self.lag: int | None = None
         """How far the log is behind the leader's high watermark; None: not known."""
         self.work: asyncio.Task[None] | None = None
+        self.mirror = mirror
 
     @property
     def is_busy(self) -> bool:
@@ -145,6 +146,7 @@ class LeaderFetcher:
             replica = self._replicas.find(part.name)
             if replica is None:  # its disk has failed
                 del self._parts[part.name]
+                part.mirror.end()
             elif not part.is_busy and part.retry_at <= now and not self._is_held_back(part, replica, now):
                 wanted[part.name] = self._want(part, replica.log)
         return wanted
@@ -240,6 +242,8 @@ class LeaderFetcher:
             if work:
                 part.work = asyncio.create_task(self._carry_out(part, work))
                 await asyncio.shield(part.work)
+            if not (got.error or got.diverging):
+                part.mirror.tell(replica, got.generation)
 
     def _is_as_asked(self, part: Followed, replica: Replica, asked: FetchPartition) -> bool:
         """Whether the answer is for the log as it is now: another leader may be followed by now, or another topic."""

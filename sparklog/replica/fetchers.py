@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.fetcher import FetcherContext, Followed, LeaderFetcher
 from sparklog.replica.following import FetchState
+from sparklog.replica.mirror import Mirror
 
 Key = tuple[int, int]
 """A leader, and the number of one of its fetchers."""
@@ -21,6 +22,7 @@ class ReplicaFetchers:
         self._context = context
         self._fetchers: dict[Key, LeaderFetcher] = {}
         self._parts: dict[TopicPartition, Followed] = {}
+        self._mirroring: dict[Key, asyncio.Semaphore] = {}
 
     def __len__(self) -> int:
         """How many partitions are copied."""
@@ -34,9 +36,10 @@ class ReplicaFetchers:
     def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
         """Copy these from now on; nothing that was begun before must still be under way (`unfollow`)."""
         for name, state in states.items():
-            self._remove(name)
-            part = self._parts[name] = Followed(name, state)
+            if before := self._remove(name):
+                before.mirror.end()
             key = self._key(name, state)
+            part = self._parts[name] = Followed(name, state, self._mirror(name, state, key))
             if key not in self._fetchers:
                 self._fetchers[key] = LeaderFetcher(state.leader, self._context)
             self._fetchers[key].add(part)
@@ -44,8 +47,10 @@ class ReplicaFetchers:
 
     async def unfollow(self, names: Iterable[TopicPartition]) -> None:
         """Copy these no more. When it returns nothing is done to their logs any more, in no thread either."""
-        working = [part.work for name in names if (part := self._remove(name)) and part.work and part.is_busy]
+        parts = [part for name in names if (part := self._remove(name))]
         self._end_idle()
+        working = [part.work for part in parts if part.work and part.is_busy]
+        working += [task for part in parts if (task := part.mirror.end())]
         if working:
             await asyncio.wait(working)
 
@@ -65,6 +70,17 @@ class ReplicaFetchers:
         if part and (fetcher := self._fetchers.get(self._key(name, part.state))):
             fetcher.remove(name)
         return part
+
+    def _mirror(self, name: TopicPartition, state: FetchState, key: Key) -> Mirror:
+        context = self._context
+        return Mirror(
+            name,
+            state,
+            ask=context.ask,
+            config=context.config,
+            throttle=context.throttle,
+            turn=self._mirroring.setdefault(key, asyncio.Semaphore(1)),
+        )
 
     def _end_idle(self) -> None:
         for key, fetcher in tuple(self._fetchers.items()):

@@ -3,6 +3,8 @@
     LeaderAndIsr   controller → broker   these partitions are yours, and this is who leads them
     StopReplica    controller → broker   follow or lead these no more; delete their logs, where it says so
     ReplicaFetch   follower → leader     records from the follower's log end on; and how far the follower is
+    DescribeFiles  follower → leader     the closed segments, by which the follower compares its own
+    ReadFile       follower → leader     a piece of one of them, where they differ
     AlterIsr       leader → store        the in-sync replicas as they are to be from now on, by compare and set
 
 The controller's requests carry its epoch: one older than the last that was seen is refused with
@@ -20,10 +22,12 @@ from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentSum
 from sparklog.log.epochs import EpochEnd
 
 NO_LEADER = -1
 NO_BROKER_EPOCH = -1
+NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +161,68 @@ class FetchedPartition:
     diverging: EpochEnd | None = None
     """Where the follower's log departs from the leader's: it truncates and asks again."""
     leader_epoch: int = -1
+    generation: int = NO_GENERATION
+    """Another one where closed segments of the leader's have been replaced since the follower has compared its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFetchResponse:
     session_id: int
     partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeFiles:
+    """What the leader's log consists of, from the offset `since` on."""
+
+    name: TopicPartition
+    topic_id: UUID
+    replica_id: int
+    leader_epoch: int
+    since: int
+    wants_sums: bool
+    """With checksums, also where the leader would leave them out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotFile:
+    """A snapshot beside the segments (log/offset_snapshot.py)."""
+
+    end_offset: int
+    leader_epoch: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesDescribed:
+    generation: int
+    segments: tuple[SegmentSum, ...]
+    """Closed ones below the high watermark, oldest first; maybe not all."""
+    closed_to: int
+    """Where the segment begins that is written."""
+    cleaned_offset: int
+    """What has been said to be compacted ends there."""
+    is_summed: bool
+    """Whether the segments have checksums: nothing was ever replaced in a log that goes without."""
+    snapshot: SnapshotFile | None = None
+    """The newest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """A piece of a file of the leader's: of the segment that begins at `offset` and has that identity still; without an
+    identity, of the snapshot that ends there."""
+
+    name: TopicPartition
+    topic_id: UUID
+    replica_id: int
+    leader_epoch: int
+    offset: int
+    identity: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRead:
+    data: bytes
+    """Empty where nothing may be sent for now."""

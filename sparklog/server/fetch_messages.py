@@ -14,7 +14,13 @@ from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.log.epochs import EpochEnd
-from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
+from sparklog.replica.messages import (
+    NO_GENERATION,
+    FetchedPartition,
+    FetchPartition,
+    ReplicaFetch,
+    ReplicaFetchResponse,
+)
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.peer_values import parse, read_error, read_topic_id, serialize
 from sparklog.server.protobuf import bytes_tag, fields_of, varint
@@ -104,6 +110,7 @@ def _fetched_message(part: FetchedPartition) -> pb.ReplicaFetchedPartition:
         if part.diverging
         else None,
         leader_epoch=part.leader_epoch,
+        generation=None if part.generation == NO_GENERATION else part.generation,
     )
 
 
@@ -138,4 +145,5 @@ def _fetched(data: memoryview) -> FetchedPartition:
         segment_base_offset=message.segment_base_offset,
         diverging=diverging if message.HasField("diverging") else None,
         leader_epoch=message.leader_epoch,
+        generation=message.generation if message.HasField("generation") else NO_GENERATION,
     )

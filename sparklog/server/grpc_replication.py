@@ -16,11 +16,12 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
-from sparklog.replica.messages import ReplicaFetch
+from sparklog.replica.messages import DescribeFiles, ReadFile, ReplicaFetch
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.replication_calls import CALLS, Call
 from sparklog.v1 import replication_pb2
 
+QUESTIONS = (ReplicaFetch, DescribeFiles, ReadFile)
 SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 
 
@@ -49,7 +50,7 @@ class ReplicationServicer:
             await asyncio.wait(self._orders)
 
     def _serving(self, call: Call, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        carry_out = self._broker.serve if call.request is ReplicaFetch else self._to_the_end
+        carry_out = self._broker.serve if call.request in QUESTIONS else self._to_the_end
 
         async def serve(data: bytes, context: Any) -> bytes:
             try:

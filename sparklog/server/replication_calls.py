@@ -13,9 +13,16 @@ from typing import Any
 from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
+from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
-from sparklog.replica.messages import LeaderAndIsr, ReplicaFetch, StopReplica
-from sparklog.server import controller_call_messages, controller_messages, fetch_messages
+from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadFile, ReplicaFetch, StopReplica
+from sparklog.server import (
+    controller_call_messages,
+    controller_messages,
+    fetch_messages,
+    file_messages,
+    history_messages,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +71,22 @@ CALLS = (
         decode_response=fetch_messages.decode_fetch_response,
     ),
     Call(
+        method="DescribeFiles",
+        request=DescribeFiles,
+        encode_request=file_messages.encode_describe,
+        decode_request=file_messages.decode_describe,
+        encode_response=file_messages.encode_described,
+        decode_response=file_messages.decode_described,
+    ),
+    Call(
+        method="ReadFile",
+        request=ReadFile,
+        encode_request=file_messages.encode_read,
+        decode_request=file_messages.decode_read,
+        encode_response=file_messages.encode_piece,
+        decode_response=file_messages.decode_piece,
+    ),
+    Call(
         method="AlterPartitionReassignments",
         request=AlterPartitionReassignmentsRequest,
         encode_request=controller_call_messages.encode_reassignments,
@@ -86,5 +109,13 @@ CALLS = (
         decode_request=controller_call_messages.decode_shutdown,
         encode_response=controller_call_messages.encode_shutdown_response,
         decode_response=controller_call_messages.decode_shutdown_response,
+    ),
+    Call(
+        method="AppendHistory",
+        request=AppendHistory,
+        encode_request=history_messages.encode_append,
+        decode_request=history_messages.decode_append,
+        encode_response=history_messages.encode_appended,
+        decode_response=history_messages.decode_appended,
     ),
 )

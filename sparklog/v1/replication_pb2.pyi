@@ -247,7 +247,7 @@ class EpochEnd(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class ReplicaFetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "error", "high_watermark", "log_start_offset", "segment_base_offset", "diverging", "leader_epoch", "records")
+    __slots__ = ("topic", "partition", "error", "high_watermark", "log_start_offset", "segment_base_offset", "diverging", "leader_epoch", "generation", "records")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class ReplicaFetchedPartition(_message.Message):
     SEGMENT_BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DIVERGING_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -265,8 +266,9 @@ class ReplicaFetchedPartition(_message.Message):
     segment_base_offset: int
     diverging: EpochEnd
     leader_epoch: int
+    generation: int
     records: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., segment_base_offset: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., segment_base_offset: _Optional[int] = ..., diverging: _Optional[_Union[EpochEnd, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class ReplicaFetchResponse(_message.Message):
     __slots__ = ("session_id", "partitions")
@@ -275,6 +277,90 @@ class ReplicaFetchResponse(_message.Message):
     session_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[ReplicaFetchedPartition]
     def __init__(self, session_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[ReplicaFetchedPartition, _Mapping]]] = ...) -> None: ...
+
+class DescribeFilesRequest(_message.Message):
+    __slots__ = ("topic", "partition", "topic_id", "replica_id", "leader_epoch", "since", "wants_sums")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    WANTS_SUMS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    topic_id: bytes
+    replica_id: int
+    leader_epoch: int
+    since: int
+    wants_sums: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., replica_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., since: _Optional[int] = ..., wants_sums: _Optional[bool] = ...) -> None: ...
+
+class SegmentSum(_message.Message):
+    __slots__ = ("base_offset", "next_offset", "size_bytes", "crc32c", "identity")
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    crc32c: int
+    identity: str
+    def __init__(self, base_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., size_bytes: _Optional[int] = ..., crc32c: _Optional[int] = ..., identity: _Optional[str] = ...) -> None: ...
+
+class SnapshotFile(_message.Message):
+    __slots__ = ("end_offset", "leader_epoch", "size_bytes")
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    end_offset: int
+    leader_epoch: int
+    size_bytes: int
+    def __init__(self, end_offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class DescribeFilesResponse(_message.Message):
+    __slots__ = ("generation", "segments", "closed_to", "cleaned_offset", "is_summed", "snapshot")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_TO_FIELD_NUMBER: _ClassVar[int]
+    CLEANED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_SUMMED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    segments: _containers.RepeatedCompositeFieldContainer[SegmentSum]
+    closed_to: int
+    cleaned_offset: int
+    is_summed: bool
+    snapshot: SnapshotFile
+    def __init__(self, generation: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentSum, _Mapping]]] = ..., closed_to: _Optional[int] = ..., cleaned_offset: _Optional[int] = ..., is_summed: _Optional[bool] = ..., snapshot: _Optional[_Union[SnapshotFile, _Mapping]] = ...) -> None: ...
+
+class ReadFileRequest(_message.Message):
+    __slots__ = ("topic", "partition", "topic_id", "replica_id", "leader_epoch", "offset", "identity", "position")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_ID_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    topic_id: bytes
+    replica_id: int
+    leader_epoch: int
+    offset: int
+    identity: str
+    position: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., replica_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., offset: _Optional[int] = ..., identity: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class ReadFileResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class ControlledShutdownRequest(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -289,3 +375,17 @@ class ControlledShutdownResponse(_message.Message):
     REMAINING_FIELD_NUMBER: _ClassVar[int]
     remaining: _containers.RepeatedCompositeFieldContainer[_admin_pb2.PartitionId]
     def __init__(self, remaining: _Optional[_Iterable[_Union[_admin_pb2.PartitionId, _Mapping]]] = ...) -> None: ...
+
+class AppendHistoryRequest(_message.Message):
+    __slots__ = ("records", "timeout_ms")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    records: bytes
+    timeout_ms: int
+    def __init__(self, records: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class AppendHistoryResponse(_message.Message):
+    __slots__ = ("base_offset",)
+    BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    base_offset: int
+    def __init__(self, base_offset: _Optional[int] = ...) -> None: ...

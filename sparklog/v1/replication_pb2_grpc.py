@@ -30,9 +30,10 @@ class ReplicationStub:
     """Brokers among themselves; clients have no use for it.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
-    follower   → leader   Fetch
+    follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
     ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → leader of __cluster_history   AppendHistory
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -67,6 +68,16 @@ class ReplicationStub:
                 request_serializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchResponse.FromString,
                 _registered_method=True)
+        self.DescribeFiles = channel.unary_unary(
+                '/sparklog.v1.Replication/DescribeFiles',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.DescribeFilesRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.DescribeFilesResponse.FromString,
+                _registered_method=True)
+        self.ReadFile = channel.unary_unary(
+                '/sparklog.v1.Replication/ReadFile',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.ReadFileRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.ReadFileResponse.FromString,
+                _registered_method=True)
         self.AlterPartitionReassignments = channel.unary_unary(
                 '/sparklog.v1.Replication/AlterPartitionReassignments',
                 request_serializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.SerializeToString,
@@ -82,15 +93,21 @@ class ReplicationStub:
                 request_serializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.FromString,
                 _registered_method=True)
+        self.AppendHistory = channel.unary_unary(
+                '/sparklog.v1.Replication/AppendHistory',
+                request_serializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.FromString,
+                _registered_method=True)
 
 
 class ReplicationServicer:
     """Brokers among themselves; clients have no use for it.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
-    follower   → leader   Fetch
+    follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
     ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → leader of __cluster_history   AppendHistory
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -128,6 +145,20 @@ class ReplicationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeFiles(self, request, context):
+        """The closed segments below the leader's high watermark, by which a follower compares its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadFile(self, request, context):
+        """A piece of a file of the leader's, where they differ.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AlterPartitionReassignments(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -142,6 +173,13 @@ class ReplicationServicer:
 
     def ControlledShutdown(self, request, context):
         """The broker is about to stop: others take over what it leads, and no leader waits for it any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendHistory(self, request, context):
+        """What the broker has taken down for the topic __cluster_history; asked of the leader of its partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,6 +208,16 @@ def add_ReplicationServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_replication__pb2.ReplicaFetchResponse.SerializeToString,
             ),
+            'DescribeFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeFiles,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.DescribeFilesRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.DescribeFilesResponse.SerializeToString,
+            ),
+            'ReadFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadFile,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.ReadFileRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.ReadFileResponse.SerializeToString,
+            ),
             'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterPartitionReassignments,
                     request_deserializer=sparklog_dot_v1_dot_admin__pb2.AlterPartitionReassignmentsRequest.FromString,
@@ -185,6 +233,11 @@ def add_ReplicationServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.SerializeToString,
             ),
+            'AppendHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendHistory,
+                    request_deserializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'sparklog.v1.Replication', rpc_method_handlers)
@@ -197,9 +250,10 @@ class Replication:
     """Brokers among themselves; clients have no use for it.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
-    follower   → leader   Fetch
+    follower   → leader   Fetch, DescribeFiles, ReadFile
     broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
     ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → leader of __cluster_history   AppendHistory
 
     What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
     replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
@@ -317,6 +371,60 @@ class Replication:
             _registered_method=True)
 
     @staticmethod
+    def DescribeFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/DescribeFiles',
+            sparklog_dot_v1_dot_replication__pb2.DescribeFilesRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.DescribeFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/ReadFile',
+            sparklog_dot_v1_dot_replication__pb2.ReadFileRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.ReadFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AlterPartitionReassignments(request,
             target,
             options=(),
@@ -387,6 +495,33 @@ class Replication:
             '/sparklog.v1.Replication/ControlledShutdown',
             sparklog_dot_v1_dot_replication__pb2.ControlledShutdownRequest.SerializeToString,
             sparklog_dot_v1_dot_replication__pb2.ControlledShutdownResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Replication/AppendHistory',
+            sparklog_dot_v1_dot_replication__pb2.AppendHistoryRequest.SerializeToString,
+            sparklog_dot_v1_dot_replication__pb2.AppendHistoryResponse.FromString,
             options,
             channel_credentials,
             insecure,

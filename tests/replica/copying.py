@@ -10,6 +10,7 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 from log_values import batch, file_content, topic_config
@@ -18,7 +19,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NetworkException
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.broker.apis import replica_fetch
+from sparklog.broker.apis import PEER_APIS, replica_fetch
 from sparklog.broker.follower_fetches import FollowerFetches
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
@@ -28,9 +29,11 @@ from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (
     AlterIsr,
+    DescribeFiles,
     IsrAltered,
     LeaderAndIsr,
     PartitionState,
+    ReadFile,
     ReplicaFetch,
     ReplicaFetchResponse,
 )
@@ -116,6 +119,7 @@ class World:
         self.unreachable: set[int] = set()
         self.loss = 0.0
         self.asked: list[ReplicaFetch] = []
+        self.asked_for_files: list[DescribeFiles | ReadFile] = []
         self.answers: list[ReplicaFetchResponse] = []
         self.spoil: Callable[[ReplicaFetchResponse], ReplicaFetchResponse] = lambda response: response
         self.leader_epoch = 0
@@ -167,7 +171,9 @@ class World:
             )  # fmt: skip
             await self.brokers[each].replicas.become(request)
 
-    async def ask(self, follower: Broker, leader: int, request: ReplicaFetch) -> ReplicaFetchResponse:
+    async def ask(self, follower: Broker, leader: int, request: Any) -> Any:
+        if not isinstance(request, ReplicaFetch):
+            return await self._ask_for_files(follower, leader, request)
         self.asked.append(request)
         await self._travel(follower.id, leader)
         try:
@@ -178,6 +184,13 @@ class World:
         response = self.spoil(response)
         self.answers.append(response)
         return response
+
+    async def _ask_for_files(self, follower: Broker, leader: int, request: DescribeFiles | ReadFile) -> Any:
+        self.asked_for_files.append(request)
+        await self._travel(follower.id, leader)
+        answer = await PEER_APIS[type(request)].handle(self.brokers[leader].services, request)  # type: ignore[arg-type]
+        await self._travel(follower.id, leader)
+        return answer
 
     async def _travel(self, *ends: int) -> None:
         await asyncio.sleep(self.chance.uniform(0.0001, 0.002))

@@ -11,6 +11,7 @@ from sparklog.broker.apis import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    append_history,
     begin_replace,
     commit_replace,
     consumer_group_describe,
@@ -27,6 +28,7 @@ from sparklog.broker.apis import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_files,
     describe_groups,
     describe_log,
     describe_log_dirs,
@@ -55,6 +57,7 @@ from sparklog.broker.apis import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    read_file,
     read_segment,
     replica_fetch,
     sasl_authenticate,
@@ -68,8 +71,9 @@ from sparklog.broker.apis import (
 from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
+from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
-from sparklog.replica.messages import LeaderAndIsr, ReplicaFetch, StopReplica
+from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadFile, ReplicaFetch, StopReplica
 
 APIS: tuple[Api[Any, Any], ...] = (
     produce.API,
@@ -132,8 +136,11 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     StopReplica: stop_replica.API,
     UpdateMetadata: update_metadata.API,
     ReplicaFetch: replica_fetch.API,
+    DescribeFiles: describe_files.API,
+    ReadFile: read_file.API,
     ControlledShutdownRequest: controlled_shutdown.API,
     AlterPartitionReassignmentsRequest: alter_partition_reassignments.API,
     ElectLeadersRequest: elect_leaders.API,
+    AppendHistory: append_history.API,
 }
 """What brokers ask of one another (cluster/peers.py): the API of each request, by the type of its value."""

@@ -11,7 +11,8 @@ As Fetch (fetch.py), and:
   OFFSET_OUT_OF_RANGE, and with it where that segment begins (replica/divergence.py).
 - Each request counts for every partition of its session, asked for anew or not: the follower has what lies below its
   offset. It counts once, when it comes.
-- It waits for records, and for a high watermark or log start that the follower has not been told.
+- It waits for records, and for a high watermark or log start that the follower has not been told. With the next answer
+  comes the generation of the leader's closed segments, by which the follower knows that some were replaced.
 - A follower that is not in sync gets no records while leader.replication.throttled.rate is used up, of replicas that
   are named in leader.replication.throttled.replicas.
 """
@@ -23,16 +24,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sparklog.base.errors import (
-    InconsistentTopicId,
     KafkaError,
     KafkaStorageError,
-    NotLeaderOrFollower,
     OffsetOutOfRange,
     StaleBrokerEpoch,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.fetch_sessions import Cached, DivergingEpoch, FetchContext, Key, PartitionFetch, PartitionFetched
+from sparklog.broker.follower_fetches import find_led
 from sparklog.broker.services import Services
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.divergence import find_divergence
@@ -151,13 +151,13 @@ class _Fetch:
 
     def _find(self, part: PartitionFetch) -> Replica:
         """Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `get` does."""
-        replica = self._services.replicas.get_leader(TopicPartition(part.topic or "", part.partition))
-        replica.partition.check_leader_epoch(part.current_leader_epoch)
-        if replica.log.topic_id not in (None, part.topic_id):
-            raise InconsistentTopicId(f"{replica.partition.name} is of a topic with another id")
-        if self._request.replica_id not in replica.partition.followers:
-            raise NotLeaderOrFollower(f"{replica.partition.name}: broker {self._request.replica_id} has no replica")
-        return replica
+        return find_led(
+            self._services.replicas,
+            TopicPartition(part.topic or "", part.partition),
+            topic_id=part.topic_id,
+            leader_epoch=part.current_leader_epoch,
+            follower=self._request.replica_id,
+        )
 
     def _read(self, replica: Replica, part: PartitionFetch, left: int, *, min_one_batch: bool) -> PartitionFetched:
         diverging = _divergence(replica, part)
@@ -177,6 +177,7 @@ class _Fetch:
             diverging=DivergingEpoch(epoch=diverging.epoch, end_offset=diverging.end_offset) if diverging else None,
             leader_epoch=replica.partition.leader_epoch,
             segment_base_offset=found.segment_base_offset if found else -1,
+            generation=replica.log.generation,
         )
 
     def _is_throttled(self, replica: Replica) -> bool:
@@ -217,6 +218,7 @@ class _Fetch:
             segment_base_offset=part.segment_base_offset,
             diverging=EpochEnd(part.diverging.epoch, part.diverging.end_offset) if part.diverging else None,
             leader_epoch=part.leader_epoch,
+            generation=part.generation,
         )
         if part.slice is None:
             return answer
@@ -262,6 +264,7 @@ def _is_quiet(replica: Replica, part: PartitionFetch, cached: Cached) -> bool:
         and cached.high_watermark == replica.partition.high_watermark
         and cached.log_start_offset == log.log_start_offset
         and cached.segment_base_offset == log.segments[-1].base_offset
+        and cached.generation == log.generation
         and (part.last_fetched_epoch is None or part.last_fetched_epoch == log.latest_epoch)
     )
 

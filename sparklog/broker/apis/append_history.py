@@ -1,0 +1,35 @@
+"""AppendHistory: records of the topic `__cluster_history`, from the broker that has taken them down to its leader.
+
+- Answered once all in-sync replicas have them; NOT_LEADER_OR_FOLLOWER where another broker leads, and the other errors
+  of a produce with acks=all.
+- The batch is numbered by a producer id: sent again after a lost answer it is written once.
+"""
+
+from __future__ import annotations
+
+from sparklog.broker.api import Api
+from sparklog.broker.apis import produce
+from sparklog.broker.services import Services
+from sparklog.cluster.history import HISTORY, AppendHistory, HistoryAppended
+
+
+async def handle(services: Services, request: AppendHistory) -> HistoryAppended:
+    part = produce.PartitionProduce(topic=HISTORY.topic, partition=HISTORY.partition, data=bytearray(request.records))
+    [result] = (
+        await produce.handle(
+            services,
+            produce.ProduceRequest(
+                acks=produce.ACKS_ALL,
+                timeout_ms=request.timeout_ms,
+                partitions=[part],
+                creates_topics=False,
+                writes_internal_topics=True,
+            ),
+        )
+    ).partitions
+    if result.error:
+        raise result.error
+    return HistoryAppended(base_offset=result.base_offset)
+
+
+API = Api(name="AppendHistory", handle=handle)

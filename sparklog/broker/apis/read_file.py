@@ -1,0 +1,59 @@
+"""ReadFile: a follower reads a piece of one of its leader's files (service Replication).
+
+- Fenced as DescribeFiles. INVALID_UPDATE_VERSION where the segment is another one by now; OFFSET_OUT_OF_RANGE where
+  none begins there. Then the follower looks again at what there is.
+- A piece has `PIECE_BYTES`, the last one what is left; behind the end, INVALID_UPDATE_VERSION.
+- leader.replication.throttled.rate holds for replicas that are named in leader.replication.throttled.replicas, in sync
+  or not: while it is used up, an answer comes late, and may be empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from sparklog.base.errors import InvalidUpdateVersion
+from sparklog.broker.api import Api
+from sparklog.broker.follower_fetches import find_led
+from sparklog.broker.services import Services
+from sparklog.log.files import LOG
+from sparklog.log.log import Log
+from sparklog.replica.messages import FileRead, ReadFile
+from sparklog.replica.throttle import is_listed
+
+PIECE_BYTES = 1 << 20
+LONGEST_WAIT_S = 1.0
+
+
+async def handle(services: Services, request: ReadFile) -> FileRead:
+    replica = find_led(
+        services.replicas,
+        request.name,
+        topic_id=request.topic_id,
+        leader_epoch=request.leader_epoch,
+        follower=request.replica_id,
+    )
+    listed = replica.config.leader_replication_throttled_replicas
+    is_throttled = is_listed(listed, request.name.partition, services.config.broker_id)
+    throttle, loop = services.follower_fetches.throttle, asyncio.get_running_loop()
+    if is_throttled and (pause := throttle.pause(loop.time())):
+        await asyncio.sleep(min(pause, LONGEST_WAIT_S))
+        if throttle.pause(loop.time()):
+            return FileRead(data=b"")
+    data = await asyncio.to_thread(_read, replica.log, request)
+    if is_throttled:
+        throttle.sent(len(data), loop.time())
+    return FileRead(data=data)
+
+
+def _read(log: Log, request: ReadFile) -> bytes:
+    """Blocks."""
+    whole = log.open_file(request.offset, LOG, request.identity)
+    size = min(PIECE_BYTES, whole.size - request.position)
+    data = replace(whole, position=request.position, size=size).read() if size > 0 else b""
+    if not data:
+        raise InvalidUpdateVersion(f"{log!r}: segment {request.offset} has nothing at {request.position}")
+    return data
+
+
+API = Api(name="ReadFile", handle=handle)

@@ -1,0 +1,65 @@
+"""Where the closed segments of a follower differ from its leader's.
+
+Both logs hold the same records, but for what a cleaner has taken away, so wherever a segment begins in both they can be
+compared, and what lies between two such offsets can be replaced as a whole:
+
+    leader      0         20             50        60
+    follower    0    10   20   30   40   50        60
+                └ differ ┘└─── differ ──┘└ the same?
+
+Borders that only one of them has stay inside of a difference. What lies before the first offset where segments begin in
+both, or behind the last, is not compared: retention takes the one away, the other is compared once it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparklog.log.description import SegmentSum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The follower's segments, and the leader's that are to take their place: the same offsets."""
+
+    own: tuple[SegmentSum, ...]
+    leaders: tuple[SegmentSum, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    differences: tuple[Difference, ...]
+    end: int
+    """Compared is up to there; -1: the logs have nothing to compare."""
+
+
+def compare(own: Sequence[SegmentSum], leaders: Sequence[SegmentSum]) -> Comparison:
+    """Of neighbouring segments each, oldest first."""
+    borders = sorted(_borders(own) & _borders(leaders))
+    mine, theirs = _by_range(own, borders), _by_range(leaders, borders)
+    differences = (
+        Difference(own=one, leaders=other) for one, other in zip(mine, theirs, strict=True) if not _are_same(one, other)
+    )
+    return Comparison(differences=tuple(differences), end=borders[-1] if borders else -1)
+
+
+def _borders(segments: Sequence[SegmentSum]) -> set[int]:
+    return {offset for each in segments for offset in (each.base_offset, each.next_offset)}
+
+
+def _by_range(segments: Sequence[SegmentSum], borders: Sequence[int]) -> list[tuple[SegmentSum, ...]]:
+    """The segments between each border and the next."""
+    ranges: list[list[SegmentSum]] = [[] for _ in borders[1:]]
+    number = 0
+    for each in segments:
+        if not borders or each.base_offset < borders[0] or each.next_offset > borders[-1]:
+            continue
+        while each.base_offset >= borders[number + 1]:
+            number += 1
+        ranges[number].append(each)
+    return [tuple(found) for found in ranges]
+
+
+def _are_same(own: tuple[SegmentSum, ...], leaders: tuple[SegmentSum, ...]) -> bool:
+    return len(own) == len(leaders) and all(map(SegmentSum.is_as, own, leaders))

@@ -1,0 +1,254 @@
+"""Makes the closed segments of a follower the same files as its leader's.
+
+What a cleaner replaces, it replaces in the leader's log. Followers take it over: they are not told what was done, but
+compare what there is, so it does not matter what they have missed, what a crash has left of it, or that the leader has
+never heard of what another leader had.
+
+    when     the leader's leader epoch or generation (`Log.generation`, told with what is fetched) is another one than
+             at the last comparison, or that one could not go to where the leader's closed segments ended: this log had
+             not come so far
+    compare  the leader's closed segments below its high watermark, with their checksums, with this log's below its own
+             (differences.py)
+    take     for each difference the leader's files are copied, piece by piece, staged, verified, and put in the place
+             of this log's (log/swap.py): it holds the old files or the new ones at every moment
+    then     the offset up to which the log is said to be compacted becomes the leader's
+
+The leader is who is right, also where it has what this log has compacted away: one that had not been told when it was
+elected is compacted again, and this log goes back with it.
+
+Beside fetching, which goes on; one partition of a leader at a time, one piece in memory. Retention, truncation and
+deletion may come in between: what was seen is checked when the names change (log/replaceable.py). Who follows another
+leader, or leads, has given this up before, and waits no longer than until the next batch is verified or names that
+began to change have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import InvalidUpdateVersion, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.log.description import SegmentSum
+from sparklog.log.log import Log
+from sparklog.log.replaceable import StagedSegment
+from sparklog.replica.differences import Difference, compare
+from sparklog.replica.following import FetchState
+from sparklog.replica.manager import Replica
+from sparklog.replica.messages import NO_GENERATION, DescribeFiles, FileRead, FilesDescribed, ReadFile
+from sparklog.replica.throttle import Throttle, is_listed
+
+FIRST_PAUSE_MS = 100
+EMPTY_PAUSE_S = 0.1
+MAX_PAUSE_MS = 60_000
+READ_BYTES = 1 << 26
+Result = TypeVar("Result")
+Ask = Callable[[int, Any], Awaitable[Any]]
+"""Asks a broker, by its id, something that one of its APIs for brokers takes; -> its answer. Raises KafkaError."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Compared:
+    """The last comparison with the leader of this epoch."""
+
+    generation: int = NO_GENERATION
+    closed_to: int = -1
+    """Where the leader's closed segments ended."""
+    is_complete: bool = True
+    """This log's went so far."""
+
+
+class Mirror:
+    """One partition's, as long as it is copied from one leader. Used on the event loop."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        state: FetchState,
+        *,
+        ask: Ask,
+        config: BrokerConfig,
+        throttle: Throttle,
+        turn: asyncio.Semaphore,
+    ) -> None:
+        """turn: of those that may copy from this leader at the same time."""
+        self._name = name
+        self._state = state
+        self._ask = ask
+        self._config = config
+        self._throttle = throttle
+        self._turn = turn
+        self._told = NO_GENERATION
+        self._compared = Compared()
+        self._is_over = False
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, replica: Replica, generation: int) -> None:
+        """The leader has answered, and what it sent has been written."""
+        self._told = generation
+        if (self._task is None or self._task.done()) and self._is_due(replica):
+            self._task = asyncio.create_task(self._run(replica), name=f"comparing {self._name}")
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Do no more; -> what is still to be waited for."""
+        self._is_over = True
+        if self._task is None or self._task.done():
+            return None
+        self._task.cancel()
+        return self._task
+
+    def _is_due(self, replica: Replica) -> bool:
+        if self._is_over or self._told == NO_GENERATION:
+            return False
+        if self._compared.generation != self._told:
+            return True
+        return not self._compared.is_complete and self._compared.closed_to <= _closed_to(replica)
+
+    async def _run(self, replica: Replica) -> None:
+        failures = 0
+        while self._is_due(replica):
+            try:
+                async with self._turn:
+                    await self._follow(replica)
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - whatever it is, what is there stays, and is compared again
+                failures += 1
+                self._log(error, failures)
+                await asyncio.sleep(self._pause_ms(failures) / 1000)
+
+    def _log(self, error: Exception, failures: int) -> None:
+        if not isinstance(error, KafkaError):
+            logger.error("the segments of %s could not be compared", self._name, exc_info=error)
+        elif failures == 1 and not isinstance(error, InvalidUpdateVersion):
+            logger.info("the segments of %s: from broker %d: %s %s", self._name, self._state.leader, error.name, error)
+
+    def _pause_ms(self, failures: int) -> int:
+        return min(MAX_PAUSE_MS, FIRST_PAUSE_MS << min(failures - 1, 16))
+
+    async def _follow(self, replica: Replica) -> None:
+        """Compare once, and take over what differs. Raises KafkaError."""
+        closed_to = _closed_to(replica)
+        there, leaders = await self._describe(wants_sums=False)
+        found = compare(await self._own(replica, is_summed=there.is_summed), leaders)
+        if found.differences and not there.is_summed:
+            there, leaders = await self._describe(wants_sums=True)
+            found = compare(await self._own(replica, is_summed=True), leaders)
+        for difference in found.differences:
+            await self._take(replica, difference)
+        if found.differences:
+            logger.info("%r: %d ranges of segments have become the leader's", replica.log, len(found.differences))
+        await self._take_cleaned_offset(replica.log, min(there.cleaned_offset, found.end))
+        self._compared = Compared(there.generation, there.closed_to, there.closed_to <= closed_to)
+
+    async def _describe(self, *, wants_sums: bool) -> tuple[FilesDescribed, list[SegmentSum]]:
+        """The leader's first answer, and the segments of all."""
+        first = there = await self._ask_for_files(0, wants_sums=wants_sums)
+        segments = list(there.segments)
+        while there.segments and segments[-1].next_offset < first.closed_to:
+            there = await self._ask_for_files(segments[-1].next_offset, wants_sums=wants_sums)
+            segments += there.segments
+        return first, segments
+
+    async def _ask_for_files(self, since: int, *, wants_sums: bool) -> FilesDescribed:
+        request = DescribeFiles(
+            name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
+            leader_epoch=self._state.leader_epoch, since=since, wants_sums=wants_sums,
+        )  # fmt: skip
+        answer: FilesDescribed = await self._ask(self._state.leader, request)
+        return answer
+
+    async def _own(self, replica: Replica, *, is_summed: bool) -> list[SegmentSum]:
+        """This log's closed segments below the high watermark; files are read for some at a time, then it may end."""
+        log, committed, segments = replica.log, replica.partition.high_watermark, list[SegmentSum]()
+        limit = READ_BYTES if is_summed else 0
+        while True:
+            since = segments[-1].next_offset if segments else 0
+            found = await self._in_thread(partial(log.sums, since, committed, read_bytes=limit))
+            segments += found
+            if not found or not is_summed:
+                return segments
+
+    # Copying
+
+    async def _take(self, replica: Replica, difference: Difference) -> None:
+        log, own, leaders = replica.log, difference.own, difference.leaders
+        try:
+            for each in leaders:
+                await self._copy(replica, each)
+        except BaseException:
+            await self._in_thread(lambda: _discard(log, leaders))
+            raise
+        staged = [
+            StagedSegment(base_offset=each.base_offset, size_bytes=each.size_bytes, crc32c=each.crc32c)
+            for each in leaders
+        ]
+        committed = replica.partition.high_watermark
+        await self._in_thread(
+            lambda: log.replace_all(own, staged, high_watermark=committed, is_wanted=lambda: not self._is_over)
+        )
+
+    async def _copy(self, replica: Replica, segment: SegmentSum) -> None:
+        file = await self._in_thread(lambda: replica.log.stage(segment.base_offset))
+        try:
+            async for data in self._read(replica, segment.base_offset, segment.identity, segment.size_bytes):
+                await self._in_thread(partial(file.append, data))
+        finally:
+            file.close()
+
+    async def _read(self, replica: Replica, offset: int, identity: str, size_bytes: int) -> AsyncIterator[bytes]:
+        position, loop = 0, asyncio.get_running_loop()
+        listed = replica.config.follower_replication_throttled_replicas
+        is_throttled = is_listed(listed, self._name.partition, self._config.broker_id)
+        while position < size_bytes:
+            if is_throttled and (pause := self._throttle.pause(loop.time())):
+                await asyncio.sleep(pause)
+                continue
+            read: FileRead = await self._ask(
+                self._state.leader,
+                ReadFile(
+                    name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
+                    leader_epoch=self._state.leader_epoch, offset=offset, identity=identity, position=position,
+                ),
+            )  # fmt: skip
+            if read.data:
+                yield read.data
+                position += len(read.data)
+                if is_throttled:
+                    self._throttle.sent(len(read.data), loop.time())
+            else:
+                await asyncio.sleep(EMPTY_PAUSE_S)
+
+    async def _take_cleaned_offset(self, log: Log, offset: int) -> None:
+        if offset >= 0 and offset != log.compacted_to:
+            await self._in_thread(lambda: _set_cleaned_offset(log, offset))
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """Not left alone: who cancels waits until the thread is done with the log."""
+        running = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()  # nobody asks for it any more
+            raise
+
+
+def _closed_to(replica: Replica) -> int:
+    """Where the segments end that can be compared."""
+    return min(replica.log.segments[-1].base_offset, replica.partition.high_watermark)
+
+
+def _discard(log: Log, segments: Sequence[SegmentSum]) -> None:
+    for each in segments:
+        log.discard_staged(each.base_offset)
+
+
+def _set_cleaned_offset(log: Log, offset: int) -> None:
+    log.set_cleaned_offset(offset, log.sums(0, offset, read_bytes=0))
