@@ -83,6 +83,7 @@ class ActiveController:
     async def begin(self) -> None:
         """Take over: afterwards everything is as if there had never been another controller."""
         parts = self.parts
+        parts.note(Kind.CONTROLLER_ELECTED, controller_epoch=parts.context.epoch)
         await self._liveness.look()
         cluster = await parts.store.read(read_cluster, parts.watching, parts.topic_store)
         self._remember(cluster)
@@ -92,7 +93,7 @@ class ActiveController:
             len(parts.context.brokers),
             len(parts.context.topic_ids),
         )
-        parts.note(Kind.CONTROLLER_ELECTED, controller_epoch=parts.context.epoch)
+        self._changes.note_new_topics()
         await self._liveness.begin()
         if cluster.notices:
             await parts.store.multi(deletions_of(cluster.notices))

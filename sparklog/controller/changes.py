@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import Kind
+from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.topics import CONFIG_CHANGES, Assignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
@@ -29,7 +30,7 @@ from sparklog.controller.cluster_reading import (
     watch_requests,
 )
 from sparklog.controller.operations import Operations
-from sparklog.controller.partition_machine import details_of, read_again
+from sparklog.controller.partition_machine import read_again
 from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
@@ -59,9 +60,34 @@ class Changes:
             if name not in context.topic_ids:
                 context.add_topic(name, assignment.topic_id, ())
                 context.overrides[name] = topics.overrides[name]
+                self._note_topic(name, assignment.partitions)
+            elif len(assignment.partitions) > len(context.assignments[name]) and name not in context.deleting:
+                parts.note(Kind.PARTITIONS_ADDED, name, partitions=len(assignment.partitions))
             if name not in context.deleting:
                 added += self._add_partitions(name, assignment)
         await self._begin(added)
+
+    def note_new_topics(self) -> None:
+        """Those that no controller has given leaders to yet: they came when there was none."""
+        for topic in sorted(self._context.topic_ids.keys() - {name.topic for name in self._context.leadership}):
+            self._note_topic(topic, [self._context.assignment(name) for name in self._context.partitions_of(topic)])
+
+    def _note_topic(self, topic: str, partitions: Sequence[ReplicaAssignment]) -> None:
+        self._parts.note(
+            Kind.TOPIC_CREATED,
+            topic,
+            partitions=len(partitions),
+            replicas=list(partitions[0].replicas) if partitions else [],
+            configs=dict(self._context.overrides.get(topic, {})),
+        )
+
+    def _note_broker_configs(self, before: Mapping[int, Mapping[str, str]]) -> None:
+        """Without the values: some are passwords."""
+        now = self._context.broker_overrides
+        for broker_id in sorted(before.keys() | now.keys()):
+            old, new = before.get(broker_id, {}), now.get(broker_id, {})
+            if keys := sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each)):
+                self._parts.note(Kind.CONFIG_CHANGED, broker=broker_id, keys=keys)
 
     def _add_partitions(self, topic: str, assignment: Assignment) -> list[TopicPartition]:
         known = len(self._context.assignments[topic])
@@ -91,6 +117,7 @@ class Changes:
         logger.warning("topics that are gone from the store: %s", topics)
         for topic in topics:
             self._context.remove_topic(topic)
+            self._parts.note(Kind.TOPIC_DELETED, topic)
         self._parts.outbox.update_metadata(topics)
         self._parts.outbox.flush()
         for operation in self._operations:
@@ -111,9 +138,6 @@ class Changes:
         names = sorted(named & context.leadership.keys())
         if names:
             await read_again(context, parts.store, names)
-            for name in names:
-                if name in context.leadership:
-                    parts.note(Kind.ISR_CHANGED, name, **details_of(context.leadership[name]))
             parts.outbox.update_metadata({name.topic for name in names})
             parts.outbox.flush()
         await parts.store.multi(deletions_of(notices.paths))
@@ -128,7 +152,11 @@ class Changes:
             return
         context.overrides |= await asyncio.to_thread(read_overrides, parts.topic_store, topics)
         if configured(notices, "brokers"):
+            before = context.broker_overrides
             context.broker_overrides = await asyncio.to_thread(parts.topic_store.load_broker_overrides)
+            self._note_broker_configs(before)
+        for topic in topics:
+            parts.note(Kind.CONFIG_CHANGED, topic, configs=dict(context.overrides[topic]))
         parts.outbox.update_metadata(topics)
         parts.outbox.flush()
         await self._elect_of(topics)

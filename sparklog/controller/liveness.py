@@ -51,6 +51,7 @@ class Liveness:
         for broker_id in sorted(known):
             self._open(found[broker_id])
         self._came = {each: broker for each, broker in found.items() if each not in known}
+        self._note_lives(self._came, lives.epochs.keys() - found.keys(), lives.epochs.keys() & self._came.keys())
         await let_count(parts, self._context.brokers)
 
     async def begin(self) -> None:
@@ -80,7 +81,7 @@ class Liveness:
         if not (dead or came):
             return
         logger.info("brokers came: %s, gone: %s, restarted: %s", came, dead, again)
-        parts.note(Kind.BROKERS_CHANGED, came=came, gone=dead, restarted=again)
+        self._note_lives({each: live[each] for each in came}, dead, again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
         await let_count(parts, context.brokers)
@@ -92,6 +93,12 @@ class Liveness:
         await self._bring_up({each: live[each] for each in came})
         for operation in self._operations if came else ():
             await operation.brokers_came(came)
+
+    def _note_lives(self, came: Mapping[int, BrokerInfo], gone: Iterable[int], restarted: Collection[int]) -> None:
+        for each in sorted(gone):
+            self._parts.note(Kind.BROKER_DOWN, broker=each)
+        for each in sorted(came):
+            self._parts.note(Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted)
 
     async def replicas_failed(self, replicas: Collection[Replica]) -> None:
         """Give what they led another leader, and take them out of the ISR."""

@@ -22,6 +22,7 @@ from sparklog.controller.election import Election, elect
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
 from sparklog.controller.states import PARTITION_MOVES, PartitionState, check_moves
+from sparklog.replica.messages import NO_LEADER
 
 MAX_ROUNDS = 100
 """A partition is decided again each time that its leader was quicker to write; this often, and something is wrong."""
@@ -99,12 +100,20 @@ class PartitionMachine:
         raise StoreError(f"the states of {names} change whenever they are written")
 
     def _elected(self, name: TopicPartition, state: Leadership, election: Election) -> None:
-        is_new = name not in self._context.leadership
+        before = self._context.leadership.get(name)
+        is_new = before is None
         self._context.leadership[name] = state
         self._put(name, PartitionState.ONLINE)
         self._outbox.leader_and_isr(self._context.recipients(name), name, is_new=is_new)
         logger.info("%s: %s leads in epoch %s, in sync %s", name, state.leader, state.leader_epoch, state.isr)
-        self._note(Kind.LEADER_ELECTED, name, **details_of(state), reason="new" if is_new else election.value)
+        self._note(
+            Kind.LEADER_ELECTED,
+            name,
+            **details_of(state),
+            reason="new" if is_new else election.value,
+            previous_leader=before.leader if before else NO_LEADER,
+            unclean=before is not None and state.leader not in before.isr,
+        )
 
     def _is_unclean(self, topic: str) -> bool:
         overrides = self._context.overrides.get(topic, {})
@@ -123,6 +132,7 @@ def details_of(state: Leadership) -> dict[str, Any]:
         "leader": state.leader,
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
+        "partition_epoch": state.version,
         "controller_epoch": state.controller_epoch,
     }
 

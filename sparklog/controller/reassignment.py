@@ -194,7 +194,9 @@ class Reassignment(Operation):
         self._context.reassigning.add(name)
         if assignment != current:
             logger.info("%s: from %s to %s", name, assignment.origin, assignment.target)
-            self._note(Kind.REASSIGNMENT_BEGUN, name, origin=assignment.origin, target=assignment.target)
+            is_cancelled = current.is_reassigning and assignment.target == current.origin
+            kind = Kind.REASSIGNMENT_CANCELLED if is_cancelled else Kind.REASSIGNMENT_BEGUN
+            self._note(kind, name, origin=current.origin, target=assignment.target)
             await self._write(name, assignment)
             self._context.set_assignment(name, assignment)
             unwanted = [broker for broker in current.replicas if broker not in assignment.replicas]

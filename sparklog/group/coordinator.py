@@ -31,6 +31,7 @@ from sparklog.base.errors import (
     NotCoordinator,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.group.generations import Generation, generations
 from sparklog.group.group import TopicsView
 from sparklog.group.host import CallLater, Host
 from sparklog.group.loader import load
@@ -103,8 +104,10 @@ class GroupCoordinator:
         create_offsets_topic: Callable[[], Awaitable[None]],
         new_id: Callable[[], UUID],
         call_later: CallLater | None = None,
+        on_generation: Callable[[Generation], None] = lambda _: None,
     ) -> None:
-        """`create_offsets_topic` returns once the topic is there, created by it or not; raises KafkaError."""
+        """`create_offsets_topic` returns once the topic is there, created by it or not; raises KafkaError.
+        `on_generation` is told of each that begins here, once that is committed."""
         self._config = config
         self._clock = clock
         self._topics = topics
@@ -113,6 +116,7 @@ class GroupCoordinator:
         self._create_offsets_topic = create_offsets_topic
         self._new_id = new_id
         self._call_later = call_later
+        self._on_generation = on_generation
         self._places: dict[int, _Place] = {}
         self._loading: set[asyncio.Task[None]] = set()
         self._forgetting: set[asyncio.Task[None]] = set()
@@ -210,7 +214,12 @@ class GroupCoordinator:
     def _serve(self, place: _Place, shard: Shard, replica: Replica) -> None:
         log = PartitionLog(replica.partition.name, place.led_since, self._replicas, self._waiting, self._config)
         call_later = self._call_later or asyncio.get_running_loop().call_later
-        place.host = Host(shard, log, self._clock, call_later)
+
+        def tell(records: Sequence[CoordinatorRecord]) -> None:
+            for begun in generations(records, shard.groups):
+                self._on_generation(begun)
+
+        place.host = Host(shard, log, self._clock, call_later, tell)
         place.host.begin()
 
     @property

@@ -78,11 +78,20 @@ CallLater = Callable[..., Handle]
 class Host:
     """One shard that serves, until `close`."""
 
-    def __init__(self, shard: Shard, log: ShardLog, clock: Clock, call_later: CallLater) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        log: ShardLog,
+        clock: Clock,
+        call_later: CallLater,
+        on_records: Callable[[Sequence[CoordinatorRecord]], None] = lambda _: None,
+    ) -> None:
+        """on_records: told of all that has been committed."""
         self.shard = shard
         self._log = log
         self._clock = clock
         self._call_later = call_later
+        self._on_records = on_records
         self._tickets = count(1)
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
         self._timers: dict[Hashable, Handle] = {}
@@ -187,6 +196,8 @@ class Host:
         return error
 
     def _finish(self, decision: Decision[CoordinatorRecord, Any], error: KafkaError | None) -> None:
+        if error is None and decision.records:
+            self._on_records(decision.records)
         for reply in decision.replies:
             answer = self._waiting.get(reply.ticket)
             if answer is not None and not answer.done():

@@ -24,6 +24,8 @@ TRIES = 6
 FIRST_PAUSE_MS = 100
 LONGEST_PAUSE_MS = 2_000
 WriteIsr = Callable[[AlterIsr], Awaitable[IsrAltered]]
+OnIsrChange = Callable[[Partition, tuple[int, ...]], None]
+"""The partition as it is now, and the ISR that was before."""
 logger = logging.getLogger(__name__)
 
 
@@ -35,6 +37,8 @@ class IsrChanges:
         self._clock = clock
         self._on_high_watermark = on_high_watermark
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
+        self.on_change: OnIsrChange = lambda partition, before: None
+        """Told of each that has been written. Given by whoever puts the broker together."""
         self.shrinks = 0
         self.expands = 0
         self.failures = 0
@@ -73,7 +77,7 @@ class IsrChanges:
 
     async def _try(self, partition: Partition, change: AlterIsr) -> bool:
         """Whether there is more to try."""
-        before = len(partition.in_sync_replicas)
+        before = tuple(partition.in_sync_replicas)
         try:
             altered = await self._write(change)
         except (ConnectionLoss, SessionExpired) as error:
@@ -92,9 +96,10 @@ class IsrChanges:
         if partition.pending is not change:
             return partition.pending is not None  # something newer has come meanwhile
         effects = partition.isr_altered(change, altered, self._clock.monotonic_ms())
-        self.shrinks += len(altered.isr) < before
-        self.expands += len(altered.isr) > before
+        self.shrinks += len(altered.isr) < len(before)
+        self.expands += len(altered.isr) > len(before)
         logger.info("%s: the ISR is %s now", partition.name, altered.isr)
+        self.on_change(partition, before)
         self._tell(partition, effects)
         return False
 

@@ -4,51 +4,289 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
+import pytest
 from neighbours import PATIENCE_MS, Neighbourhood
 
-from sparklog.base.errors import UnknownTopicOrPartition
+from sparklog.base.clock import SystemClock
+from sparklog.base.errors import InvalidRecord, NetworkException, NotLeaderOrFollower, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.history import HISTORY_TOPIC
+from sparklog.base.topic_config import TopicConfig
+from sparklog.broker import cluster_history
+from sparklog.broker.apis import (
+    alter_partition_reassignments,
+    create_partitions,
+    delete_topics,
+)
+from sparklog.broker.cluster_history import ClusterHistory
+from sparklog.cluster.history import HISTORY, HISTORY_TOPIC, AppendHistory, Kind
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
+from sparklog.group.requests import JoinGroup, SyncGroup
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import iterate_records
 
 T0 = TopicPartition("t", 0)
+Found = list[dict[str, Any]]
 
 
-async def noted(cluster: Neighbourhood) -> list[dict[str, Any]]:
-    """What the first broker has taken down."""
-    try:
-        data = await cluster.read(1, TopicPartition(HISTORY_TOPIC, 0))
-    except UnknownTopicOrPartition:
-        return []
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_history, "LINGER_S", 0.001)
+    monkeypatch.setattr(cluster_history, "RETRY_BACKOFF_S", 0.005)
+
+
+def records_in(data: bytes) -> Found:
     positions = [position for position, _ in iterate_headers(data)]
     return [json.loads(record.value or b"") for position in positions for record in iterate_records(data, position)]
 
 
+def leader_of_history(cluster: Neighbourhood) -> int:
+    info = next(iter(cluster.brokers.values())).services.metadata.find_partition(HISTORY)
+    return info.leader if info else -1
+
+
+async def noted(cluster: Neighbourhood) -> Found:
+    leader = leader_of_history(cluster)
+    if leader not in cluster.brokers:
+        return []
+    try:
+        return records_in(await cluster.read(leader, HISTORY))
+    except (UnknownTopicOrPartition, NotLeaderOrFollower):
+        return []
+
+
+async def until(cluster: Neighbourhood, is_there: Callable[[dict[str, Any]], bool]) -> Found:
+    """All that is noted, once there is such a record."""
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while not any(map(is_there, found := await noted(cluster))):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return found
+
+
+async def start(*ids: int, **settings: str) -> Neighbourhood:
+    cluster = Neighbourhood(cluster_history_enable="true", **settings)
+    await cluster.start(*ids)
+    metadata = cluster.brokers[ids[0]].services.metadata
+    assert await metadata.wait_until(lambda: set(ids) <= metadata.brokers.keys(), PATIENCE_MS)
+    return cluster
+
+
 async def test_elections_and_brokers_that_come_and_go_are_in_the_history() -> None:
-    cluster = Neighbourhood(cluster_history_enable="true")
-    await cluster.start(1, 2)
-    metadata = cluster.brokers[1].services.metadata
-    assert await metadata.wait_until(lambda: 2 in metadata.brokers, PATIENCE_MS)
+    cluster = await start(1, 2)
     await cluster.create("t", [[2, 1]])
     await cluster.stop(2)
-    found: list[dict[str, Any]] = []
-    async with asyncio.timeout(PATIENCE_MS / 1000):
-        while not any(each["kind"] == "brokers changed" and each["gone"] == [2] for each in found):
-            await asyncio.sleep(0.01)
-            found = await noted(cluster)
+    found = await until(cluster, lambda each: (each["kind"], each.get("broker")) == ("broker down", 2))
     await cluster.stop_all()
 
-    elections = [each for each in found if each["kind"] == "leader elected" and each.get("topic") == "t"]
-    assert found[0]["kind"] == "controller elected"
-    assert [(each["leader"], each["isr"], each["reason"]) for each in elections] == [
-        (2, [2, 1], "new"),
-        (1, [1], "controlled shutdown"),
+    assert [each["kind"] for each in found[:2]] == ["controller elected", "broker up"]
+    assert [each["broker"] for each in found if each["kind"] == "broker up"] == [1, 2]
+    elections = [each for each in found if each["kind"] == "leader elected" and each["topic"] == "t"]
+    assert [(each["leader"], each["previous_leader"], each["reason"], each["unclean"]) for each in elections] == [
+        (2, -1, "new", False),
+        (1, 2, "controlled shutdown", False),
     ]
     assert elections[1]["leader_epoch"] > elections[0]["leader_epoch"]
-    assert all(each["broker"] == 1 and each["time_ms"] > 0 for each in found)
+    assert all(each["time_ms"] > 0 for each in found)
+
+
+async def test_what_a_leader_changes_is_in_the_history_also_where_it_does_not_lead_the_history() -> None:
+    cluster = await start(1, 2, 3)
+    await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
+    keeper = leader_of_history(cluster)
+    leader, follower = [each for each in cluster.brokers if each != keeper]
+    await cluster.create("t", [[leader, follower]])
+    await cluster.stop(follower)
+    await cluster.until_led(T0, leader, isr={leader})
+    await cluster.start(follower)
+    found = await until(cluster, lambda each: each["kind"] == "ISR changed" and each.get("topic") == "t")
+    await cluster.stop_all()
+
+    [change] = [each for each in found if each["kind"] == "ISR changed" and each["topic"] == "t"]
+    assert (change["by"], change["leader"]) == (leader, leader)
+    assert (change["previous_isr"], change["isr"]) == ([leader], [leader, follower])
+
+
+async def test_topics_configs_and_moves_are_in_the_history() -> None:
+    cluster = await start(1, 2)
+    broker = cluster.brokers[1]
+    await cluster.create("t", [[1]], retention_ms="1000")
+    await broker.serve(
+        create_partitions.API,
+        create_partitions.CreatePartitionsRequest(topics=[create_partitions.PartitionCount(name="t", total=2)]),
+    )
+    await broker.serve(
+        alter_partition_reassignments.API,
+        alter_partition_reassignments.AlterPartitionReassignmentsRequest(targets={T0: (2,)}),
+    )
+    await until(cluster, lambda each: each["kind"] == "reassignment completed")
+    await broker.services.topics.alter("t", lambda topic: {**topic.overrides, "retention.ms": "2000"})
+    await broker.services.topics.alter_broker(1, lambda given: {**given, "leader.replication.throttled.rate": "3000"})
+    await until(cluster, lambda each: each["kind"] == "config changed" and each.get("broker") == 1)
+    await broker.serve(
+        delete_topics.API, delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name="t")])
+    )
+    found = await until(cluster, lambda each: each["kind"] == "topic deleted")
+    await cluster.stop_all()
+
+    def those(kind: Kind) -> list[dict[str, Any]]:
+        return [each for each in found if each["kind"] == kind.value and each.get("topic", "t") == "t"]
+
+    assert [(each["partitions"], each["configs"]) for each in those(Kind.TOPIC_CREATED)] == [
+        (1, {"retention.ms": "1000"})
+    ]
+    assert [each["partitions"] for each in those(Kind.PARTITIONS_ADDED)] == [2]
+    assert [(each["origin"], each["target"]) for each in those(Kind.REASSIGNMENT_BEGUN)] == [([1], [2])]
+    assert [each["replicas"] for each in those(Kind.REASSIGNMENT_COMPLETED)] == [[2]]
+    changed = those(Kind.CONFIG_CHANGED)
+    assert changed[0]["configs"] == {"retention.ms": "2000"}
+    assert (changed[-1]["broker"], changed[-1]["keys"]) == (1, ["leader.replication.throttled.rate"])
+    assert len(those(Kind.TOPIC_DELETED)) == 1
+
+
+async def test_generations_of_groups_are_in_the_history() -> None:
+    cluster = await start(1, offsets_topic_replication_factor="1")
+    groups = cluster.brokers[1].services.groups
+    join = JoinGroup(
+        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, client_id="c", client_host="h",
+        protocol_type="consumer", protocols=[("range", b"")], requires_known_member_id=False,
+    )  # fmt: skip
+    joined = await groups.join(join)
+    assert joined.error is None
+    await groups.sync(SyncGroup(group_id="g", generation=joined.generation, member_id=joined.member_id))
+    found = await until(cluster, lambda each: each["kind"] == "group generation")
+    await cluster.stop_all()
+
+    [begun] = [each for each in found if each["kind"] == "group generation"]
+    assert (begun["group"], begun["protocol"], begun["generation"], begun["members"]) == ("g", "classic", 1, 1)
+
+
+async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await start(1, 2, 3)
+    await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
+    sender = next(each for each in cluster.brokers if each != leader_of_history(cluster))
+    history = cluster.brokers[sender].services.history
+    peers, lost = history._peers, []
+
+    class Forgetful:
+        async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+            answer = await peers.call(broker, request, timeout_ms=timeout_ms)
+            if len(lost) < 3:
+                lost.append(answer)
+                raise NetworkException("the answer is lost")
+            return answer
+
+    monkeypatch.setattr(history, "_peers", Forgetful())
+    history.note(Kind.JOB_RUN, job="first")
+    await until(cluster, lambda each: each.get("job") == "first")
+    history.note(Kind.JOB_RUN, job="second")
+    found = await until(cluster, lambda each: each.get("job") == "second")
+    await cluster.stop_all()
+    assert [each["job"] for each in found if each["by"] == sender and "job" in each] == ["first", "second"]
+    assert len(lost) == 3
+
+
+async def test_what_is_noted_last_is_written_by_a_clean_stop() -> None:
+    cluster = await start(1, 2, 3)
+    await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
+    sender = next(each for each in cluster.brokers if each != leader_of_history(cluster))
+    cluster.brokers[sender].services.history.note(Kind.JOB_RUN, job="last")
+    await cluster.stop(sender)
+    assert [each["job"] for each in await noted(cluster) if "job" in each] == ["last"]
+    await cluster.stop_all()
+
+
+class Keeper:
+    """Implements Peers: takes what it is sent, unless it is to raise something."""
+
+    def __init__(self) -> None:
+        self.taken: Found = []
+        self.error: Exception | None = None
+        self.is_hanging = False
+
+    async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+        if self.is_hanging:
+            await asyncio.Event().wait()
+        if self.error:
+            raise self.error
+        assert isinstance(request, AppendHistory)
+        self.taken += records_in(request.records)
+
+    async def close(self) -> None:
+        return
+
+
+def history_at(keeper: Keeper) -> ClusterHistory:
+    metadata = MetadataCache()
+    part = PartitionInfo(leader=2, leader_epoch=0, replicas=(2,), in_sync_replicas=(2,))
+    metadata.put(
+        Topic(name=HISTORY_TOPIC, topic_id=UUID(int=1), partitions=(part,), overrides={}, config=TopicConfig())
+    )
+    metadata.brokers = {2: BrokerInfo(broker_id=2, grpc_address="two:1", listeners={}, rack="", version="")}
+
+    async def some_id() -> int:
+        return 7
+
+    async def never() -> None:
+        raise AssertionError("the topic is there")
+
+    return ClusterHistory(
+        broker_id=1, is_enabled=True, clock=SystemClock(), metadata=metadata, peers=keeper, new_producer_id=some_id,
+        create_topic=never,
+    )  # fmt: skip
+
+
+async def until_nothing_waits(history: ClusterHistory) -> None:
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while history.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_what_cannot_be_kept_in_memory_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_history, "MAX_WAITING", 3)
+    keeper = Keeper()
+    history = history_at(keeper)
+    for number in range(5):
+        history.note(Kind.JOB_RUN, job=str(number))
+    assert (history.waiting, history.dropped) == (3, 2)
+    history.start()
+    await until_nothing_waits(history)
+    await history.stop()
+    assert (keeper.taken[0]["kind"], keeper.taken[0]["dropped"]) == ("history dropped", 2)
+    assert [each["job"] for each in keeper.taken[1:]] == ["2", "3", "4"]
+
+
+async def test_a_record_that_is_never_taken_does_not_keep_others_back() -> None:
+    keeper = Keeper()
+    keeper.error = InvalidRecord("no")
+    history = history_at(keeper)
+    history.note(Kind.JOB_RUN, job="bad")
+    history.start()
+    await until_nothing_waits(history)
+    keeper.error = None
+    history.note(Kind.JOB_RUN, job="good")
+    await until_nothing_waits(history)
+    await history.stop()
+    assert [(each["kind"], each.get("job")) for each in keeper.taken] == [
+        ("history dropped", None),
+        ("job run", "good"),
+    ]
+    assert history.dropped == 1
+
+
+async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_history, "FLUSH_WITHIN_S", 0.01)
+    keeper = Keeper()
+    keeper.is_hanging = True
+    history = history_at(keeper)
+    history.start()
+    history.note(Kind.JOB_RUN, job="never")
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        await history.stop()
+    assert history.waiting == 1
 
 
 async def test_a_cluster_that_is_not_asked_to_keeps_no_history() -> None:
