@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sparklog.base.clock import Clock, SystemClock
-from sparklog.base.errors import ConfigError, KafkaError, UnknownTopicOrPartition
+from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
@@ -148,9 +148,14 @@ class AsyncAdmin:
                 for item in partitions
             ]
             request = admin_pb2.DeleteRecordsRequest(partitions=records)
-            answer = await leader.call(leader.admin.DeleteRecords, request, self.config.request_timeout_ms)
-            for part in answer.partitions:
-                raise_error_of(part)
+            try:
+                answer = await leader.call(leader.admin.DeleteRecords, request, self.config.request_timeout_ms)
+                for part in answer.partitions:
+                    raise_error_of(part)
+            except RetriableError:  # another broker may lead by now
+                for item in partitions:
+                    self._cluster.outdated(item.topic)
+                raise
             return {TopicPartition(part.topic, part.partition): part.log_start_offset for part in answer.partitions}
 
         async def attempt() -> dict[TopicPartition, int]:
@@ -187,11 +192,22 @@ class AsyncAdmin:
     async def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
         """Each broker's log directories and the partitions (of `topics`, or all) that lie in them, by broker id."""
         request = admin_pb2.DescribeLogDirsRequest(topics=list(topics))
-        found = {}
-        for broker, connection in (await self._cluster.brokers()).items():
+
+        async def describe(connection: Connection) -> list[LogDirDescription]:
             answer = await connection.call(connection.admin.DescribeLogDirs, request, self.config.request_timeout_ms)
-            found[broker] = [to_log_dir(item) for item in answer.log_dirs]
-        return found
+            return [to_log_dir(item) for item in answer.log_dirs]
+
+        async def attempt() -> dict[int, list[LogDirDescription]]:
+            brokers = await self._cluster.brokers()
+            answers = await asyncio.gather(*map(describe, brokers.values()))
+            return dict(zip(brokers, answers, strict=True))
+
+        return await retrying(
+            attempt,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]

@@ -3,6 +3,10 @@
 The picture is learnt from any broker that answers (the one that did so last, then the bootstrap ones, then all that are
 known), kept for `metadata_max_age_ms`, and learnt anew for a topic after an error that says it is out of date. Where
 one partition has lost its leader, those of the others stay in use meanwhile. Used on one event loop only.
+
+A broker that is cut off from the others may say for long what was true before. So who has told what turned out to be
+wrong is not asked next, if there are others; those that did not answer are asked last. And a leader of an older epoch
+than one that was known already is none: what it lacks would look to a consumer as an offset out of range.
 """
 
 from __future__ import annotations
@@ -44,6 +48,9 @@ class TopicPicture:
     name: str
     leaders: tuple[int, ...]
     learnt_ms: float
+    topic_id: str = ""
+    epochs: tuple[int, ...] = ()
+    """Of the leaders; empty where nobody has told."""
 
     def leader_of(self, partition: int) -> int:
         """The broker's id, -1 if there is none; raises UnknownTopicOrPartition where there is no such partition."""
@@ -72,20 +79,36 @@ class Cluster:
         self._topics: dict[str, TopicPicture] = {}
         self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
         self._answered_last: tuple[str, ...] = ()
+        self._doubted: tuple[str, ...] = ()
+        self._silent: set[str] = set()
+        self._newest: dict[str, TopicPicture] = {}
 
     async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """What `call` returns from the first broker that answers; raises the last one's error if none does."""
         failure: NetworkException | RequestTimedOut | None = None
-        for address in dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values())):
+        for address in self._in_turn():
             try:
                 answer = await call(self.connections.get(address))
             except (NetworkException, RequestTimedOut) as silent:
                 failure = silent
+                self._silent.add(address)
             else:
                 self._answered_last = (address,)
+                self._silent.discard(address)
                 return answer
         assert failure is not None  # bootstrap_servers is never empty
         raise failure
+
+    def _in_turn(self) -> list[str]:
+        """All addresses that are known: first who is the most likely to answer, and to be right."""
+        known = dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values()))
+        self._silent &= known.keys()
+        return sorted(known, key=lambda address: (address in self._silent, address in self._doubted))
+
+    def doubt(self) -> None:
+        """Ask another broker next, if there is one: what the last one has told turned out to be wrong."""
+        if self._answered_last:
+            self._doubted, self._answered_last = self._answered_last, ()
 
     async def ask_admin(
         self, method: str, request: Any, timeout_ms: int | None = None, *, per_broker_ms: int | None = None
@@ -123,6 +146,7 @@ class Cluster:
         """Learn `topic` anew before it is used again: an answer said that the picture is wrong."""
         self._topics.pop(topic, None)
         self._brokers_outdated = True
+        self.doubt()
 
     def lost_leader(self, partition: TopicPartition) -> None:
         """Learn who leads `partition` before anybody is asked for it again: it was not who was thought to."""
@@ -130,6 +154,11 @@ class Cluster:
         if topic is not None and partition.partition < len(topic.leaders):
             leaders = [-1 if number == partition.partition else leader for number, leader in enumerate(topic.leaders)]
             self._topics[partition.topic] = replace(topic, leaders=tuple(leaders), learnt_ms=LONG_AGO_MS)
+        self._brokers_outdated = True
+        self.doubt()
+
+    def lost_broker(self) -> None:
+        """Learn which brokers there are before one is asked by its id again: one could not be reached."""
         self._brokers_outdated = True
 
     async def leader(self, partition: TopicPartition, timeout_ms: int) -> Connection:
@@ -157,6 +186,13 @@ class Cluster:
             return None
         address = self._brokers.get(topic.leaders[partition.partition])
         return self.connections.get(address) if address else None
+
+    def known_epoch(self, partition: TopicPartition) -> int | None:
+        """The leader epoch of the leader that is known, as far as it is known without asking."""
+        topic = self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.epochs):
+            return None
+        return topic.epochs[partition.partition]
 
     def known_broker(self, broker_id: int) -> Connection | None:
         """The connection to a broker, as far as its address is known without asking."""
@@ -216,11 +252,37 @@ class Cluster:
         try:
             found = await retrying(attempt, timeout_ms=grace_ms, backoff=self.backoff, clock=self.clock)
         except UnknownTopicOrPartition:
+            self._newest.pop(name, None)
             raise UnknownTopicOrPartition(f"there is no topic {name!r}") from None
-        leaders = tuple(item.leader for item in sorted(found.partitions, key=lambda item: item.partition))
-        if self._brokers_outdated or not set(leaders) <= self._brokers.keys() | {-1}:
+        parts = sorted(found.partitions, key=lambda item: item.partition)
+        picture = self._merged(
+            TopicPicture(
+                name=name,
+                leaders=tuple(item.leader for item in parts),
+                learnt_ms=self.clock.monotonic_ms(),
+                topic_id=found.topic_id,
+                epochs=tuple(item.leader_epoch for item in parts),
+            )
+        )
+        if self._brokers_outdated or not set(picture.leaders) <= self._brokers.keys() | {-1}:
             await self._learn_brokers(timeout_ms)
-        return TopicPicture(name=name, leaders=leaders, learnt_ms=self.clock.monotonic_ms())
+        return picture
+
+    def _merged(self, told: TopicPicture) -> TopicPicture:
+        """What was told, but without leaders of an older epoch than a broker has told before."""
+        newest = self._newest.get(told.name)
+        if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
+            known = (*newest.epochs, *(-1 for _ in told.epochs))
+            if any(epoch < before for epoch, before in zip(told.epochs, known, strict=False)):
+                self.doubt()
+            pairs = list(zip(told.leaders, told.epochs, known, strict=False))
+            told = replace(
+                told,
+                leaders=tuple(leader if epoch >= before else -1 for leader, epoch, before in pairs),
+                epochs=tuple(max(epoch, before) for _, epoch, before in pairs),
+            )
+        self._newest[told.name] = told
+        return told
 
     def _learnt(self, name: str, task: asyncio.Task[TopicPicture]) -> None:
         self._learning.pop(name, None)

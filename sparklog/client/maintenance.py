@@ -4,14 +4,16 @@
 
 `AsyncMaintenance` is the implementation, `Maintenance` (sync_maintenance.py) the same for use without an event loop.
 What concerns a log goes to the broker that described it, leader or not. Calls are tried again while that broker cannot
-be reached, for `default_api_timeout_ms`; a segment is read on from where it broke off. An upload is not tried again: a
-new one, under the same lease or a new one, takes its place.
+be reached, for `default_api_timeout_ms` or until the cluster has given it up, which is BrokerNotAvailable; a segment is
+read on from where it broke off. An upload is not tried again: a new one, under the same lease or a new one, takes its
+place. Where leadership has moved since a log was described, its plan is void: describe it again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
@@ -21,29 +23,40 @@ import grpc
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import (
+    BrokerNotAvailable,
     CorruptRecord,
     FencedLeaderEpoch,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailable,
     NetworkException,
+    NotLeaderOrFollower,
+    RequestTimedOut,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
-from sparklog.client.connection import Connection, error_of
+from sparklog.client.connection import error_of
 from sparklog.client.retry import retrying
+from sparklog.client.uploads import SnapshotUpload, Upload
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.description_messages import segment_message, to_log, to_segment
 from sparklog.v1 import maintenance_pb2
 
 T = TypeVar("T")
-PIECE_BYTES = 1 << 20
-"""Of an upload, sent at once."""
-FINAL = (CorruptRecord, FencedLeaderEpoch, KafkaStorageError, UnknownLeaderEpoch, UnknownTopicOrPartition)
+FINAL = (
+    CorruptRecord,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
 """Errors that others may try again, but that make a plan of upkeep void."""
+ELECTION_MS = 10_000
+"""How long a partition may have no leader before that is said of it: a controller elects one in less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +88,29 @@ class AsyncMaintenance:
     async def describe_logs(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, LogDescription | KafkaError]:
-        """The leader's log of each partition, or of all there are; an error for a partition that has none to show."""
-        wanted = None if partitions is None else list(dict.fromkeys(partitions))
-        if wanted == []:
+        """The leader's log of each partition, or of all there are; an error for a partition that has none to show.
+
+        An election is waited for. Raises NetworkException or RequestTimedOut where a broker that the cluster still
+        counts on does not answer.
+        """
+        wanted = () if partitions is None else tuple(dict.fromkeys(partitions))
+        if partitions is not None and not wanted:
             return {}
-        return leaders(wanted or (), await self._describe(wanted or ()))
+        found: dict[TopicPartition, LogDescription | KafkaError] = {}
+
+        async def attempt() -> None:
+            nonlocal found
+            found = leaders(wanted, await self._describe(wanted))
+            for told in found.values():
+                if isinstance(told, LeaderNotAvailable):
+                    raise told
+
+        with suppress(LeaderNotAvailable):
+            await self._retrying(attempt, ELECTION_MS)
+        return found
 
     async def describe_replicas(self) -> list[LogDescription]:
-        """Every log of every broker that can be read."""
+        """Every log that can be read, of every broker that is there."""
         return [told for _, told in await self._describe(()) if isinstance(told, LogDescription)]
 
     async def _describe(
@@ -93,17 +121,24 @@ class AsyncMaintenance:
                 maintenance_pb2.PartitionOfTopic(topic=name.topic, partition=name.partition) for name in partitions
             ]
         )
-        found = []
-        for broker_id in await self._cluster.brokers():
+        brokers = sorted(await self._cluster.brokers())
+        answers = await asyncio.gather(*(self._described_by(broker_id, request) for broker_id in brokers))
+        return [told for answer in answers for told in answer]
+
+    async def _described_by(
+        self, broker_id: int, request: maintenance_pb2.DescribeLogRequest
+    ) -> list[tuple[TopicPartition, LogDescription | KafkaError]]:
+        try:
             answer = await self._ask(broker_id, "DescribeLog", request)
-            found += [
-                (
-                    TopicPartition(part.topic, part.partition),
-                    error_of(part) or to_log(part, broker_id=answer.broker_id, cluster_id=answer.cluster_id),
-                )
-                for part in answer.partitions
-            ]
-        return found
+        except BrokerNotAvailable:  # it has gone since brokers were listed, and others lead what it led
+            return []
+        return [
+            (
+                TopicPartition(part.topic, part.partition),
+                error_of(part) or to_log(part, broker_id=answer.broker_id, cluster_id=answer.cluster_id),
+            )
+            for part in answer.partitions
+        ]
 
     async def read_segment(
         self,
@@ -136,8 +171,9 @@ class AsyncMaintenance:
                 stream = connection.maintenance.ReadSegment(request, metadata=connection.metadata)
             try:
                 message = await connection.step(stream.read(), self.config.request_timeout_ms)
-            except KafkaError:
+            except KafkaError as error:
                 stream = None  # to go on with another one
+                self._note_loss(error)
                 raise
             return None if message is grpc.aio.EOF else message.data
 
@@ -263,15 +299,25 @@ class AsyncMaintenance:
     async def _ask(self, broker_id: int, method: str, request: Any) -> Any:
         async def attempt() -> Any:
             broker = await self._cluster.broker(broker_id)
-            return await broker.call(getattr(broker.maintenance, method), request, self.config.request_timeout_ms)
+            try:
+                return await broker.call(getattr(broker.maintenance, method), request, self.config.request_timeout_ms)
+            except KafkaError as error:
+                self._note_loss(error)
+                raise
 
         return await self._retrying(attempt)
 
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    def _note_loss(self, error: KafkaError) -> None:
+        """Ask whether the broker is still there before it is tried again, if it could not be reached."""
+        if isinstance(error, NetworkException | RequestTimedOut):
+            self._cluster.lost_broker()
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], limit_ms: int | None = None) -> T:
+        timeout_ms = self.config.default_api_timeout_ms
         return await retrying(
             attempt,
             final=FINAL,
-            timeout_ms=self.config.default_api_timeout_ms,
+            timeout_ms=timeout_ms if limit_ms is None else min(limit_ms, timeout_ms),
             backoff=self._cluster.backoff,
             clock=self._cluster.clock,
         )
@@ -285,94 +331,20 @@ def leaders(
         name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted
     }
     for name, log in told:
-        is_follower = isinstance(log, LogDescription) and not log.is_leader
-        better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if is_follower else log
+        leads_not = not log.is_leader if isinstance(log, LogDescription) else isinstance(log, NotLeaderOrFollower)
+        better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if leads_not else log
         if name not in found or _weight(better) > _weight(found[name]):
             found[name] = better
     return found
 
 
-def _weight(told: LogDescription | KafkaError) -> int:
+def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
+    """Who led in an earlier epoch, and has not heard of a later one, may still take itself for the leader."""
     match told:
         case UnknownTopicOrPartition():
-            return 0
+            return 0, 0
         case LeaderNotAvailable():
-            return 1
+            return 1, 0
         case KafkaError():
-            return 2
-    return 3
-
-
-class Upload:
-    """A call that takes bytes in order, in pieces, and answers each. Close it, whatever happens."""
-
-    def __init__(self, connection: Connection, call: Any, first: Any, timeout_ms: int) -> None:
-        """`first` is the first message, without its bytes. timeout_ms: for each step."""
-        self._connection = connection
-        self._call = call
-        self._message = first
-        self._timeout_ms = timeout_ms
-        self._size: int | None = None
-
-    async def write(self, chunk: bytes) -> None:
-        """Send bytes of any number, and return once they are written there. Raises the KafkaError that ended the call.
-
-        One piece is on its way at a time: gRPC may lose the reason of a call that is broken off while it is written to.
-        """
-        view = memoryview(chunk)
-        for start in range(0, len(view), PIECE_BYTES):
-            await self._send(bytes(view[start : start + PIECE_BYTES]))
-
-    async def finish(self) -> int:
-        """What the broker has then: so many bytes."""
-        if self._size is None:
-            await self._send(b"")
-        await self._step(self._call.done_writing())
-        while await self._read():
-            pass
-        assert self._size is not None
-        return self._size
-
-    def close(self) -> None:
-        """Break it off, unless it has finished."""
-        self._call.cancel()
-
-    async def _send(self, data: bytes) -> None:
-        self._message.data = data
-        await self._step(self._call.write(self._message))
-        self._message = type(self._message)()
-        if not await self._read():
-            raise NetworkException(f"{self._connection.address} has ended the call before its time")
-
-    async def _read(self) -> bool:
-        answer = await self._step(self._call.read())
-        if answer is grpc.aio.EOF:
-            return False
-        self._size = answer.size_bytes
-        return True
-
-    async def _step(self, step: Awaitable[T]) -> T:
-        try:
-            return await self._connection.step(step, self._timeout_ms)
-        except asyncio.InvalidStateError:  # the broker has ended the call before its time, and says why
-            await self._connection.step(self._call.read(), self._timeout_ms)
-            raise
-
-
-class SnapshotUpload(Upload):
-    """An upload that says at its end how many bytes there were: a call that is broken off ends just like one that is
-    done, so far as the broker can see.
-    """
-
-    _sent_bytes = 0
-
-    async def write(self, chunk: bytes) -> None:
-        """As Upload.write."""
-        await super().write(chunk)
-        self._sent_bytes += len(chunk)
-
-    async def finish(self) -> int:
-        """As Upload.finish."""
-        self._message.size_bytes = self._sent_bytes
-        await self._send(b"")
-        return await super().finish()
+            return 2, 0
+    return 3, told.leader_epoch

@@ -8,7 +8,8 @@ from typing import Any
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.loop_thread import Blocking
-from sparklog.client.maintenance import AsyncMaintenance, Lease, Upload
+from sparklog.client.maintenance import AsyncMaintenance, Lease
+from sparklog.client.uploads import Upload
 from sparklog.log.description import LogDescription, SegmentDescription
 
 

@@ -9,12 +9,13 @@ names the same cluster and the same broker. They are read up to the high waterma
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange, RequestTimedOut
+from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange, RequestTimedOut, RetriableError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.spark.folders import belongs_to
@@ -32,6 +33,9 @@ from sparklog.spark.options import (
 
 FETCH_BYTES = 8 << 20
 """Asked for at once: some ten thousand records of the usual size."""
+ELECTION_MS = 30_000
+"""How long a partition may have no leader before a read fails for it: a broker that has died is found out in less."""
+ELECTION_PAUSE_S = 0.1
 
 
 class BrokerLookup:
@@ -45,11 +49,26 @@ class BrokerLookup:
             **broker.security,
         }
         self._admin = Admin(**self._client)
+        self._timeout_ms = broker.timeout_ms
         self._group_id = broker.group_id
         self._read_mode = read_mode
-        self._folders: dict[TopicPartition, str] | None = None
+        self._placed: dict[TopicPartition, tuple[int, ...]] = {}
+        """The brokers that have all that is committed, the leader first, as of the last look."""
+        self._folders: dict[tuple[TopicPartition, int], str] | None = None
+        """Of each broker that can be seen from here."""
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+        """Raises the error of a partition that has no leader, once elections have had their time."""
+        deadline = time.monotonic() + min(self._timeout_ms, ELECTION_MS) / 1000
+        while True:
+            try:
+                return self._bounds(selection)
+            except RetriableError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(ELECTION_PAUSE_S)
+
+    def _bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
         found = {}
         for topic in self._admin.describe_topics(self._names(selection)):
             for part in topic.partitions:
@@ -58,6 +77,7 @@ class BrokerLookup:
                     continue
                 if part.error is not None:
                     raise part.error
+                self._placed[partition] = (part.leader, *part.in_sync_replicas)
                 found[partition] = Bounds(part.log_start_offset, part.high_watermark)
         if isinstance(selection, Partitions):
             check_there(selection.partitions, found.keys(), "of the topics")
@@ -82,12 +102,18 @@ class BrokerLookup:
             self._admin.alter_group_offsets(self._group_id, offsets)
 
     def folder(self, partition: TopicPartition) -> str | None:
-        """Raises ConfigError where segments were asked for and cannot be seen."""
+        """The leader's, or else of another replica that is in sync: one that lags, or was deposed, may have others.
+
+        Raises ConfigError where segments were asked for and cannot be seen.
+        """
         if self._read_mode is ReadMode.FETCH:
             return None
-        if self._folders is None or partition not in self._folders:
+        if partition not in self._placed:
+            self.bounds(Partitions(frozenset({partition})))
+        able = [(partition, broker) for broker in self._placed[partition]]
+        if self._folders is None or able[0] not in self._folders:
             self._folders = self._visible_folders()
-        folder = self._folders.get(partition)
+        folder = next((self._folders[each] for each in able if each in self._folders), None)
         if folder is None and self._read_mode is ReadMode.SEGMENTS:
             raise ConfigError(
                 f"readMode = segments, but no broker's log directory with {partition} can be seen from here; "
@@ -119,10 +145,10 @@ class BrokerLookup:
             case AllTopics():
                 return [topic.name for topic in self._admin.list_topics()]
 
-    def _visible_folders(self) -> dict[TopicPartition, str]:
+    def _visible_folders(self) -> dict[tuple[TopicPartition, int], str]:
         cluster = self._admin.describe_cluster().cluster_id
         return {
-            TopicPartition(part.topic, part.partition): f"{log_dir.path}/{part.topic}-{part.partition}"
+            (TopicPartition(part.topic, part.partition), broker): f"{log_dir.path}/{part.topic}-{part.partition}"
             for broker, log_dirs in self._admin.describe_log_dirs().items()
             for log_dir in log_dirs
             if log_dir.error is None and belongs_to(log_dir.path, cluster, broker)

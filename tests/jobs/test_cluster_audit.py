@@ -1,0 +1,220 @@
+"""The audit of three live brokers: each fault that is planted in one of them, and nothing while all goes well."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited_folders import flip, places, rewrite
+from pyspark.sql import Row
+from reading import Topics
+
+from sparklog.base.cluster_config import CLUSTER_STORE
+from sparklog.base.errors import SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin
+from sparklog.cluster.partition_states import ISR_CHANGES, encode_state, read_states
+from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.topics import state_path
+from sparklog.jobs.isr_audit import JOB
+from sparklog.jobs.job import FINDINGS, JobContext, run_job
+from sparklog.jobs.options import parse_options
+from sparklog.server.node import BrokerNode
+from sparklog.testing import RunningCluster, start_cluster
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 60
+SMALL = {"internal_segment_bytes": 20_000, "index_interval_bytes": 500}
+MakeContext = Callable[..., JobContext]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    folder = tmp_path_factory.mktemp("audited-cluster")
+    quick = {"replica_lag_time_max_ms": 1_000, "cluster_history_enable": True, "auto_leader_rebalance_enable": False}
+    with start_cluster(3, folder, **quick) as running:
+        yield running
+
+
+@pytest.fixture
+def made(cluster: RunningCluster) -> Iterator[Topics]:
+    topics = Topics(cluster)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture
+def context(cluster: RunningCluster, make_context: MakeContext) -> JobContext:
+    return make_context(client={"bootstrap_servers": cluster.bootstrap})
+
+
+def audit(context: JobContext, **options: Any) -> tuple[int, set[tuple[Any, ...]], list[Row]]:
+    run = run_job(JOB, context, parse_options(JOB, options))
+    rows = run.rows.collect()
+    found = {(row.outcome, row.kind, row.broker, row.topic, row.offset) for row in rows if row.outcome != "ok"}
+    return run.status, found, rows
+
+
+def folder(cluster: RunningCluster, broker: int, topic: str) -> Path:
+    return cluster.data_dir / f"broker-{broker}" / f"{topic}-0"
+
+
+def followers(cluster: RunningCluster, topic: str) -> list[int]:
+    return sorted({1, 2, 3} - {cluster.leader_of(topic)})
+
+
+def last_log(cluster: RunningCluster, broker: int, topic: str) -> Path:
+    return sorted(folder(cluster, broker, topic).glob("*.log"))[-1]
+
+
+def await_that(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def await_equal(cluster: RunningCluster, *topics: str) -> None:
+    """Until all replicas have all there is, and know that it is committed."""
+    names = [TopicPartition(topic, 0) for topic in topics]
+
+    def equal() -> bool:
+        parts = [node.broker.services.replicas.get(name) for name in names for node in cluster.nodes.values()]
+        ends = [(each.log.log_end_offset, each.partition.high_watermark) for each in parts]
+        places = zip((each.partition.name for each in parts), ends, strict=True)
+        return len({(name, offset) for name, both in places for offset in both}) == len(names)
+
+    await_that(equal)
+
+
+def test_each_fault_that_is_planted_in_live_brokers_is_found(
+    cluster: RunningCluster, made: Topics, context: JobContext
+) -> None:
+    diverged, flipped, lagging, cut, sound = (made.create(**SMALL) for _ in range(5))
+    for topic in (diverged, flipped, lagging, cut, sound):
+        made.fill(topic, 1000, batches=20)
+    await_equal(cluster, diverged, flipped, lagging, cut, sound)
+
+    other = followers(cluster, diverged)[0]
+    suffix = last_log(cluster, other, diverged)
+    first_other = int(suffix.stem) + (len(places(suffix)) - 3) * 50
+    for batch in range(len(places(suffix)) - 3, len(places(suffix))):
+        rewrite(suffix, batch)
+    damaged = followers(cluster, flipped)[1]
+    oldest = sorted(folder(cluster, damaged, flipped).glob("*.log"))[0]
+    flip(oldest, places(oldest)[2][0] + 100)
+    behind = followers(cluster, lagging)[0]
+    let_lag_in_isr(cluster, made, lagging, behind)
+    short = followers(cluster, cut)[0]
+    with last_log(cluster, short, cut).open("rb+") as log:
+        log.truncate(places(last_log(cluster, short, cut))[-2][0])
+    orphan = folder(cluster, 2, f"{sound}.forgotten")
+    shutil.copytree(folder(cluster, 2, sound), orphan)
+
+    try:
+        status, found, _ = audit(context)
+    finally:
+        shutil.rmtree(orphan)
+
+    assert status == FINDINGS
+    assert found == {
+        ("critical", "diverged", other, diverged, first_other),
+        ("critical", "corrupt_batch", damaged, flipped, 100),
+        ("critical", "lagging_in_isr", behind, lagging, 1000),
+        ("critical", "hw_above_end", short, cut, 900),
+        ("critical", "missing_batch", short, cut, 900),
+        ("warning", "orphan_folder", 2, f"{sound}.forgotten", None),
+    }
+
+
+def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: int) -> None:
+    """One follower copies no more and is taken out of the ISR, and somebody writes it in again."""
+    name = TopicPartition(topic, 0)
+    services = cluster.nodes[broker].broker.services
+    cluster.run(services.fetchers.unfollow([name]))
+    made.fill(topic, 200)
+    leader = cluster.nodes[cluster.leader_of(topic)].broker.services
+
+    await_that(lambda: leader.replicas.get(name).partition.high_watermark == 1200)
+    store = SqliteStore(str(cluster.data_dir / CLUSTER_STORE))
+    state = read_states(store, [name])[name]
+    assert broker not in state.isr
+    store.set(state_path(*name), encode_state(dataclasses.replace(state, isr=(*state.isr, broker))), state.version)
+    notice = b'{"version":1,"partitions":[{"topic":"%s","partition":0}]}' % topic.encode()
+    store.create(f"{ISR_CHANGES}/isr_change_", notice, sequential=True)
+    store.close()
+
+    await_that(lambda: all(broker in isr_of(node, name) for node in cluster.nodes.values()))
+
+
+def isr_of(node: BrokerNode, name: TopicPartition) -> tuple[int, ...]:
+    return tuple(node.broker.services.metadata.get(name.topic).partitions[name.partition].in_sync_replicas)
+
+
+def test_nothing_is_found_under_load_while_a_leader_fails_and_partitions_move(
+    cluster: RunningCluster, made: Topics, make_context: MakeContext
+) -> None:
+    steady, moved = made.create(**SMALL), made.create(**SMALL)
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topic("two-of-three", replication_factor=2, configs={"internal.segment.bytes": "20000"})
+        written = (steady, moved, "two-of-three")
+        [topic] = admin.describe_topics(["two-of-three"])
+        here = topic.partitions[0].replicas
+        [elsewhere] = {1, 2, 3} - set(here)
+        leader = cluster.leader_of(steady)
+        told: list[str] = []
+
+        def disturb(text: str) -> None:
+            told.append(text)
+            if len(told) == 1:  # between what brokers say first and their bytes
+                cluster.stop_broker(leader)
+            if len(told) == 2:
+                cluster.start_broker(leader)
+                admin.alter_partition_reassignments({TopicPartition("two-of-three", 0): [elsewhere, here[0]]})
+
+        context = make_context(client={"bootstrap_servers": cluster.bootstrap}, say=disturb)
+        with Writer(made, *written) as writer:
+            status, found, rows = audit(context, topics=list(written))
+            assert not writer.failed
+        assert (status, found) == (OK, set())
+        assert len(told) > 1
+        assert {row.topic for row in rows} == set(written)
+        await_that(lambda: not admin.list_partition_reassignments())
+    await_equal(cluster, steady, moved)
+    assert audit(context, topics=[*written, "__cluster_history"])[:2] == (OK, set())
+
+
+class Writer:
+    """Appends to topics for as long as it is told."""
+
+    def __init__(self, topics: Topics, *names: str) -> None:
+        self.failed: list[BaseException] = []
+        self._topics, self._names = topics, names
+        self._stop, self._has_begun = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        assert self._has_begun.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        rounds = 0
+        try:
+            while not self._stop.wait(0.05):
+                for name in self._names:
+                    self._topics.fill(name, 200, batches=4)
+                rounds += 1
+                if rounds == 3:
+                    self._has_begun.set()
+        except SparklogError as error:
+            self.failed.append(error)
+            self._has_begun.set()
