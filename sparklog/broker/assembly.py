@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random as randomness
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +29,9 @@ from sparklog.broker.versions import ApiVersion
 from sparklog.cluster.brokers import GRPC
 from sparklog.cluster.engines import session_timeout_ms
 from sparklog.cluster.history import HISTORY_TOPIC, Kind
+from sparklog.cluster.isr_writing import IsrWriter
 from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
-from sparklog.cluster.partition_states import alter_isr
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.store import Store
@@ -45,7 +44,6 @@ from sparklog.log.manager import LogManager
 from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
-from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.mirror import Ask
 from sparklog.replica.partition import Partition
 from sparklog.replica.throttle import Throttle
@@ -166,9 +164,6 @@ def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerF
         info = metadata.brokers.get(broker_id)
         return info.epoch if info else None
 
-    async def write_isr(change: AlterIsr) -> IsrAltered:
-        return await asyncio.to_thread(alter_isr, given.store, change)
-
     return ReplicaManager(
         given.fs,
         given.logs,
@@ -177,7 +172,7 @@ def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerF
         clock=given.clock,
         max_lag_ms=config.replica_lag_time_max_ms,
         topic_defaults=config.topic_defaults,
-        alter_isr=write_isr,
+        alter_isr=IsrWriter(given.store).write,
         broker_epoch_of=epoch_of,
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode
+from sparklog.base.errors import BadVersion, ControllerMoved, InvalidUpdateVersion, NodeExists, NoNode, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.elections import CONTROLLER_EPOCH
@@ -151,19 +151,13 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
     Raises InvalidUpdateVersion, with nothing written, where a broker that is to join is not in the life any more in
     which it had caught up: it may have lost since what it had then (`broker_epochs`).
     """
-    path = state_path(*change.name)
-    state = Leadership(
-        leader=change.leader,
-        leader_epoch=change.leader_epoch,
-        isr=change.isr,
-        controller_epoch=change.controller_epoch,
-    )
+    write = _set_isr(change)
     for _ in range(ATTEMPTS):
         lives = _check_lives(store, change)
         try:
-            store.multi((*lives, Set(path, encode_state(state), change.partition_epoch)))
+            store.multi((*lives, write))
         except BadVersion:
-            node = store.get(path)
+            node = store.get(write.path)
             found = decode_state(node.data, node.version)
             if found.version == change.partition_epoch:
                 continue  # it was a broker that came or went
@@ -179,6 +173,46 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
     raise InvalidUpdateVersion(f"{change.name}: brokers have come and gone {ATTEMPTS} times meanwhile")
 
 
+def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered | Exception]:
+    """As `alter_isr` does with each, and what it would return or raise; in few transactions where nobody else has
+    changed any of them meanwhile, and with one notice for all in such a transaction."""
+    results: list[IsrAltered | Exception] = []
+    for first in range(0, len(changes), STATES_AT_ONCE):
+        results += _alter_together(store, changes[first : first + STATES_AT_ONCE])
+    return results
+
+
+def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[IsrAltered | Exception]:
+    if len(changes) == 1:
+        return [_alter_alone(store, changes[0])]
+    try:
+        lives = dict.fromkeys(check for change in changes for check in _check_lives(store, change))
+        store.multi((*lives, *map(_set_isr, changes)))
+        _notify(store, *(change.name for change in changes))
+    except (BadVersion, NoNode, InvalidUpdateVersion):  # because of one of them, which need not hold up the others
+        return [_alter_alone(store, change) for change in changes]
+    except StoreError as error:
+        return [error] * len(changes)
+    return [IsrAltered(isr=change.isr, partition_epoch=change.partition_epoch + 1) for change in changes]
+
+
+def _alter_alone(store: Store, change: AlterIsr) -> IsrAltered | Exception:
+    try:
+        return alter_isr(store, change)
+    except (StoreError, InvalidUpdateVersion) as error:
+        return error
+
+
+def _set_isr(change: AlterIsr) -> Set:
+    state = Leadership(
+        leader=change.leader,
+        leader_epoch=change.leader_epoch,
+        isr=change.isr,
+        controller_epoch=change.controller_epoch,
+    )
+    return Set(state_path(*change.name), encode_state(state), change.partition_epoch)
+
+
 def _check_lives(store: Store, change: AlterIsr) -> tuple[Check, ...]:
     """To be checked with the write. Where nobody joins, who lives does not matter."""
     if not change.joining:
@@ -191,8 +225,8 @@ def _check_lives(store: Store, change: AlterIsr) -> tuple[Check, ...]:
     return (lives.unchanged,)
 
 
-def _notify(store: Store, name: TopicPartition) -> None:
-    value = {"version": 1, "partitions": [{"topic": name.topic, "partition": name.partition}]}
+def _notify(store: Store, *names: TopicPartition) -> None:
+    value = {"version": 1, "partitions": [{"topic": topic, "partition": partition} for topic, partition in names]}
     data = json.dumps(value, separators=(",", ":")).encode()
     try:
         store.create(f"{ISR_CHANGES}/isr_change_", data, sequential=True)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from sparklog.broker import assembly
 from sparklog.broker.apis import replica_fetch
-from sparklog.cluster import partition_states
+from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, Kind
-from sparklog.testing.sim_run import Scenario, run, scenario_of
+from sparklog.testing.sim_run import run
+from sparklog.testing.sim_seed import Scenario, scenario_of
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,10 @@ def a_stale_leader_is_not_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
         version = store.set(path, partition_states.encode_state(state), ANY_VERSION)
         return IsrAltered(isr=change.isr, partition_epoch=version)
 
-    monkeypatch.setattr(assembly, "alter_isr", alter_isr)
+    def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered]:
+        return [alter_isr(store, change) for change in changes]
+
+    monkeypatch.setattr(isr_writing, "alter_isrs", alter_isrs)
 
 
 def records_are_committed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

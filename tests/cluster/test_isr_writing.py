@@ -1,0 +1,94 @@
+"""A leader changes many ISRs at once: in few transactions, each with its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from sparklog.base.errors import BadVersion, ConnectionLoss, InvalidUpdateVersion
+from sparklog.base.ids import TopicPartition
+from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.isr_writing import IsrWriter
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, read_states, write_states
+from sparklog.cluster.store import Operation, ensure_path
+from sparklog.replica.messages import AlterIsr, IsrAltered
+
+NAMES = [TopicPartition("t", number) for number in range(50)]
+FIRST = Leadership(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
+
+
+class CountingStore(MemoryStore):
+    transactions = 0
+
+    def multi(self, operations: Iterable[Operation]) -> None:
+        self.transactions += 1
+        super().multi(operations)
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    made = CountingStore(MemoryTree())
+    for path in ("/brokers/topics/t", ISR_CHANGES):
+        ensure_path(made, path)
+    made.create("/controller_epoch", b"1")
+    write_states(made, dict.fromkeys(NAMES, FIRST), 0)
+    made.multi([read_broker_epochs(made).write({1: 5, 2: 6})])
+    made.transactions = 0
+    return made
+
+
+def joins(name: TopicPartition, *, version: int = 0, epoch: int = 6) -> AlterIsr:
+    return AlterIsr(
+        name=name, leader=1, leader_epoch=0, controller_epoch=1, isr=(1, 2), partition_epoch=version, joining={2: epoch}
+    )
+
+
+def write(store: MemoryStore, changes: Sequence[AlterIsr]) -> list[IsrAltered | BaseException]:
+    async def all_at_once() -> list[IsrAltered | BaseException]:
+        writer = IsrWriter(store)
+        return await asyncio.gather(*map(writer.write, changes), return_exceptions=True)
+
+    return asyncio.run(all_at_once())
+
+
+def test_a_broker_joins_many_isrs_in_one_transaction_and_leaves_one_notice(store: CountingStore) -> None:
+    assert write(store, [joins(name) for name in NAMES]) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * len(NAMES)
+    assert {state.isr for state in read_states(store, NAMES).values()} == {(1, 2)}
+    assert store.transactions == 2  # the states, and the notice
+    [notice] = store.children(ISR_CHANGES)
+    told = json.loads(store.get(f"{ISR_CHANGES}/{notice}").data)["partitions"]
+    assert [TopicPartition(each["topic"], each["partition"]) for each in told] == NAMES
+
+
+def test_one_that_cannot_be_written_holds_up_no_other(store: CountingStore) -> None:
+    moved, late, plain = NAMES[:3]
+    write_states(store, {moved: dataclasses.replace(FIRST, leader=2, leader_epoch=1, version=0)}, 0)
+    found = write(store, [joins(moved), joins(late, epoch=4), joins(plain)])
+    assert [type(each) for each in found] == [BadVersion, InvalidUpdateVersion, IsrAltered]
+    assert [state.isr for state in read_states(store, NAMES[:3]).values()] == [(1,), (1,), (1, 2)]
+
+
+def test_after_a_lost_answer_nobody_knows_until_it_is_asked_again(store: CountingStore) -> None:
+    store.lose_next_answer()
+    changes = [joins(name) for name in NAMES[:3]]
+    assert [type(each) for each in write(store, changes)] == [ConnectionLoss] * 3
+    assert write(store, changes) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * 3
+
+
+def test_a_change_that_comes_while_others_are_written_is_written_next(store: CountingStore) -> None:
+    async def one_after_the_other() -> list[IsrAltered]:
+        writer = IsrWriter(store)
+        first = asyncio.create_task(writer.write(joins(NAMES[0])))
+        await asyncio.sleep(0)
+        given_up = asyncio.create_task(writer.write(joins(NAMES[1])))
+        second = asyncio.create_task(writer.write(joins(NAMES[2])))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        return [await first, await second]
+
+    assert asyncio.run(one_after_the_other()) == [IsrAltered(isr=(1, 2), partition_epoch=1)] * 2
