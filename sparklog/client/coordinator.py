@@ -16,7 +16,7 @@ from sparklog.base.errors import (
     NotCoordinator,
     RequestTimedOut,
 )
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.connection import Connection, error_of, raise_error_of
 from sparklog.client.retry import retrying
 from sparklog.v1 import groups_pb2
@@ -60,10 +60,11 @@ class Coordinator:
         """Look for the coordinator anew if `error` says so."""
         if isinstance(error, _ELSEWHERE):
             self._connection = None
+            self.cluster.doubt()
 
     async def _find(self) -> Connection:
         request = groups_pb2.FindCoordinatorRequest(group_ids=[self.group_id])
-        limit_ms = self.cluster.config.request_timeout_ms
+        limit_ms = min(self.cluster.config.request_timeout_ms, LEARNING_TIMEOUT_MS)
 
         def ask(broker: Connection) -> Awaitable[Any]:
             return broker.call(broker.groups.FindCoordinator, request, limit_ms)

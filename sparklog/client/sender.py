@@ -9,8 +9,10 @@ answer means for a partition's batches:
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
     retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
                                            the topic's other partitions go on with theirs
-    a sequence that is out of order        the same, some times: what was acknowledged before is unknown to who has
-                                           answered, such as a leader that has been replaced while it was hung
+    a sequence that is out of order        the same, for BEHIND_MS: what was acknowledged before is unknown to who has
+                                           answered, such as a leader that has been replaced while it was hung. It goes
+                                           out with the numbers it had, so that who has it already knows it; with others
+                                           it might be written twice. Then it has failed: records are lost
     anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
@@ -43,7 +45,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from sparklog.client.batches import NOBODY, Batch, Identity
-from sparklog.client.cluster import Cluster
+from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import Connection, error_of, raise_error_of
 from sparklog.client.delivery import NO_OFFSET, NO_TIMESTAMP
@@ -57,8 +59,8 @@ _ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
 
 _CLOSED = ClosedError("the producer was closed before the record was acknowledged")
 
-BEHIND_ATTEMPTS = 15
-"""How often a batch is sent to a leader that lacks the one before: a replaced one hears of that within seconds."""
+BEHIND_MS = 10_000
+"""How long a batch is sent to leaders that all lack the one before: a replaced one hears of that within seconds."""
 
 Load = dict[PartitionQueue, list[Batch]]
 Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
@@ -79,6 +81,8 @@ class Sender:
         self._identity = NOBODY
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
+        self._behind_since_ms: dict[PartitionQueue, int] = {}
+        """Partitions whose leaders, since then, have said of nothing but a sequence that is out of order."""
 
     def wake(self) -> None:
         """Look for work; called on the event loop."""
@@ -221,6 +225,7 @@ class Sender:
         for batch in batches:
             batch.written(offset, log_append_time_ms)
             offset += batch.count if offset != NO_OFFSET else 0
+        self._behind_since_ms.pop(queue, None)
         self._accumulator.done(queue)
 
     def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
@@ -230,8 +235,8 @@ class Sender:
             batch.last_error = str(error)
         if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
             self._accumulator.divide(queue)
-        elif not _may_pass(error, batches[0].attempts) or batches[0].attempts > self._config.retries:
-            self._fail(queue, batches, error)
+        elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
+            self._fail(queue, batches, _explained(queue, error))
         elif self._accumulator.expires_ms(batches) <= now_ms:
             self._fail(queue, batches, self._timed_out(batches[0]))
         else:
@@ -239,7 +244,18 @@ class Sender:
             self._cluster.lost_leader(queue.partition)
             self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
 
+    def _may_pass(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
+        """Whether the same batches may be taken later.
+
+        A partition has one request in flight, so a sequence that is out of order lacks what was acknowledged.
+        """
+        if not isinstance(error, OutOfOrderSequenceNumber):
+            self._behind_since_ms.pop(queue, None)
+            return error.retriable
+        return now_ms - self._behind_since_ms.setdefault(queue, now_ms) < BEHIND_MS
+
     def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
+        self._behind_since_ms.pop(queue, None)
         self._report(queue.partition, batches, error)
         self._accumulator.give_up(queue)
 
@@ -269,7 +285,7 @@ class Sender:
             self._identifying.add_done_callback(report_defect)
 
     async def _ask_for_id(self) -> None:
-        request, timeout_ms = log_pb2.InitProducerIdRequest(), self._config.request_timeout_ms
+        request, timeout_ms = log_pb2.InitProducerIdRequest(), min(self._config.request_timeout_ms, LEARNING_TIMEOUT_MS)
         try:
             given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
             raise_error_of(given)
@@ -277,6 +293,7 @@ class Sender:
             self._accumulator.is_identity_used_up = False
         except KafkaError as error:
             logger.info("asking for a producer id: %s", error)
+            self._cluster.doubt()
             for topic in tuple(self._accumulator.topics):
                 self._accumulator.note(topic, str(error))
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
@@ -314,6 +331,10 @@ class Sender:
         self._freed = asyncio.Event()
 
 
-def _may_pass(error: KafkaError, attempts: int) -> bool:
-    """Whether the same batch may be taken later. One is in flight at a time, so none that is next is out of order."""
-    return error.retriable or (isinstance(error, OutOfOrderSequenceNumber) and attempts <= BEHIND_ATTEMPTS)
+def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
+    if not isinstance(error, OutOfOrderSequenceNumber):
+        return error
+    return OutOfOrderSequenceNumber(
+        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean election "
+        f"may have lost it), and this was not written behind the gap: {error}"
+    )

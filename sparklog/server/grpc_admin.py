@@ -234,6 +234,7 @@ def _topic(topic: describe_topics.TopicDescription) -> admin_pb2.TopicDescriptio
         internal=topic.is_internal,
         partitions=[_partition(part) for part in topic.partitions],
         configs=dict(topic.configs),
+        topic_id=str(topic.topic_id or ""),
     )
 
 

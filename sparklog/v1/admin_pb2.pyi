@@ -127,7 +127,7 @@ class DescribeTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicDescription, _Mapping]]] = ...) -> None: ...
 
 class TopicDescription(_message.Message):
-    __slots__ = ("name", "error", "internal", "partitions", "configs")
+    __slots__ = ("name", "error", "internal", "partitions", "configs", "topic_id")
     class ConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -140,12 +140,14 @@ class TopicDescription(_message.Message):
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     name: str
     error: _records_pb2.Error
     internal: bool
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     configs: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    topic_id: str
+    def __init__(self, name: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., configs: _Optional[_Mapping[str, str]] = ..., topic_id: _Optional[str] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
     __slots__ = ("partition", "error", "leader", "leader_epoch", "replicas", "in_sync_replicas", "log_start_offset", "high_watermark", "log_end_offset", "size_bytes")

@@ -19,7 +19,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.producer_state import Changes, Duplicate, Numbered, ProducerStates
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import read_records
-from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
 
 LOSE_ANSWER = "append, but break the call before the answer"
 REFUSE_CALL = "break the call without appending"
@@ -135,6 +135,8 @@ async def running(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
     server = grpc.aio.server()
     log_pb2_grpc.add_LogServicer_to_server(broker, server)
     admin_pb2_grpc.add_AdminServicer_to_server(broker, server)
+    if isinstance(broker, groups_pb2_grpc.GroupsServicer):
+        groups_pb2_grpc.add_GroupsServicer_to_server(broker, server)
     broker.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     try:

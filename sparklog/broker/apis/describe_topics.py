@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
@@ -49,6 +50,7 @@ class TopicDescription:
     is_internal: bool = False
     partitions: Sequence[PartitionDescription] = ()
     configs: Mapping[str, str] = field(default_factory=dict)
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ async def _describe(services: Services, name: str, *, create: bool) -> TopicDesc
         is_internal=topic.is_internal,
         partitions=[_partition(services, topic, number) for number in range(len(topic.partitions))],
         configs=topic.overrides,
+        topic_id=topic.topic_id,
     )
 
 

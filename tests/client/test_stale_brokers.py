@@ -1,0 +1,130 @@
+"""Brokers that are cut off from the cluster and do not know it: they say what was true, and clients ask others too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from scripted import ScriptedBroker, running
+
+from sparklog.base.clock import SystemClock
+from sparklog.base.errors import NotCoordinator, NotEnoughReplicas
+from sparklog.base.ids import TopicPartition
+from sparklog.client.aio import AsyncProducer
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ClientConfig
+from sparklog.client.coordinator import Coordinator
+from sparklog.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
+
+OLD, NEW = 0, 1
+NOBODY = -1
+PARTITION = TopicPartition("t", 0)
+TOPIC, ANOTHER = UUID(int=1), UUID(int=2)
+
+
+class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
+    """Says who leads, in which epoch, and who coordinates."""
+
+    def __init__(self, leader: int, epoch: int) -> None:
+        super().__init__(partitions=1)
+        self.leader, self.epoch, self.topic_id = leader, epoch, str(TOPIC)
+        self.all: list[Opinionated] = []
+        self.is_hung = False
+
+    async def DescribeCluster(self, request: Any, context: Any) -> Any:  # noqa: N802
+        brokers = [admin_pb2.Broker(id=number, grpc_address=each.address) for number, each in enumerate(self.all)]
+        return admin_pb2.DescribeClusterResponse(cluster_id="c", controller_id=NEW, brokers=brokers)
+
+    async def DescribeTopics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        part = admin_pb2.PartitionDescription(partition=0, leader=self.leader, leader_epoch=self.epoch)
+        topic = admin_pb2.TopicDescription(name="t", partitions=[part], topic_id=self.topic_id)
+        return admin_pb2.DescribeTopicsResponse(topics=[topic])
+
+    async def FindCoordinator(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if self.is_hung:
+            await asyncio.sleep(3_600)
+        found = groups_pb2.Coordinator(group_id="g", broker_id=self.leader, grpc_address=self.all[self.leader].address)
+        return groups_pb2.FindCoordinatorResponse(coordinators=[found])
+
+    async def Heartbeat(self, request: Any, context: Any) -> Any:  # noqa: N802
+        error = NotCoordinator("another broker is it")
+        refused = groups_pb2.HeartbeatResponse()
+        refused.error.code, refused.error.message = error.code, str(error)
+        return refused if self.leader == OLD else groups_pb2.HeartbeatResponse()
+
+
+@pytest.fixture
+async def brokers() -> AsyncIterator[list[Opinionated]]:
+    """The first thinks that it leads still; the second does."""
+    both = [Opinionated(OLD, 4), Opinionated(NEW, 5)]
+    async with AsyncExitStack() as stack:
+        for broker in both:
+            broker.all = both
+            await stack.enter_async_context(running(broker))
+        yield both
+
+
+@pytest.fixture
+async def cluster(brokers: list[Opinionated]) -> AsyncIterator[Cluster]:
+    addresses = ",".join(broker.address for broker in brokers)
+    cluster = Cluster(ClientConfig.parse({"bootstrap_servers": addresses}), SystemClock(), Random(0))
+    yield cluster
+    await cluster.close()
+
+
+async def test_who_sends_a_producer_to_a_leader_that_takes_nothing_is_not_the_only_one_asked(
+    brokers: list[Opinionated],
+) -> None:
+    cut_off, leader = brokers
+    cut_off.script.extend([NotEnoughReplicas("nobody copies from here")] * 1_000)
+    options = {"linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
+    async with AsyncProducer(bootstrap_servers=[each.address for each in brokers], **options) as producer:
+        async with asyncio.timeout(10):
+            assert (await (await producer.send("t", b"v", partition=0))).offset == 0
+    assert leader.values[PARTITION] == [b"v"]
+
+
+async def test_a_leader_of_an_older_epoch_than_is_known_is_not_believed(
+    brokers: list[Opinionated], cluster: Cluster
+) -> None:
+    cut_off, _ = brokers
+    cut_off.leader, cut_off.epoch = NEW, 5
+    assert (await cluster.topic("t", 5_000)).leader_of(0) == NEW
+    cut_off.leader, cut_off.epoch = OLD, 4
+    told = []
+    for _ in range(4):
+        cluster.lost_leader(PARTITION)
+        told.append((await cluster.topic("t", 5_000)).leader_of(0))
+    assert set(told) == {NEW, NOBODY}
+
+
+async def test_a_topic_that_was_created_again_begins_with_its_own_epochs(
+    brokers: list[Opinionated], cluster: Cluster
+) -> None:
+    for broker in brokers:
+        broker.leader, broker.epoch = NEW, 5
+    await cluster.topic("t", 5_000)
+    for broker in brokers:
+        broker.leader, broker.epoch, broker.topic_id = OLD, 0, str(ANOTHER)
+    cluster.outdated("t")
+    assert (await cluster.topic("t", 5_000)).leader_of(0) == OLD
+
+
+async def test_who_names_a_coordinator_that_is_none_is_not_the_only_one_asked(cluster: Cluster) -> None:
+    coordinator = Coordinator(cluster, "g")
+    async with asyncio.timeout(10):
+        await coordinator.ask_until("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), 10_000)
+
+
+async def test_a_broker_that_hangs_does_not_keep_the_coordinator_from_being_found_for_a_session(
+    brokers: list[Opinionated], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparklog.client.coordinator.LEARNING_TIMEOUT_MS", 50, raising=False)
+    brokers[OLD].is_hung = True
+    async with asyncio.timeout(10):
+        await Coordinator(cluster, "g").ask("Heartbeat", groups_pb2.HeartbeatRequest(group_id="g"), 10_000)
