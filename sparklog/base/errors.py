@@ -108,6 +108,10 @@ class OffsetOutOfRange(KafkaError):
     code, name = 1, "OFFSET_OUT_OF_RANGE"
 
 
+class LogTruncation(OffsetOutOfRange):
+    """Records that a consumer has read are in the log no more: an unclean election has lost them. Never sent."""
+
+
 class CorruptRecord(RetriableError):
     code, name = 2, "CORRUPT_MESSAGE"
 

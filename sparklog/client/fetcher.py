@@ -10,10 +10,17 @@ for `poll`.
     another broker         the leader has named a replica that is nearer (client_rack): that one is asked, until
                            metadata_max_age_ms have passed or it has an error; then the leader again
     OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
+    a diverging log        an unclean election has lost records that were read (KIP-320): the consumer goes back to
+                           where the leader's log departs from them; with auto_offset_reset "none" `poll` raises
+                           LogTruncation until the consumer is moved. What was fetched and not returned is dropped
     no topic any more      `poll` raises, unless a group gave the partition: it takes it back
     other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
                            unnoticed
     anything else          `poll` raises
+
+A leader is told the leader epoch that is known of it, and that of the last record: one that has been replaced and does
+not know, or that was asked with what is out of date, refuses, and is looked up again. So no answer of a replaced
+leader makes a position out of range.
 
 Without a position, a partition is looked up where the group has committed, if there is a group; else as
 auto_offset_reset says.
@@ -27,7 +34,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from sparklog.base.errors import KafkaError, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.base.errors import (
+    KafkaError,
+    LogTruncation,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
@@ -216,15 +229,7 @@ class Fetcher:
             min_bytes=self._config.fetch_min_bytes,
             max_bytes=min(self._config.fetch_max_bytes, room),
             client_rack=self._config.client_rack,
-            partitions=[
-                log_pb2.PartitionFetch(
-                    topic=state.partition.topic,
-                    partition=state.partition.partition,
-                    fetch_offset=state.fetch_from,
-                    partition_max_bytes=self._config.max_partition_fetch_bytes,
-                )
-                for state in moment
-            ],
+            partitions=[self._asked(state) for state in moment],
         )
         states = {state.partition: state for state in moment}
         limit_ms = self._config.fetch_max_wait_ms + self._config.request_timeout_ms
@@ -241,15 +246,46 @@ class Fetcher:
                 self._keep(state, moment[state], part)
         self.tell()
 
+    def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
+        """Only of a leader is it certain that it knows every epoch, so another replica is told of none."""
+        is_leader = state.read_replica < 0
+        return log_pb2.PartitionFetch(
+            topic=state.partition.topic,
+            partition=state.partition.partition,
+            fetch_offset=state.fetch_from,
+            partition_max_bytes=self._config.max_partition_fetch_bytes,
+            current_leader_epoch=self._cluster.known_epoch(state.partition) if is_leader else None,
+            last_fetched_epoch=state.last_epoch if is_leader and state.last_epoch >= 0 else None,
+        )
+
     def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
             if self._assignment.is_current(state, generation):
                 state.failures = 0
                 state.high_watermark = part.high_watermark
-                if part.HasField("preferred_read_replica"):
+                if part.HasField("diverging"):
+                    self._go_back(state, part.diverging.end_offset)
+                elif part.HasField("preferred_read_replica"):
                     self._prefer(state, part.preferred_read_replica)
                 elif part.next_offset > state.fetch_from:
                     state.add(Chunk(part.batches, part.next_offset))
+
+    def _go_back(self, state: PartitionState, end_offset: int) -> None:
+        """The leader's log departs at `end_offset` from what was read. With the lock held."""
+        if state.position is None or end_offset >= state.position:  # nothing of it has been returned
+            logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
+            state.move_to(end_offset if state.position is None else state.position)
+            return
+        text = (
+            f"{state.partition}: records from offset {end_offset} to {state.position} were read, and the leader does "
+            "not have them: an unclean election has lost them"
+        )
+        if self._config.auto_offset_reset == "none":
+            state.drop_ahead()
+            state.error = LogTruncation(f"{text}; seek to go on")
+        else:
+            logger.warning("%s; going on at offset %d", text, end_offset)
+            state.move_to(end_offset)
 
     def _prefer(self, state: PartitionState, broker_id: int) -> None:
         """Read from that broker, until it is time to ask the leader again. With the lock held."""

@@ -61,7 +61,9 @@ async def list_offsets(
 async def _ask(
     cluster: Cluster, leader: Connection, wanted: Mapping[TopicPartition, OffsetSpec]
 ) -> dict[TopicPartition, ListedOffset]:
-    request = log_pb2.ListOffsetsRequest(partitions=[_query(partition, spec) for partition, spec in wanted.items()])
+    request = log_pb2.ListOffsetsRequest(
+        partitions=[_query(partition, spec, cluster.known_epoch(partition)) for partition, spec in wanted.items()]
+    )
     try:
         answer = await leader.call(leader.log.ListOffsets, request, cluster.config.request_timeout_ms)
         for part in answer.partitions:
@@ -77,8 +79,11 @@ async def _ask(
     }
 
 
-def _query(partition: TopicPartition, spec: OffsetSpec) -> log_pb2.PartitionOffsetQuery:
-    query = log_pb2.PartitionOffsetQuery(topic=partition.topic, partition=partition.partition)
+def _query(partition: TopicPartition, spec: OffsetSpec, epoch: int | None) -> log_pb2.PartitionOffsetQuery:
+    """With the leader's epoch, as far as it is known: who has been replaced and does not know refuses to answer."""
+    query = log_pb2.PartitionOffsetQuery(
+        topic=partition.topic, partition=partition.partition, current_leader_epoch=epoch
+    )
     if isinstance(spec, int):
         query.timestamp_ms = spec
     else:

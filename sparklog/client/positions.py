@@ -4,6 +4,7 @@
                  the group has committed, if there is a group
     chunks       batches as they came, oldest first; the first may begin before `position`
     fetch_from   where the next fetch continues: after the last chunk
+    last_epoch   the leader epoch of the last record before it, as far as it was fetched; -1: not known
     generation   counts seeks: an answer to a fetch from before the last one is of no use any more
 
 Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
@@ -20,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.offsets import OffsetSpec
+from sparklog.records.batch import last_leader_epoch
 
 COMMITTED: Literal["committed"] = "committed"
 Reset = OffsetSpec | Literal["committed"] | None
@@ -44,6 +46,7 @@ class PartitionState:
         "fetching",
         "generation",
         "high_watermark",
+        "last_epoch",
         "partition",
         "paused",
         "position",
@@ -75,6 +78,7 @@ class PartitionState:
         self.rows: Any = None  # the first chunk's records from `position` on, decoded; see records.py
         self.queued_bytes = 0
         self.fetch_from = -1
+        self.last_epoch = -1
         self.error: KafkaError | None = None
         self.generation += 1
 
@@ -82,6 +86,13 @@ class PartitionState:
         """Stand at `offset`."""
         self._forget()
         self.position = self.fetch_from = offset
+
+    def drop_ahead(self) -> None:
+        """Forget what was fetched and not returned, but not `last_epoch`; fetch from `position` on again."""
+        assert self.position is not None
+        last_epoch = self.last_epoch
+        self.move_to(self.position)
+        self.last_epoch = last_epoch
 
     def look_up(self, reset: Reset) -> None:
         """Stand where `reset` says, once that has been looked up."""
@@ -92,6 +103,8 @@ class PartitionState:
     def add(self, chunk: Chunk) -> None:
         """Keep what was fetched from `fetch_from`."""
         self.fetch_from = chunk.next_offset
+        if chunk.data:
+            self.last_epoch = last_leader_epoch(chunk.data)
         self.chunks.append(chunk)
         self.queued_bytes += len(chunk.data)
 

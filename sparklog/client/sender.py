@@ -335,6 +335,6 @@ def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
     if not isinstance(error, OutOfOrderSequenceNumber):
         return error
     return OutOfOrderSequenceNumber(
-        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean election "
-        f"may have lost it), and this was not written behind the gap: {error}"
+        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean "
+        f"election may have lost it), and this was not written behind the gap: {error}"
     )

@@ -167,6 +167,21 @@ def size_and_magic(data: Buffer, position: int = 0) -> tuple[int, int]:
     return LOG_OVERHEAD + _LENGTH.unpack_from(data, position + _LENGTH_AT)[0], data[position + _MAGIC_AT]
 
 
+def last_leader_epoch(data: Buffer) -> int:
+    """The leader epoch of the last whole batch; -1 without one, and where it is of an old format, which has none.
+
+    A length that cannot be ends the walk: who decodes the batch says so.
+    """
+    position, epoch, end = 0, -1, len(data)
+    while end - position > _MAGIC_AT:
+        size, magic = size_and_magic(data, position)
+        if size <= LOG_OVERHEAD or position + size > end:
+            break
+        epoch = _LENGTH.unpack_from(data, position + _LEADER_EPOCH_AT)[0] if magic == MAGIC else -1
+        position += size
+    return epoch
+
+
 def iterate_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch in `data`; a batch cut off by the end of `data` ends the walk.
 

@@ -123,6 +123,9 @@ def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:
         log_start_offset=part.log_start_offset,
         next_offset=next_offset,
         preferred_read_replica=part.preferred_read_replica if part.preferred_read_replica >= 0 else None,
+        diverging=log_pb2.DivergingEpoch(leader_epoch=part.diverging.epoch, end_offset=part.diverging.end_offset)
+        if part.diverging
+        else None,
     )
 
 

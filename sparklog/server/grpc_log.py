@@ -211,6 +211,7 @@ def _partitions(asked: Sequence[log_pb2.PartitionFetch]) -> list[PartitionFetch]
             fetch_offset=part.fetch_offset,
             max_bytes=part.partition_max_bytes or DEFAULT_PARTITION_MAX_BYTES,
             current_leader_epoch=_leader_epoch(part),
+            last_fetched_epoch=part.last_fetched_epoch if part.HasField("last_fetched_epoch") else None,
         )
         for part in asked
     ]
@@ -228,8 +229,12 @@ def _query(part: log_pb2.PartitionOffsetQuery) -> PartitionOffsetQuery:
         raise InvalidRequest(f"{part.topic}-{part.partition}: timestamp_ms = {part.timestamp_ms} is negative")
     else:
         value = part.timestamp_ms
-    return PartitionOffsetQuery(topic=part.topic, partition=part.partition, position=value)
+    return PartitionOffsetQuery(
+        topic=part.topic, partition=part.partition, position=value, current_leader_epoch=_leader_epoch(part)
+    )
 
 
-def _leader_epoch(part: log_pb2.PartitionProduce | log_pb2.PartitionFetch) -> int | None:
+def _leader_epoch(
+    part: log_pb2.PartitionProduce | log_pb2.PartitionFetch | log_pb2.PartitionOffsetQuery,
+) -> int | None:
     return part.current_leader_epoch if part.HasField("current_leader_epoch") else None

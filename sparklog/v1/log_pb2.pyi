@@ -115,18 +115,20 @@ class FetchRequest(_message.Message):
     def __init__(self, max_wait_ms: _Optional[int] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., format: _Optional[_Union[Format, str]] = ..., partitions: _Optional[_Iterable[_Union[PartitionFetch, _Mapping]]] = ..., client_rack: _Optional[str] = ...) -> None: ...
 
 class PartitionFetch(_message.Message):
-    __slots__ = ("topic", "partition", "fetch_offset", "partition_max_bytes", "current_leader_epoch")
+    __slots__ = ("topic", "partition", "fetch_offset", "partition_max_bytes", "current_leader_epoch", "last_fetched_epoch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTITION_MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_FETCHED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     fetch_offset: int
     partition_max_bytes: int
     current_leader_epoch: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., partition_max_bytes: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ...) -> None: ...
+    last_fetched_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., partition_max_bytes: _Optional[int] = ..., current_leader_epoch: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("partitions", "throttle_time_ms")
@@ -137,7 +139,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionFetched, _Mapping]]] = ..., throttle_time_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionFetched(_message.Message):
-    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset", "preferred_read_replica")
+    __slots__ = ("topic", "partition", "error", "high_watermark", "last_stable_offset", "log_start_offset", "batches", "records", "arrow", "next_offset", "preferred_read_replica", "diverging")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -149,6 +151,7 @@ class PartitionFetched(_message.Message):
     ARROW_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_READ_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    DIVERGING_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     error: _records_pb2.Error
@@ -160,7 +163,16 @@ class PartitionFetched(_message.Message):
     arrow: bytes
     next_offset: int
     preferred_read_replica: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ...) -> None: ...
+    diverging: DivergingEpoch
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., batches: _Optional[bytes] = ..., records: _Optional[_Union[_records_pb2.RecordList, _Mapping]] = ..., arrow: _Optional[bytes] = ..., next_offset: _Optional[int] = ..., preferred_read_replica: _Optional[int] = ..., diverging: _Optional[_Union[DivergingEpoch, _Mapping]] = ...) -> None: ...
+
+class DivergingEpoch(_message.Message):
+    __slots__ = ("leader_epoch", "end_offset")
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    leader_epoch: int
+    end_offset: int
+    def __init__(self, leader_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("partitions", "format", "max_bytes")
@@ -179,20 +191,22 @@ class ListOffsetsRequest(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffsetQuery, _Mapping]]] = ...) -> None: ...
 
 class PartitionOffsetQuery(_message.Message):
-    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_ms", "max_timestamp")
+    __slots__ = ("topic", "partition", "earliest", "latest", "timestamp_ms", "max_timestamp", "current_leader_epoch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     earliest: bool
     latest: bool
     timestamp_ms: int
     max_timestamp: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., max_timestamp: _Optional[bool] = ...) -> None: ...
+    current_leader_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., max_timestamp: _Optional[bool] = ..., current_leader_epoch: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("partitions",)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from scripted import ScriptedBroker, running
+from scripted import LOSE_ANSWER, ScriptedBroker, running
 
 from sparklog.base.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
+from sparklog.client import sender
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
 
 NOBODY = -1
@@ -55,12 +57,47 @@ async def test_a_leader_that_lacks_what_was_acknowledged_is_taken_for_a_replaced
     assert broker.values[TopicPartition("t", 0)] == [b"0", b"1"]
 
 
-async def test_a_sequence_that_stays_out_of_order_is_given_up(broker: ScriptedBroker) -> None:
+async def test_it_is_no_matter_how_often_a_leader_was_looked_for_before_a_replaced_one_answers(
+    broker: ScriptedBroker,
+) -> None:
     async with producer_of(broker.address) as producer, asyncio.timeout(15):
-        broker.script.extend([OutOfOrderSequenceNumber("records are lost")] * 16)
-        with pytest.raises(OutOfOrderSequenceNumber):
-            await (await producer.send("t", b"0", partition=0))
-        assert (await (await producer.send("t", b"1", partition=0))).offset == 0
+        await (await producer.send("t", b"0", partition=0))
+        broker.script.extend(
+            [NotLeaderOrFollower("nobody leads")] * 30 + [OutOfOrderSequenceNumber("the last was none")]
+        )
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+
+
+async def test_what_a_leader_has_written_is_not_written_again_after_a_replaced_one_has_refused_it(
+    broker: ScriptedBroker,
+) -> None:
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        await (await producer.send("t", b"0", partition=0))
+        broker.script.extend([LOSE_ANSWER, *[OutOfOrderSequenceNumber("the last was none")] * 3])
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+        assert (await (await producer.send("t", b"2", partition=0))).offset == 2
+    assert broker.values[TopicPartition("t", 0)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("first", [[], [LOSE_ANSWER]])
+async def test_a_sequence_that_stays_out_of_order_is_given_up_and_what_follows_goes_on(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, first: list[str]
+) -> None:
+    monkeypatch.setattr(sender, "BEHIND_MS", 40)
+    async with producer_of(broker.address) as producer, asyncio.timeout(15):
+        await (await producer.send("t", b"0", partition=0))
+        broker.script.extend([*first, *[OutOfOrderSequenceNumber("the last was none")] * 10_000])
+        lost, later = [await producer.send("t", value, partition=0) for value in (b"1", b"2")]
+        with pytest.raises(OutOfOrderSequenceNumber, match=r"t-0 does not have .* acknowledged before"):
+            await lost
+        broker.script.clear()
+        with contextlib.suppress(OutOfOrderSequenceNumber):  # it may have been sent with the first, or behind it
+            await later
+        await (await producer.send("t", b"3", partition=0))
+    values = broker.values[TopicPartition("t", 0)]
+    assert values == sorted(set(values))
+    assert {b"0", b"3"} <= set(values)
+    assert (b"1" in values) == bool(first)
 
 
 async def test_partitions_with_a_leader_go_on_while_another_has_none(broker: ScriptedBroker) -> None:

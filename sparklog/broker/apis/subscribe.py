@@ -4,7 +4,7 @@ Not a request with a response but a stream of fetch responses, so it is not in t
 
 - A response has at least one partition with records; partitions with nothing new are left out.
 - Partitions that had records go behind those that had none, so that none starves behind a busy one.
-- Ends after a response in which a partition has an error, and when the broker stops.
+- Ends after a response in which a partition has an error or departs from what was read, and when the broker stops.
 - Asks for nothing before the response has been taken, so whoever takes slowly is read for slowly.
 """
 
@@ -34,10 +34,10 @@ async def stream(services: Services, request: SubscribeRequest) -> AsyncIterator
             services,
             FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=request.max_bytes, partitions=partitions),
         )
-        told = [part for part in response.partitions if part.slice or part.error]
+        told = [part for part in response.partitions if part.slice or part.error or part.diverging]
         if told:
             yield FetchResponse(partitions=told)
-        if response.has_error:
+        if response.has_error or any(part.diverging for part in told):
             return
         partitions = _advance(partitions, response.partitions)
 
@@ -45,5 +45,9 @@ async def stream(services: Services, request: SubscribeRequest) -> AsyncIterator
 def _advance(asked: Sequence[PartitionFetch], fetched: Sequence[PartitionFetched]) -> list[PartitionFetch]:
     pairs = list(zip(asked, fetched, strict=True))
     quiet = [part for part, result in pairs if not result.slice]
-    busy = [replace(part, fetch_offset=result.next_offset) for part, result in pairs if result.slice]
+    busy = [
+        replace(part, fetch_offset=result.next_offset, last_fetched_epoch=None)
+        for part, result in pairs
+        if result.slice
+    ]
     return quiet + busy
