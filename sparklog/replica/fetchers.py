@@ -23,6 +23,7 @@ class ReplicaFetchers:
         self._fetchers: dict[Key, LeaderFetcher] = {}
         self._parts: dict[TopicPartition, Followed] = {}
         self._mirroring: dict[Key, asyncio.Semaphore] = {}
+        self._is_stopped = False
 
     def __len__(self) -> int:
         """How many partitions are copied."""
@@ -34,7 +35,12 @@ class ReplicaFetchers:
         return max((part.lag or 0 for part in self._parts.values()), default=0)
 
     def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
-        """Copy these from now on; nothing that was begun before must still be under way (`unfollow`)."""
+        """Copy these from now on; nothing that was begun before must still be under way (`unfollow`).
+
+        After `stop` nothing is copied any more: what the controller has ordered may come to its end only then.
+        """
+        if self._is_stopped:
+            return
         for name, state in states.items():
             if before := self._remove(name):
                 before.mirror.end()
@@ -56,6 +62,7 @@ class ReplicaFetchers:
 
     async def stop(self) -> None:
         """End all, once nothing is done to any log any more."""
+        self._is_stopped = True
         tasks = [fetcher.stop() for fetcher in self._fetchers.values()]
         self._fetchers.clear()
         await self.unfollow(tuple(self._parts))

@@ -104,7 +104,7 @@ class Mirror:
         return self._task
 
     def _is_due(self, replica: Replica) -> bool:
-        if self._is_over or self._told == NO_GENERATION:
+        if self._is_over or self._told == NO_GENERATION or len(replica.log.segments) == 1:  # nothing is closed here
             return False
         if self._compared.generation != self._told:
             return True

@@ -467,3 +467,33 @@ def test_a_follower_gets_over_what_a_cleaner_has_left_nothing_of() -> None:
         world.check_equal()
 
     run(test)
+
+
+def test_what_is_to_be_followed_after_the_stop_is_not() -> None:
+    async def test(world: World) -> None:
+        """The controller's request is under way, in a thread, when the broker stops."""
+        world.start(1)
+        follower = world.start(2)
+        told = asyncio.ensure_future(world.lead(1, (1, 2)))
+        while NAME not in (log.partition for log in follower.logs):  # noqa: ASYNC110 - it is made in a thread, for a moment of virtual time
+            await asyncio.sleep(0.000_01)
+        await follower.fetchers.stop()
+        await told
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("copying")]
+        assert not len(follower.fetchers)
+
+    run(test)
+
+
+def test_a_log_of_which_nothing_is_closed_is_not_compared_with_the_leaders() -> None:
+    async def test(world: World) -> None:
+        await three(world)
+        world.brokers[1].append(1)
+        await world.settle()
+        await asyncio.sleep(1)
+        assert not world.asked_for_files
+        world.brokers[1].log().roll()
+        world.brokers[1].append(1)
+        await until(lambda: len({request.replica_id for request in world.asked_for_files}) == 2)
+
+    run(test)
