@@ -18,14 +18,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from sparklog import __version__
 from sparklog.base.cluster_config import broker_settings
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import SparklogError
+from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.client.aio import AsyncAdmin
+from sparklog.log.checkpoints import META_PROPERTIES
 
 READY = re.compile(r"sparklog \S+ ready: grpc (\S+), (?:kafka (\S+), )?data .*\n")
 ACQUAINTED_WITHIN_S = 30
@@ -92,7 +94,11 @@ class LocalBroker:
 
 
 async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[str]) -> int:
-    """Run the brokers until a signal comes; `arguments` are for each of them. Returns the exit status."""
+    """Run the brokers until a signal comes; `arguments` are for each of them. Returns the exit status.
+
+    Raises ConfigError where the folder is that of one broker, whose topics none of these would have.
+    """
+    _check_folders(config)
     stop = asyncio.Event()
     local = [LocalBroker(number, [*arguments, *_own(config, number)]) for number in range(1, brokers + 1)]
     loop = asyncio.get_running_loop()
@@ -114,6 +120,14 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
     logger.info("stopping")
     ends = [await broker.stop() for broker in reversed(local)]
     return 0 if all(ends) else UNCLEAN
+
+
+def _check_folders(config: BrokerConfig) -> None:
+    for folder in config.log_dirs:
+        if Path(folder, META_PROPERTIES).exists():
+            raise ConfigError(
+                f"{folder} is the log directory of one broker: start that without --brokers, or choose another folder"
+            )
 
 
 def _own(config: BrokerConfig, number: int) -> list[str]:

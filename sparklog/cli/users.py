@@ -1,36 +1,52 @@
-"""`sparklog users`: SCRAM users of a broker on this machine, straight in its cluster store.
+"""`sparklog users`: SCRAM users, straight in the cluster store: an SQLite file on this machine, or ZooKeeper.
 
-It works whether the broker runs or not, so the first user of a new broker can be made before its first start. A broker
+It works whether brokers run or not, so the first user of a new cluster can be made before its first start. A broker
 that runs reads a credential each time somebody logs in: a change holds at once, and leaves open connections alone. On
 a broker that runs elsewhere, Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
+
+Where the store is, is said as it is to brokers: with their configuration file, the environment, or the two options that
+stand for log.dirs and zookeeper.connect.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from sparklog.base.config_file import load_broker_config
 from sparklog.base.errors import ResourceNotFound
 from sparklog.cli.common import print_table
-from sparklog.cluster.engines import CLUSTER_STORE
-from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.engines import open_store, store_file
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
+from sparklog.log.checkpoints import META_PROPERTIES
 
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 SALT_BYTES = 16
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-data_dir_option = click.option(
-    "--data-dir",
-    default="./sparklog-data",
-    show_default=True,
-    metavar="DIR",
-    help="The broker's (first) log directory.",
-)
+
+def store_options(function: Command) -> Command:
+    """Where the cluster store is, as keyword arguments of `_opened`."""
+    for option in (
+        click.option("--zookeeper", metavar="HOST:PORT,…", help="The cluster's ZooKeeper (zookeeper.connect)."),
+        click.option("--config", "config_file", metavar="FILE", help="A broker's configuration, which says where."),
+        click.option(
+            "--data-dir",
+            metavar="DIR",
+            help="The broker's log directory, or that of several brokers.  [default: ./sparklog-data]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 mechanism_option = click.option(
     "--mechanism", "mechanisms", type=click.Choice(list(MECHANISMS)), multiple=True, help="[default: both]"
 )
@@ -38,13 +54,17 @@ mechanism_option = click.option(
 
 @click.group("users")
 def command() -> None:
-    """Add, list and delete the SCRAM users of a broker on this machine, whether it runs or not.
+    """Add, list and delete SCRAM users, whether brokers run or not.
 
     \b
       sparklog users add alice                          asks for the password
       printf %s "$SECRET" | sparklog users add alice    takes the first line of standard input
       sparklog users list
       sparklog users delete alice
+      sparklog users list --zookeeper zoo1:2181,zoo2:2181,zoo3:2181
+      sparklog users list --config conf/broker.toml
+
+    Brokers on this machine keep them in a file, beside the records; a cluster with ZooKeeper keeps them there.
     """
 
 
@@ -54,13 +74,13 @@ def command() -> None:
 @click.option(
     "--iterations", type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS), default=MIN_ITERATIONS, show_default=True
 )
-@data_dir_option
-def add(name: str, mechanisms: tuple[str, ...], iterations: int, data_dir: str) -> None:
+@store_options
+def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: str | None) -> None:
     """Give the user NAME a password, or another one."""
     if not name:
         raise click.UsageError("a user has a name")
     password = _read_password()
-    with _opened(data_dir, create=True) as users:
+    with _opened(create=True, **where) as users:
         for mechanism in _chosen(mechanisms):
             salt = secrets.token_bytes(SALT_BYTES)
             users.put(name, mechanism, ScramCredential.of_password(mechanism, password, salt, iterations))
@@ -68,10 +88,10 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, data_dir: str) 
 
 
 @command.command("list")
-@data_dir_option
-def list_users(data_dir: str) -> None:
+@store_options
+def list_users(**where: str | None) -> None:
     """List users, with how their passwords may be checked."""
-    with _opened(data_dir) as users:
+    with _opened(**where) as users:
         rows = [
             (name, mechanism.sasl_name, credential.iterations)
             for name in users.names()
@@ -86,10 +106,10 @@ def list_users(data_dir: str) -> None:
 @command.command()
 @click.argument("name")
 @mechanism_option
-@data_dir_option
-def delete(name: str, mechanisms: tuple[str, ...], data_dir: str) -> None:
+@store_options
+def delete(name: str, mechanisms: tuple[str, ...], **where: str | None) -> None:
     """Let the user NAME in no more."""
-    with _opened(data_dir) as users:
+    with _opened(**where) as users:
         gone = [mechanism for mechanism in _chosen(mechanisms) if users.delete(name, mechanism)]
     if not gone:
         raise ResourceNotFound(f"there is no user {name!r} with such a credential")
@@ -111,15 +131,30 @@ def _chosen(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
 
 
 @contextmanager
-def _opened(data_dir: str, *, create: bool = False) -> Iterator[UserStore]:
-    """The users of the broker that keeps its partitions in `data_dir`."""
-    path = Path(data_dir, CLUSTER_STORE)
-    if create:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    elif not path.exists():
-        raise click.UsageError(f"{data_dir} is no broker's log directory: it has no {CLUSTER_STORE}")
-    store = SqliteStore(str(path))
+def _opened(
+    *, data_dir: str | None, config_file: str | None, zookeeper: str | None, create: bool = False
+) -> Iterator[UserStore]:
+    """The users of the cluster whose store that is."""
+    chosen = [f"log.dirs={data_dir}"] if data_dir else []
+    chosen += [f"zookeeper.connect={zookeeper}"] if zookeeper else []
+    config = load_broker_config(config_file, os.environ, chosen)
+    if not config.zookeeper_connect:
+        _check_file(Path(store_file(config)), Path(config.log_dirs[0]), create=create)
+    store = open_store(config)
     try:
         yield UserStore(store)
     finally:
         store.close()
+
+
+def _check_file(path: Path, folder: Path, *, create: bool) -> None:
+    """Raises UsageError where that is not the store of the broker that has `folder`."""
+    if path.exists():
+        return
+    if (folder / META_PROPERTIES).exists():
+        raise click.UsageError(
+            f"{folder} has no {path.name}: its broker has another store; name it with --config FILE or --zookeeper"
+        )
+    if not create:
+        raise click.UsageError(f"{folder} is no broker's log directory: it has no {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)

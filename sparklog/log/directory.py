@@ -24,6 +24,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.checkpoints import (
     COMPACTED,
     LOG_STARTS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
     CleanShutdownMarker,
     CorruptCheckpoint,
@@ -60,13 +61,23 @@ class LogDirectory:
     def acquire(self, held: contextlib.ExitStack) -> None:
         """Make the directory if need be and lock it until `held` is closed.
 
-        Raises ConfigError if another broker has it, or OSError.
+        Raises ConfigError if another broker has it, or it is a folder of log directories; or OSError.
         """
         self._make()
+        self._check_is_one()
         try:
             held.enter_context(self._fs.lock(f"{self.path}/{LOCK}"))
         except BlockingIOError:
             raise ConfigError(f"log directory {self.path} is used by another broker") from None
+
+    def _check_is_one(self) -> None:
+        """A folder such as `sparklog up --brokers` makes has broker-1 … in it, which would pass for partitions."""
+        for name in self._fs.list(self.path):
+            if self._fs.exists(f"{self.path}/{name}/{META_PROPERTIES}"):
+                raise ConfigError(
+                    f"{self.path} is no log directory, but a folder of such: {name} in it is a broker's; "
+                    "sparklog up --brokers starts those"
+                )
 
     def _make(self) -> None:
         """Make the directory and what is missing above it, so that it survives a power cut."""

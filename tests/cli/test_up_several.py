@@ -129,6 +129,30 @@ def test_brokers_stop_when_their_parent_is_killed(up: subprocess.Popen[str], tmp
         time.sleep(0.05)
 
 
+def test_a_folder_of_one_broker_is_not_one_of_several_nor_the_other_way_round(tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "meta.properties").write_text("version=1\nnode.id=0\ncluster.id=c\n")
+    (tmp_path / "several" / "broker-2").mkdir(parents=True)
+    (tmp_path / "several" / "broker-2" / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=c\n")
+    alone = [*UP[:3], *UP[5:]]
+
+    for command, folder, told in (
+        (UP, "alone", "alone is the log directory of one broker: start that without --brokers"),
+        (alone, "several", "several is no log directory, but a folder of such: broker-2 in it is a broker's"),
+    ):
+        done = subprocess.run(
+            [*command, "--data-dir", folder],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert told in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+
+
 def test_where_one_cannot_start_none_is_left(up: subprocess.Popen[str], tmp_path: Path) -> None:
     ready(up, tmp_path / "log")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ended import Ended
+from zookeeper import ZooKeeperServer
 
 from sparklog.cli import run
 
@@ -48,4 +49,41 @@ def test_a_password_is_needed(users: Users) -> None:
 
 def test_a_folder_that_is_no_brokers_is_not_made_into_one(users: Users, tmp_path: Path) -> None:
     assert users("list").status == 2
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_broker_whose_store_is_elsewhere_gets_no_users_that_it_would_not_see(users: Users, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+
+    refused = users("add", "alice", typed="secret\n")
+
+    assert refused.status == 2
+    assert (
+        "has no cluster.sqlite: its broker has another store; name it with --config FILE or --zookeeper" in refused.err
+    )
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["meta.properties"]
+
+
+def test_the_store_that_a_configuration_names_has_the_users(users: Users, tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text(f'cluster.store = "{tmp_path}/shared.sqlite"\n')
+    named = ("--config", str(tmp_path / "broker.toml"))
+    assert users("add", "alice", *named, typed="secret\n").status == 0
+    assert "alice" in users("list", *named).out
+    assert (tmp_path / "shared.sqlite").exists()
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_users_of_a_cluster_with_zookeeper(users: Users, tmp_path: Path) -> None:
+    server = ZooKeeperServer(tmp_path / "zookeeper")
+    server.start()
+    try:
+        there = ("--zookeeper", server.address)
+        assert users("add", "alice", *there, typed="secret\n").status == 0
+        assert "alice  SCRAM-SHA-512" in users("list", *there).out
+        assert users("delete", "alice", *there).status == 0
+        assert users("list", *there).out == ""
+    finally:
+        server.stop()
     assert not (tmp_path / "data").exists()
