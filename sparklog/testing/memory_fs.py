@@ -152,7 +152,7 @@ class MemoryFs:
         self._failing[posixpath.normpath(path)] = error_number, self.changes + after
 
     def repair(self, path: str) -> None:
-        del self._failing[posixpath.normpath(path)]
+        self._failing.pop(posixpath.normpath(path), None)
 
     def cut_power_after(self, changes: int, chance: random.Random) -> None:
         """Cut the power in the middle of the change that follows `changes` others."""

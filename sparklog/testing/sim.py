@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 from sparklog.testing.sim_faults import Plan
-from sparklog.testing.sim_run import Scenario, Verdict, run, scenario_of
+from sparklog.testing.sim_run import Verdict, run
+from sparklog.testing.sim_seed import Scenario, scenario_of
 
 SHOWN_ANOMALIES = 8
 

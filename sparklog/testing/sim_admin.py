@@ -25,6 +25,8 @@ from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import Admin, History, Outcome
 
 TIMEOUT_MS = 5_000
+SCRATCH_TOPICS = ("scratch1", "scratch2", "scratch3")
+"""A few, so that deleted topics are made again."""
 Asked = tuple[str, Api[Any, Any], Any]
 
 
@@ -75,8 +77,7 @@ class Administrator:
             self._history.end(operation, Outcome.OK, answer)
 
     def _name(self) -> str:
-        """One of a few: deleted topics are made again."""
-        return f"scratch{self._client.chance.randint(1, 3)}"
+        return self._client.chance.choice(SCRATCH_TOPICS)
 
     def _create(self) -> Asked:
         topic = create_topics.NewTopic(

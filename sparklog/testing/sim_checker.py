@@ -12,6 +12,9 @@
     above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
     lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
+    log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
+
+Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there.
 
 Names are those of Jepsen's queue workload where it has one. Pure: a history and the logs in, anomalies out.
 """
@@ -22,7 +25,18 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from sparklog.base.ids import TopicPartition
-from sparklog.testing.sim_history import Commit, Final, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
+from sparklog.testing.sim_history import (
+    Commit,
+    Final,
+    History,
+    Operation,
+    Outcome,
+    Poll,
+    Polled,
+    ReadCommit,
+    Send,
+    Trim,
+)
 
 Place = tuple[TopicPartition, int]
 
@@ -47,6 +61,8 @@ def _lost_writes(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, place, value in _acknowledged(history):
         log = final.get(place[0])
         if log and place[1] >= log.log_start_offset and log.records.get(place[1]) != value:
+            if log.may_be_lost(place[1], operation.leader_epoch):
+                continue
             instead = log.records.get(place[1])
             yield Anomaly(
                 "lost write",
@@ -73,6 +89,8 @@ def _duplicates(history: History, final: Final) -> Iterator[Anomaly]:
 def _inconsistent_offsets(history: History, final: Final) -> Iterator[Anomaly]:
     known: dict[Place, tuple[str, str]] = {}
     for place, value, who in _observations(history, final):
+        if (log := final.get(place[0])) and log.may_be_lost(place[1]):
+            continue
         if place not in known:
             known[place] = value, who
         elif known[place][0] != value:
@@ -140,7 +158,7 @@ def _poll_skips(history: History, final: Final) -> Iterator[Anomaly]:
         for poll, polled in polls:
             shown = {offset for offset, _ in polled.records}
             for offset in range(poll.position, polled.next_offset):
-                if offset in log.records and offset not in shown:
+                if offset in log.records and offset not in shown and not log.may_be_lost(offset):
                     yield Anomaly("poll skip", f"{client} asked for {poll.position} of {partition} and passed {offset}")
 
 
@@ -166,17 +184,27 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
         if not operation.is_ok:
             continue
         made = commits.get((read.group, read.partition), [])
-        earlier = [offset for each, offset in made if each.is_ok and each.ended_at <= operation.invoked_at]
-        least = max(earlier, default=-1) if read.is_final else -1
-        late = {
-            offset for each, offset in made if each.outcome is Outcome.INFO
-        }  # may still be on its way, or come late
-        known = {offset for each, offset in made if each.is_ok and offset >= least}
-        if operation.result not in late | known | ({-1} if least == -1 else set()):
+        before = [each for each, _ in made if each.is_ok and each.ended_at <= operation.invoked_at]
+        newest = max((each.invoked_at for each in before), default=-1.0) if read.is_current else -1.0
+        known = {offset for each, offset in made if each.is_ok and each.ended_at >= newest}
+        late = {offset for each, offset in made if each.outcome is Outcome.INFO}  # may be on its way, or come late
+        if operation.result not in late | known | ({-1} if newest < 0 else set()):
+            last = max((each.action.offset for each in before), default=-1)
             yield Anomaly(
                 "lost commit",
-                f"{read.group} has {operation.result} for {read.partition} at {operation.ended_at:.3f} s, "
-                f"and {least} was acknowledged before",
+                f"{operation.client}: {read.group} has {operation.result} for {read.partition} at "
+                f"{operation.ended_at:.3f} s, and {last} was acknowledged before",
+            )
+
+
+def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
+    for operation, trim in history.of(Trim):
+        log = final.get(trim.partition)
+        if operation.is_ok and log and log.keeps_start and log.log_start_offset < operation.result:
+            yield Anomaly(
+                "log start moved back",
+                f"{trim.partition} begins at {log.log_start_offset}, though DeleteRecords was told {operation.result} "
+                f"at {operation.ended_at:.3f} s",
             )
 
 
@@ -190,7 +218,7 @@ def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicP
         shown = {offset for _, polled in polls for offset, _ in polled.records}
         first = min((poll.position for poll, _ in polls), default=0)
         for offset in log.records:
-            if offset >= first and offset not in shown:
+            if offset >= first and offset not in shown and not log.may_be_lost(offset):
                 yield Anomaly("unseen", f"{client} never saw {_name((partition, offset))} = {log.records[offset]!r}")
 
 
@@ -204,6 +232,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
     _poll_skips,
     _shown_too_early,
     _lost_commits,
+    _moved_starts,
 )
 
 

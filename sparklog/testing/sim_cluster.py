@@ -30,10 +30,11 @@ from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
-from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.memory import MemoryStore
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
+from sparklog.testing.sim_elections import ObservedTree
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
 from sparklog.testing.sim_trace import Trace
@@ -74,7 +75,7 @@ class SimNode:
         self.broker: Broker | None = None
         self.is_up = False
         self.starts = 0
-        self._is_disk_failing = False
+        self._failing_disk = ""
         self._cluster = cluster
         self._chance = cluster.stream(self.name)
         self._store: MemoryStore | None = None
@@ -204,16 +205,17 @@ class SimNode:
             self._cluster.trace.event(f"{self.name} goes on")
             self.process.resume(self._cluster.loop)
 
-    def fail_disk(self, error_number: int) -> None:
-        self._cluster.trace.event(f"{self.name}: its disk fails with {errno.errorcode[error_number]}")
-        self.fs.fail_under("/data", error_number)
-        self._is_disk_failing = True
+    def fail_disk(self, disk: str, error_number: int) -> None:
+        self.repair_disk()
+        self._cluster.trace.event(f"{self.name}: its disk {disk} fails with {errno.errorcode[error_number]}")
+        self.fs.fail_under(disk, error_number)
+        self._failing_disk = disk
 
     def repair_disk(self) -> None:
-        if self._is_disk_failing:
-            self._cluster.trace.event(f"{self.name}: its disk works")
-            self.fs.repair("/data")
-            self._is_disk_failing = False
+        if self._failing_disk:
+            self._cluster.trace.event(f"{self.name}: its disk {self._failing_disk} works")
+            self.fs.repair(self._failing_disk)
+            self._failing_disk = ""
 
     def expire(self) -> None:
         if self._store and self.is_running:
@@ -258,7 +260,7 @@ class SimCluster:
         self.loop = loop
         self.seed = seed
         self.trace = Trace(loop.time)
-        self.tree = MemoryTree()
+        self.tree = ObservedTree(self._log_end)
         self.context = SimProcess("world").context()
         self.context.run(PROCESS.set, None)
         self.network = SimNetwork(loop, self.stream("network"), self.trace)
@@ -268,6 +270,15 @@ class SimCluster:
         self._settings.setdefault("default.replication.factor", str(min(3, brokers)))
         self._settings.setdefault("offsets.topic.replication.factor", str(min(3, brokers)))
         self.nodes = {number: SimNode(self, number) for number in range(brokers)}
+        self.disks = self._settings["log.dirs"].split(",")
+
+    def _log_end(self, name: TopicPartition, broker_id: int) -> int:
+        """Where the log of a replica ends; 0 where it cannot be seen."""
+        node = self.nodes[broker_id]
+        if not node.is_running or node.broker is None or not hasattr(node.broker, "services"):
+            return 0
+        replica = node.broker.services.replicas.find(name)
+        return replica.log.log_end_offset if replica else 0
 
     def stream(self, name: str) -> random.Random:
         """Random numbers of their own for each part, so that one part's use of them does not change another's."""

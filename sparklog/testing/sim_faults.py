@@ -4,8 +4,9 @@ A plan can be carried out in part, which is how a failing seed's is made shorter
 
 What invariant 1 promises ends where every in-sync replica's disk has lost something. So the power is cut of one machine
 at a time, only while all others are well, in the in-sync replicas and hold what they have acknowledged on disks that
-lost nothing; and nothing else is broken until the machine is back and in sync again. A process that is killed
-loses nothing, so any number of them may be killed at once.
+lost nothing; or of two at once, where each partition has another replica; and nothing else is broken until they are
+back and in sync again. A process that is killed loses nothing, so any number of them may be killed at once; nor does a
+machine that flushes whatever it is given before it says so (`flushes`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from sparklog.testing.sim_cluster import SimCluster, SimNode
 from sparklog.testing.sim_network import Weather
@@ -78,8 +80,10 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
 class Nemesis:
     """Carries out a plan."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, *, flushes: bool = False) -> None:
         self._cluster = cluster
+        self._flushes = flushes
+        """Whether disks have all that was acknowledged, so that power may be cut whenever, wherever."""
         self._under_way = 0
         self._is_dirty = False
         """Whether a machine's disk has lost something, and it is not in sync again yet."""
@@ -116,7 +120,7 @@ class Nemesis:
     async def _carry_out(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
         node = self._cluster.nodes[fault.node]
-        if self._is_dirty or (fault.kind is Kind.POWER and not self._may_cut_power(node)):
+        if not self._flushes and (self._is_dirty or (fault.kind is Kind.POWER and not self._may_cut_power([node]))):
             return
         self._under_way += 1
         try:
@@ -201,37 +205,48 @@ class Nemesis:
         """It fails, or is full, and works again when somebody has come and started the broker anew."""
         if not node.is_up or node.process.is_paused:
             return
-        process = node.process
-        node.fail_disk(errno.EIO if fault.size < 0.5 else errno.ENOSPC)
+        disks = self._cluster.disks
+        node.fail_disk(disks[int(fault.size * 100) % len(disks)], errno.EIO if fault.size < 0.5 else errno.ENOSPC)
         await asyncio.sleep(fault.lasts_s)
-        if node.process is process and node.is_running:
+        if node.is_running:  # also one that was started meanwhile, and that does without the disk
             node.kill()
         node.repair_disk()
-        if not node.is_running:
-            node.start()
+        node.start()
 
     async def _power(self, fault: Fault, node: SimNode) -> None:
-        before = self._versions(node)
-        self._is_dirty = True
-        if fault.size < 0.5:
-            node.cut_power()
-        else:
+        nodes = [node, self._cluster.nodes[fault.other]]
+        if fault.size < 0.7 or fault.other == fault.node or not (self._flushes or self._may_cut_power(nodes, 1)):
+            nodes = [node]
+        before = {each: self._versions(each) for each in nodes}
+        self._is_dirty = not self._flushes
+        await asyncio.gather(*(self._cut_power(fault, each) for each in nodes))
+        await asyncio.sleep(fault.lasts_s)
+        for each in nodes:
+            each.start()
+        if self._is_dirty:
+            await asyncio.sleep(1)
+            is_well = [
+                await self._until(partial(self._is_in_sync_again, *each), POWER_SETTLES_S) for each in before.items()
+            ]
+            self._is_dirty = not all(is_well)
+
+    async def _cut_power(self, fault: Fault, node: SimNode) -> None:
+        if 0.35 < fault.size < 0.85 and node.is_running and not node.process.is_paused:
             node.cut_power_soon(int(fault.size * 20))
             await self._until(lambda: not node.is_running, 1)
-            if node.is_running:
-                node.cut_power()
-        await asyncio.sleep(fault.lasts_s)
-        node.start()
-        await asyncio.sleep(1)
-        self._is_dirty = not await self._until(lambda: self._is_in_sync_again(node, before), POWER_SETTLES_S)
+        if node.is_running:
+            node.cut_power()
 
-    def _may_cut_power(self, node: SimNode) -> bool:
-        states = [state for state in self._cluster.states().values() if node.broker_id in state["replicas"]]
+    def _may_cut_power(self, nodes: Sequence[SimNode], under_way: int = 0) -> bool:
+        """Whether, of each partition, a replica is left that is in sync, while all others are in sync too."""
+        lost = {node.broker_id for node in nodes}
+        states = [state for state in self._cluster.states().values() if lost & set(state["replicas"])]
         return (
-            self._under_way == 0
+            self._under_way == under_way
             and all(each.is_up for each in self._cluster.nodes.values())
             and all(
-                state.get("isr") and set(state["isr"]) >= set(state["replicas"]) != {node.broker_id} for state in states
+                state.get("isr") and set(state["isr"]) >= set(state["replicas"]) and set(state["isr"]) - lost
+                for state in states
             )
         )
 

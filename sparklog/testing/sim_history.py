@@ -6,7 +6,7 @@ be; INFO: nobody knows whether it was done, or still will be. One that never end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
@@ -51,7 +51,7 @@ class Polled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Of a group's offset. A group has one client that commits, and never goes back."""
+    """Of a group's offset. What is committed later is greater, and nobody else has committed it."""
 
     group: str
     partition: TopicPartition
@@ -64,8 +64,16 @@ class ReadCommit:
 
     group: str
     partition: TopicPartition
-    is_final: bool = False
-    """All is healed, and nobody commits any more."""
+    is_current: bool = False
+    """Whether only who coordinates the group now can have answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """Of the log's start, by DeleteRecords. Its result is where the log begins at least."""
+
+    partition: TopicPartition
+    before_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +93,8 @@ class Operation:
     result: Any = None
     tries: int = 1
     """How often it was asked for; more than once, and a record may be written more than once without idempotence."""
+    leader_epoch: int | None = None
+    """Of the leader that has done it, where the request named one."""
 
     @property
     def is_ok(self) -> bool:
@@ -112,6 +122,13 @@ class History:
                 yield operation, operation.action
 
 
+class UncleanElection(NamedTuple):
+    """Of a leader that was not in sync: what others had from `from_offset` on, of earlier epochs, may be gone."""
+
+    from_offset: int
+    leader_epoch: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalLog:
     """A partition after all is over, as its leader has it up to its high watermark."""
@@ -119,6 +136,16 @@ class FinalLog:
     log_start_offset: int = 0
     records: Mapping[int, str]
     """Values by their offsets, in their order."""
+    unclean: Sequence[UncleanElection] = ()
+    keeps_start: bool = True
+    """Whether a log start that was acknowledged must last: it is on disk only a little later."""
+
+    def may_be_lost(self, offset: int, leader_epoch: int | None = None) -> bool:
+        """Whether what an epoch has written at an offset may be gone; None: any epoch."""
+        return any(
+            offset >= each.from_offset and (leader_epoch is None or leader_epoch < each.leader_epoch)
+            for each in self.unclean
+        )
 
 
 Final = Mapping[TopicPartition, FinalLog]

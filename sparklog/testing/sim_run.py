@@ -23,38 +23,22 @@ from typing import Protocol
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.create_topics import NewTopic
 from sparklog.log.log import Log
-from sparklog.testing.sim_admin import Administrator
+from sparklog.testing.sim_admin import SCRATCH_TOPICS, Administrator
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
-from sparklog.testing.sim_faults import Kind, Nemesis, Plan, make_plan
+from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
+from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup, is_together
+from sparklog.testing.sim_seed import Scenario
+from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
 
 TOPIC = "log"
 SETTLES_S = 90.0
 MAX_READ = 1 << 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """What a run is made of; a seed chooses it."""
-
-    seed: int
-    brokers: int = 3
-    partitions: int = 2
-    min_insync_replicas: int = 1
-    lasts_s: float = 12.0
-    producers: int = 3
-    administers: bool = True
-    flushes: bool = False
-    plan: Plan = ()
-
-    @property
-    def replication_factor(self) -> int:
-        return min(3, self.brokers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,30 +54,12 @@ class Verdict:
     acknowledged: int = 0
 
 
-def scenario_of(
-    seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()
-) -> Scenario:
-    """What the seed says; `kinds`: with faults of these kinds."""
-    chance = random.Random(f"{seed}/scenario")
-    brokers = brokers or chance.choice((3, 3, 3, 3, 4, 5))
-    return Scenario(
-        seed=seed,
-        brokers=brokers,
-        partitions=chance.choice((1, 2)),
-        min_insync_replicas=chance.choice((1, 2)) if brokers > 2 else 1,
-        lasts_s=lasts_s,
-        producers=chance.choice((2, 3)),
-        administers=chance.random() < 0.6,
-        flushes=chance.random() < 0.3,
-        plan=make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds),
-    )
-
-
 def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdict:
     """Run it to its end; what goes wrong with the simulation itself is an anomaly too."""
     loop = SimLoop()
     with as_the_seed_says(scenario.seed):
-        cluster = SimCluster(loop, scenario.seed, brokers=scenario.brokers, settings=settings)
+        keys = {**scenario.settings, **(settings or {})}
+        cluster = SimCluster(loop, scenario.seed, brokers=scenario.brokers, settings=keys)
         work = _Run(cluster, scenario)
         with logs_in_trace(cluster):
             try:
@@ -169,6 +135,16 @@ class _Run:
             list(cluster.nodes),
             replication_factor=scenario.replication_factor,
         )
+        self._members = self._groups_of_members()
+
+    def _groups_of_members(self) -> list[list[Member]]:
+        """Of each protocol one, where there are members at all."""
+        numbers = range(self._scenario.members)
+        return [
+            [kind(self._client(f"{name}-{number}"), group) for number in numbers]
+            for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember))
+            if numbers and (group := MemberGroup(name, self.history, self._partitions))
+        ]
 
     def _client(self, name: str) -> SimClient:
         bootstrap = [node.name for node in self._cluster.nodes.values()]
@@ -179,10 +155,22 @@ class _Run:
             self._client(f"producer-{number}"),
             self.history,
             self._partitions,
-            self._cluster.report,
+            self._report_sequence,
             is_idempotent=number != 1,
             tries_again=self._scenario.seed % 2 == 0,
+            says_epochs=self._scenario.is_unclean,
         )
+
+    def _writer_of_other_topics(self) -> Producer:
+        """Gives records to topics that are deleted and made again; what becomes of those is not looked at."""
+        names = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
+        client, history = self._client("scratch"), History(self._cluster.loop.time)
+        return Producer(client, history, names, self._report_sequence, is_idempotent=False, tries_again=False)
+
+    def _report_sequence(self, kind: str, text: str) -> None:
+        """A leader that was not in sync does not know what a producer has sent before."""
+        if not self._cluster.tree.unclean:
+            self._cluster.report(kind, text)
 
     async def main(self) -> None:
         cluster, scenario = self._cluster, self._scenario
@@ -190,12 +178,15 @@ class _Run:
         if cluster.findings or not await self._make_topic():
             return
         workers: list[Worker] = [self._group, *self._producers, *self._consumers]
+        workers += [member for group in self._members for member in group]
         if scenario.administers:
-            workers.append(self._admin)
+            workers += [self._admin, self._writer_of_other_topics()]
+        if scenario.trims:
+            workers.append(Trimmer(self._client("trimmer"), self.history, self._consumers))
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
         tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
         began = cluster.loop.time()
-        await Nemesis(cluster).run(scenario.plan)
+        await Nemesis(cluster, flushes=scenario.flushes).run(scenario.plan)
         await asyncio.sleep(max(0.5, began + scenario.lasts_s - cluster.loop.time()))
         self._is_over.set()
         await asyncio.gather(*tasks)
@@ -204,6 +195,8 @@ class _Run:
             self._is_settled, SETTLES_S, "all replicas are in sync, and nothing is under way"
         ):
             self._say_what_is_not_settled()
+        for members in self._members:
+            await self._come_together(members)
         await self._read_to_the_end()
         final = {name: self._final_log(name) for name in self._partitions}
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
@@ -218,12 +211,7 @@ class _Run:
             name=TOPIC,
             partitions=scenario.partitions,
             replication_factor=scenario.replication_factor,
-            configs={
-                "min.insync.replicas": str(scenario.min_insync_replicas),
-                "internal.segment.bytes": "2000",
-                "retention.ms": "-1",
-                **({"flush.messages": "1"} if scenario.flushes else {}),
-            },
+            configs=scenario.topic_config,
         )
         for _ in range(20):
             if await self._admin.create(topic):
@@ -262,6 +250,28 @@ class _Run:
         for text in self._unsettled():
             self._cluster.report("unsettled", text)
 
+    async def _come_together(self, members: Sequence[Member]) -> None:
+        """Each partition gets one member of the group, and each of them stays what it is; then all leave it alone."""
+        tasks = [asyncio.create_task(member.settle()) for member in members]
+        name = members[0].group.name
+        if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} has come together"):
+            owned = {member.client.name: (member.epoch, member.owned) for member in members}
+            self._cluster.report("unsettled", f"{name}: {owned}")
+        for task in tasks:
+            task.cancel()
+        for partition in self._partitions:
+            await self._read_commit(name, partition)
+
+    async def _read_commit(self, group: str, partition: TopicPartition) -> None:
+        reader = Group(self._client(f"{group}-reader"), self.history, group, self._reader_of(partition))
+        for _ in range(50):
+            if await reader.read(is_current=True):
+                return
+        self._cluster.report("liveness", f"the offset of {group} cannot be read")
+
+    def _reader_of(self, partition: TopicPartition) -> Consumer:
+        return next(consumer for consumer in self._consumers if consumer.partition == partition)
+
     async def _read_to_the_end(self) -> None:
         deadline = self._cluster.loop.time() + SETTLES_S
         for consumer in self._consumers:
@@ -275,10 +285,7 @@ class _Run:
                     "liveness",
                     f"{consumer.name} is at {consumer.position} of {consumer.partition}, which ends at {end}",
                 )
-        for _ in range(50):
-            if await self._group.read(is_final=True):
-                return
-        self._cluster.report("liveness", "the group's offset cannot be read")
+        await self._read_commit("group", self._partitions[0])
 
     def _log_end(self, name: TopicPartition) -> int:
         log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
@@ -295,10 +302,15 @@ class _Run:
         if log is None:
             self._cluster.report("liveness", f"nobody leads {name} at the end")
             return None
-        return FinalLog(log_start_offset=log.log_start_offset, records=values_of(_bytes_of(log, log.log_end_offset)))
+        return FinalLog(
+            log_start_offset=log.log_start_offset,
+            records=values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset), log.log_start_offset),
+            unclean=tuple(self._cluster.tree.unclean.get(name, ())),
+            keeps_start=self._scenario.keeps_log_starts,
+        )
 
     def _compare_replicas(self) -> None:
-        """All bytes below the leader's high watermark are the same everywhere."""
+        """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere."""
         for name, state in self._cluster.states().items():
             node = self._cluster.nodes.get(state.get("leader", -1))
             leader = node.broker.services.replicas.find(name) if node and node.broker and node.is_up else None
@@ -306,7 +318,8 @@ class _Run:
                 continue
             end = leader.partition.high_watermark
             logs = {broker: log for broker in state["isr"] if (log := self._log_of(name, broker))}
-            if len({_bytes_of(log, end) for log in logs.values()}) > 1:
+            start = max((log.log_start_offset for log in logs.values()), default=0)
+            if len({_bytes_of(log, start, end) for log in logs.values()}) > 1:
                 ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
 
@@ -315,8 +328,8 @@ def _listed(names: set[TopicPartition]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "nothing"
 
 
-def _bytes_of(log: Log, end_offset: int) -> bytes:
-    pieces, offset = [], log.log_start_offset
+def _bytes_of(log: Log, offset: int, end_offset: int) -> bytes:
+    pieces = []
     while offset < end_offset:
         piece = log.read(offset, MAX_READ, max_offset=end_offset)
         if not piece.size:

@@ -20,11 +20,12 @@ from sparklog.base.errors import (
     KafkaError,
     LeaderNotAvailable,
     NotEnoughReplicas,
+    OffsetOutOfRange,
     OutOfOrderSequenceNumber,
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import fetch, init_producer_id, offset_commit, offset_fetch, produce
+from sparklog.broker.apis import fetch, init_producer_id, list_offsets, offset_commit, offset_fetch, produce
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, read_records, write_records
@@ -49,6 +50,7 @@ class Producer:
         *,
         is_idempotent: bool,
         tries_again: bool,
+        says_epochs: bool = False,
     ) -> None:
         self._client = client
         self._history = history
@@ -56,6 +58,7 @@ class Producer:
         self._report = report
         self._is_idempotent = is_idempotent
         self._tries_again = tries_again or is_idempotent
+        self._says_epochs = says_epochs
         self._sent = 0
         self._producer_id = -1
         self._sequences: dict[TopicPartition, int] = {}
@@ -89,7 +92,7 @@ class Producer:
         while True:
             try:
                 tries += 1
-                offset = await self._try(send)
+                offset, operation.leader_epoch = await self._try(send)
             except KafkaError as error:
                 is_in_doubt |= not isinstance(error, NOT_WRITTEN)
                 self._client.forget_leader(send.partition)
@@ -107,9 +110,10 @@ class Producer:
             self._sequences[send.partition] = self._sequences.get(send.partition, 0) + len(send.values)
             return
 
-    async def _try(self, send: Send) -> int:
+    async def _try(self, send: Send) -> tuple[int, int | None]:
+        """The offset that it was told, and the leader epoch that the request has named."""
         address, epoch = await self._client.leader(send.partition)
-        says_epoch = self._client.chance.random() < 0.5
+        says_epoch = self._says_epochs or self._client.chance.random() < 0.5
         part = produce.PartitionProduce(
             topic=send.partition.topic,
             partition=send.partition.partition,
@@ -120,7 +124,7 @@ class Producer:
         result = (await self._client.ask(address, produce.API, request)).partitions[0]
         if result.error:
             raise result.error
-        return int(result.base_offset)
+        return int(result.base_offset), part.current_leader_epoch
 
     def _batch(self, send: Send) -> bytearray:
         sequence = self._sequences.get(send.partition, 0) if self._is_idempotent else -1
@@ -166,6 +170,10 @@ class Consumer:
         operation = self._history.begin(self.name, Poll(partition=self.partition, position=self.position))
         try:
             polled = await self._fetch()
+        except OffsetOutOfRange as error:
+            self._history.end(operation, Outcome.FAIL, str(error))
+            await self._go_to_the_start()
+            return
         except KafkaError as error:
             self._history.end(operation, Outcome.FAIL, str(error))
             self._client.forget_leader(self.partition)
@@ -174,6 +182,22 @@ class Consumer:
         self._history.end(operation, Outcome.OK, polled)
         self.position = polled.next_offset
         self.high_watermark = polled.high_watermark
+
+    async def _go_to_the_start(self) -> None:
+        """As auto.offset.reset=earliest."""
+        query = list_offsets.PartitionOffsetQuery(
+            topic=self.partition.topic, partition=self.partition.partition, position=list_offsets.EARLIEST
+        )
+        request = list_offsets.ListOffsetsRequest(partitions=[query])
+        try:
+            address, _ = await self._client.leader(self.partition)
+            found = (await self._client.ask(address, list_offsets.API, request)).partitions[0]
+            if found.error:
+                raise found.error
+            self.position = found.offset
+        except KafkaError:
+            self._client.forget_leader(self.partition)
+        await self._client.back_off()
 
     async def _fetch(self) -> Polled:
         chance = self._client.chance
@@ -236,10 +260,10 @@ class Group:
 
         await self._do(operation, commit)
 
-    async def read(self, *, is_final: bool = False) -> bool:
-        """Ask what is committed; whether there was an answer."""
+    async def read(self, *, is_current: bool = False) -> bool:
+        """Ask what is committed; whether there was an answer. is_current: only one coordinator can be left."""
         partition = self._consumer.partition
-        action = ReadCommit(group=self._group, partition=partition, is_final=is_final)
+        action = ReadCommit(group=self._group, partition=partition, is_current=is_current)
         operation = self._history.begin(self._client.name, action)
 
         async def read() -> int:
@@ -272,6 +296,6 @@ def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
         at += read_header(data, at).size
 
 
-def values_of(data: bytes) -> dict[int, str]:
-    """The values in some batches, by their offsets."""
-    return dict(_read(data, 0))
+def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
+    """The values in some batches, by their offsets; a batch may begin before the offset that is asked for."""
+    return dict(_read(data, from_offset))

@@ -47,8 +47,8 @@ class Past:
         self.history.end(self.history.begin("c", Commit(group="g", partition=T, offset=offset)), outcome)
         return self
 
-    def read_commit(self, offset: int, *, is_final: bool = False) -> Past:
-        read = ReadCommit(group="g", partition=T, is_final=is_final)
+    def read_commit(self, offset: int, *, is_current: bool = False) -> Past:
+        read = ReadCommit(group="g", partition=T, is_current=is_current)
         self.history.end(self.history.begin("c", read), Outcome.OK, offset)
         return self
 
@@ -139,7 +139,7 @@ def test_above_the_high_watermark() -> None:
 
 @pytest.mark.parametrize("read", [-1, 1, 4])
 def test_lost_commit(read: int) -> None:
-    past = Past().commit(1).commit(2).read_commit(read, is_final=True)
+    past = Past().commit(1).commit(2).read_commit(read, is_current=True)
     assert past.kinds() == ["lost commit"]
 
 

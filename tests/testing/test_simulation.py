@@ -11,11 +11,13 @@ import pytest
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim import describe, shrink
 from sparklog.testing.sim_faults import Kind
-from sparklog.testing.sim_run import run, scenario_of
+from sparklog.testing.sim_run import run
+from sparklog.testing.sim_seed import scenario_of
 
 SEEDS = 3
 DIGESTS = f"""
-from sparklog.testing.sim_run import run, scenario_of
+from sparklog.testing.sim_run import run
+from sparklog.testing.sim_seed import scenario_of
 for seed in range({SEEDS}):
     verdict = run(scenario_of(seed))
     print(seed, verdict.digest, verdict.steps, verdict.anomalies)

@@ -1,0 +1,256 @@
+"""Members of consumer groups in a simulation: they join, get partitions, commit for them, leave, and come back.
+
+    ClassicMember    JoinGroup, SyncGroup, Heartbeat; whoever is the group's leader deals out the partitions
+    ConsumerMember   ConsumerGroupHeartbeat (KIP-848). Each time it is given a partition, it asks what is committed, as
+                     a member: a coordinator that was replaced cannot answer that for it, so it is the current offset
+
+What is committed for a partition is a number that nobody has committed before, each greater than the last one. Once all
+is well, the members of a group must come together: every partition has one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from sparklog.base.errors import (
+    FencedMemberEpoch,
+    IllegalGeneration,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import (
+    consumer_group_heartbeat,
+    heartbeat,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
+from sparklog.group import requests
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_history import Commit, History, Outcome, ReadCommit
+
+SESSION_TIMEOUT_MS = 3_000
+REBALANCE_TIMEOUT_MS = 3_000
+JOIN_TIMEOUT_MS = 8_000
+HEARTBEAT_S = 0.4
+REFUSED = (IllegalGeneration, StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, RebalanceInProgress)
+"""What a coordinator answers to a commit of somebody who is no member, or of another time: nothing is written."""
+CHANCE_TO_LEAVE = 0.03
+SETTINGS = {
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "300",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.heartbeat.interval.ms": "400",
+    "group.consumer.assignment.interval.ms": "200",
+}
+
+
+class MemberGroup:
+    """What the members of a group share: its name, the partitions, and the numbers that they commit."""
+
+    def __init__(self, name: str, history: History, partitions: Sequence[TopicPartition]) -> None:
+        self.name = name
+        self.history = history
+        self.partitions = list(partitions)
+        self.numbers = {partition: count(1) for partition in partitions}
+
+
+class Member:
+    """What both kinds have in common."""
+
+    def __init__(self, client: SimClient, group: MemberGroup) -> None:
+        self.owned: list[TopicPartition] = []
+        self.client = client
+        self.group = group
+        self.member_id = ""
+        self.epoch = -1
+        """The generation, or the epoch of the member."""
+        self._coordinator: str | None = None
+        self._may_leave = True
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            await self.step()
+            await self._commit_one()
+
+    async def settle(self) -> None:
+        """Go on as a member, without committing anything, until cancelled."""
+        self._may_leave = False
+        while True:
+            await self.step()
+
+    async def step(self) -> None:
+        """Wait a little, then do what a member has to do next."""
+        await asyncio.sleep(HEARTBEAT_S * self.client.chance.uniform(0.5, 1.5))
+        try:
+            if self._may_leave and self.owned and self.client.chance.random() < CHANCE_TO_LEAVE:
+                await self._leave()
+            else:
+                await self._stay()
+        except (IllegalGeneration, FencedMemberEpoch, UnknownMemberId, StaleMemberEpoch):
+            self._begin_anew()
+        except KafkaError:
+            self._coordinator = None
+            await self.client.back_off()
+
+    async def coordinator(self) -> str:
+        if self._coordinator is None:
+            self._coordinator = await self.client.coordinator(self.group.name)
+        return self._coordinator
+
+    async def _stay(self) -> None:
+        raise NotImplementedError
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
+    def _begin_anew(self) -> None:
+        self.owned, self.epoch = [], -1
+
+    async def _commit_one(self) -> None:
+        if not self.owned or self.client.chance.random() < 0.3:
+            return
+        partition = self.client.chance.choice(self.owned)
+        offset = next(self.group.numbers[partition])
+        action = Commit(group=self.group.name, partition=partition, offset=offset)
+        operation = self.group.history.begin(self.client.name, action)
+        request = requests.OffsetCommit(
+            group_id=self.group.name, generation_or_epoch=self.epoch, member_id=self.member_id,
+            offsets=[requests.OffsetToCommit(partition=partition, offset=offset)],
+        )  # fmt: skip
+        try:
+            answer = await self.client.ask(await self.coordinator(), offset_commit.API, request, 6_000)
+            if error := answer.errors[partition]:
+                raise error
+        except KafkaError as error:
+            is_refused = isinstance(error, REFUSED)
+            self.group.history.end(operation, Outcome.FAIL if is_refused else Outcome.INFO, str(error))
+            self._coordinator = None
+        else:
+            self.group.history.end(operation, Outcome.OK)
+
+
+class ClassicMember(Member):
+    async def _stay(self) -> None:
+        if self.epoch < 0:
+            await self._join()
+            return
+        request = requests.Heartbeat(group_id=self.group.name, generation=self.epoch, member_id=self.member_id)
+        answer = await self.client.ask(await self.coordinator(), heartbeat.API, request)
+        if isinstance(answer.error, RebalanceInProgress):
+            await self._join()
+        elif answer.error:
+            raise answer.error
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        self.member_id = ""
+
+    async def _join(self) -> None:
+        self.owned, self.epoch = [], -1
+        request = requests.JoinGroup(
+            group_id=self.group.name, member_id=self.member_id, client_id=self.client.name, client_host="sim",
+            protocol_type="consumer", protocols=[("deal", b"")],
+            session_timeout_ms=SESSION_TIMEOUT_MS, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+        )  # fmt: skip
+        joined = await self.client.ask(await self.coordinator(), join_group.API, request, JOIN_TIMEOUT_MS)
+        if isinstance(joined.error, MemberIdRequired):
+            self.member_id = joined.member_id
+            return
+        if joined.error:
+            raise joined.error
+        self.member_id = joined.member_id
+        is_leader = joined.leader == joined.member_id
+        dealt = self._deal([each.member_id for each in joined.members]) if is_leader else {}
+        sync = requests.SyncGroup(
+            group_id=self.group.name, generation=joined.generation, member_id=self.member_id,
+            protocol_type="consumer", protocol="deal", assignments=dealt,
+        )  # fmt: skip
+        answer = await self.client.ask(await self.coordinator(), sync_group.API, sync, JOIN_TIMEOUT_MS)
+        if isinstance(answer.error, RebalanceInProgress):
+            return  # and join again
+        if answer.error:
+            raise answer.error
+        self.epoch = joined.generation
+        self.owned = [self.group.partitions[number] for number in json.loads(answer.assignment or b"[]")]
+
+    def _deal(self, members: Sequence[str]) -> Mapping[str, bytes]:
+        numbers = range(len(self.group.partitions))
+        return {
+            member: json.dumps([number for number in numbers if number % len(members) == turn]).encode()
+            for turn, member in enumerate(sorted(members))
+        }
+
+    async def _leave(self) -> None:
+        leaving = requests.LeavingMember(member_id=self.member_id)
+        self._begin_anew()
+        request = requests.LeaveGroup(group_id=self.group.name, members=[leaving])
+        await self.client.ask(await self.coordinator(), leave_group.API, request)
+
+
+class ConsumerMember(Member):
+    def __init__(self, client: SimClient, group: MemberGroup) -> None:
+        super().__init__(client, group)
+        self.member_id = str(client.chance.getrandbits(64))
+        self.epoch = 0
+
+    def _begin_anew(self) -> None:
+        self.owned, self.epoch = [], 0
+
+    async def _stay(self) -> None:
+        answer = await self._heartbeat(self.epoch)
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            given = [each for each in answer.assignment if each not in self.owned]
+            self.owned = list(answer.assignment)
+            for partition in given:
+                await self._read(partition)
+
+    async def _leave(self) -> None:
+        self._begin_anew()
+        await self._heartbeat(-1)
+
+    async def _heartbeat(self, epoch: int) -> requests.ConsumerGroupHeartbeatResponse:
+        """Says all about itself each time, as who has not heard the last answer must."""
+        request = requests.ConsumerGroupHeartbeat(
+            group_id=self.group.name, member_id=self.member_id, member_epoch=epoch,
+            client_id=self.client.name, client_host="sim", rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            subscribed_topic_names=[self.group.partitions[0].topic], owned_partitions=list(self.owned),
+        )  # fmt: skip
+        answer: requests.ConsumerGroupHeartbeatResponse = await self.client.ask(
+            await self.coordinator(), consumer_group_heartbeat.API, request
+        )
+        if answer.error:
+            raise answer.error
+        return answer
+
+    async def _read(self, partition: TopicPartition) -> None:
+        """What the one who had it before has committed: asked as a member, so only who coordinates now can answer."""
+        action = ReadCommit(group=self.group.name, partition=partition, is_current=True)
+        operation = self.group.history.begin(self.client.name, action)
+        request = requests.OffsetFetch(
+            group_id=self.group.name, partitions=[partition], member_id=self.member_id, member_epoch=self.epoch
+        )
+        try:
+            answer = await self.client.ask(await self.coordinator(), offset_fetch.API, request)
+            if error := answer.error or answer.offsets[0].error:
+                raise error
+        except KafkaError as error:
+            self.group.history.end(operation, Outcome.INFO, str(error))
+            raise
+        self.group.history.end(operation, Outcome.OK, answer.offsets[0].offset)
+
+
+def is_together(members: Sequence[Member]) -> bool:
+    """Whether each of the group's partitions has one member, and one only."""
+    owned = sorted(partition for member in members for partition in member.owned)
+    return owned == sorted(members[0].group.partitions)

@@ -1,0 +1,101 @@
+"""What a seed of a simulation chooses: the cluster, what is asked of it, and what is done to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sparklog.testing import sim_members
+from sparklog.testing.sim_faults import Kind, Plan, make_plan
+
+BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK})
+"""Faults after which a process begins with what its disk has."""
+ENDS_OF_ALL = (Kind.KILL, Kind.ISOLATE, Kind.EXPIRE, Kind.PAUSE, Kind.RESTART, Kind.CUT_STORE)
+"""Faults that may leave a partition without anyone in sync."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a run is made of."""
+
+    seed: int
+    brokers: int = 3
+    partitions: int = 2
+    min_insync_replicas: int = 1
+    lasts_s: float = 12.0
+    producers: int = 3
+    administers: bool = True
+    flushes: bool = False
+    """Whether nothing is acknowledged that is not on disk: power may be cut anywhere at any time."""
+    members: int = 0
+    """How many there are in each of two groups: one of classic members, one of KIP-848's."""
+    trims: bool = False
+    """Whether somebody deletes records."""
+    retention_bytes: int = -1
+    disks: int = 1
+    is_unclean: bool = False
+    """Whether a replica that is not in sync may be elected."""
+    plan: Plan = ()
+
+    @property
+    def replication_factor(self) -> int:
+        return min(3, self.brokers)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Of the brokers."""
+        return {
+            **({"log.flush.interval.messages": "1"} if self.flushes else {}),
+            **(sim_members.SETTINGS if self.members else {}),
+            **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
+            **({"log.retention.check.interval.ms": "1500"} if self.trims or self.retention_bytes >= 0 else {}),
+        }
+
+    @property
+    def topic_config(self) -> Mapping[str, str]:
+        """Of the topic that is checked."""
+        return {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "internal.segment.bytes": "2000",
+            "retention.ms": "-1",
+            "retention.bytes": str(self.retention_bytes),
+            "unclean.leader.election.enable": str(self.is_unclean).lower(),
+        }
+
+    @property
+    def keeps_log_starts(self) -> bool:
+        """Whether a log start that was acknowledged lasts: it is on disk a little later only, as in Apache Kafka."""
+        return not BOUNCES & {fault.kind for fault in self.plan}
+
+
+def scenario_of(
+    seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()
+) -> Scenario:
+    """What the seed says; `kinds`: with faults of these kinds."""
+    chance = random.Random(f"{seed}/scenario")
+    brokers = brokers or chance.choice((3, 3, 3, 3, 4, 5))
+    scenario = Scenario(
+        seed=seed,
+        brokers=brokers,
+        partitions=chance.choice((1, 2)),
+        min_insync_replicas=chance.choice((1, 2)) if brokers > 2 else 1,
+        lasts_s=lasts_s,
+        producers=chance.choice((2, 3)),
+        administers=chance.random() < 0.6,
+        flushes=chance.random() < 0.3,
+        plan=make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds),
+    )
+    scenario = dataclasses.replace(
+        scenario,
+        members=chance.choice((0, 0, 2, 3)),
+        trims=chance.random() < 0.25,
+        retention_bytes=3_000 if chance.random() < 0.15 else -1,
+        disks=chance.choice((1, 1, 1, 2)),
+    )
+    if brokers > 1 and not kinds and chance.random() < 0.12:
+        kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))
+        plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
+        scenario = dataclasses.replace(scenario, is_unclean=True, min_insync_replicas=1, plan=plan)
+    return scenario
