@@ -2,7 +2,8 @@
 
     plan     every log of every broker, or of every directory that --path names: what would be read
     apply    reads all of it (spark/audit.py) and changes nothing
-    report   one row for each finding, and one for each partition that has none
+    report   one row for each finding, with what the cluster has decided last about the partition if it keeps a history
+             (`decided`, `decided_at`), and one for each partition that has none
 
 Outcomes: ok, and the severity of a finding: critical (records are lost, damaged or not the same everywhere), warning
 (to be mended, and nothing is lost), info. Critical ones and warnings make the exit status 1.
@@ -14,6 +15,7 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from sparklog.jobs.audit_history import with_decisions
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.spark.audit import Auditor, Source
@@ -47,15 +49,22 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
     audited = Auditor(spark=context.spark, source=source, client=context.client, say=context.say).run()
     partitions = audited.partitions
     found = audited.findings.withColumnsRenamed({"severity": "outcome", "found": "reason"}).cache()
+    if not options["path"] and not found.isEmpty():
+        found = with_decisions(found, context.spark, context.client)
     figures = ["replicas", "segments", "batches", "size_bytes"]
     fine = partitions.join(found, ["topic", "partition"], "left_anti").select(
         "topic", "partition", F.lit(OK).alias("outcome"), F.lit("nothing found").alias("reason"), *figures
     )
     reported = found.join(partitions, ["topic", "partition"], "left").select(
-        "topic", "partition", "outcome", "reason", "kind", "broker", "offset", "next_step", *figures
+        "topic", "partition", "outcome", "reason", "kind", "broker", "offset", "next_step", *figures, *_decided(found)
     )
     rank = F.array_position(F.array(*map(F.lit, (CRITICAL, WARNING, "info", OK))), F.col("outcome"))
     return reported.unionByName(fine, allowMissingColumns=True).orderBy(rank, "topic", "partition", "offset", "broker")
+
+
+def _decided(found: DataFrame) -> list[str]:
+    """The columns of the cluster's history, where it has one."""
+    return [name for name in ("decided_at", "decided") if name in found.columns]
 
 
 def _source(context: JobContext, options: Options) -> Source:

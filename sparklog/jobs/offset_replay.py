@@ -311,8 +311,25 @@ def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]
         if part.number not in transactional and part.offset_to > 0
     ]
     done = dict(install(rows, targets, context.client))
+    refused = [target for target in targets if isinstance(done[target.partition.partition], str)]
+    done |= install(rows, _led_elsewhere(context, refused, parts), context.client)
     context.say(f"{sum(isinstance(each, int) for each in done.values())} snapshots were made")
     return done
+
+
+def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequence[Part]) -> list[Target]:
+    """Those that another broker leads by now, or the same again, with all that the snapshot is made of."""
+    described = {part.log.partition: part.log for part in parts}
+    with Maintenance(**context.client) as maintenance:
+        logs = maintenance.describe_logs([target.partition for target in targets])
+    found = []
+    for target in targets:
+        log, before, end = logs[target.partition], described[target.partition], target.end_offset - 1
+        if isinstance(log, KafkaError) or log.leader_epoch == target.leader_epoch:
+            continue
+        if LeaderEpochs(log.epochs).epoch_at(end) == LeaderEpochs(before.epochs).epoch_at(end):
+            found.append(replace(target, leader_epoch=log.leader_epoch))
+    return found
 
 
 def _report_row(part: Part, sizes: Mapping[int, int | str]) -> tuple[Any, ...]:

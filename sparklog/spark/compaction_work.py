@@ -36,11 +36,13 @@ STALE, QUARANTINED, FAILED = "stale", "quarantined", "failed"
 BY_TASK, BY_SHUFFLE = "task", "shuffle"
 MB = 1_000_000
 _STALE = (
-    InvalidUpdateVersion, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, ResourceNotFound,
-    DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
+    InvalidUpdateVersion, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, BrokerNotAvailable,
+    ResourceNotFound, DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
 )  # fmt: skip
-"""The log is not as it was when the plan was made, or somebody else has its lease: a new plan may do."""
-_FAILED = (BrokerNotAvailable, ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OSError)
+"""The log is not as it was when the plan was made, another broker leads, or somebody else has its lease: a new plan may
+do.
+"""
+_FAILED = (ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from sparklog.cluster.partition_states import ISR_CHANGES, encode_state, read_st
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.topics import state_path
 from sparklog.jobs.isr_audit import JOB
-from sparklog.jobs.job import FINDINGS, JobContext, run_job
+from sparklog.jobs.job import FINDINGS, OK, JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.server.node import BrokerNode
 from sparklog.testing import RunningCluster, start_cluster
@@ -116,7 +119,7 @@ def test_each_fault_that_is_planted_in_live_brokers_is_found(
     shutil.copytree(folder(cluster, 2, sound), orphan)
 
     try:
-        status, found, _ = audit(context)
+        status, found, rows = audit(context)
     finally:
         shutil.rmtree(orphan)
 
@@ -129,6 +132,10 @@ def test_each_fault_that_is_planted_in_live_brokers_is_found(
         ("critical", "missing_batch", short, cut, 900),
         ("warning", "orphan_folder", 2, f"{sound}.forgotten", None),
     }
+    [decided] = [json.loads(row.decided) for row in rows if row.kind == "lagging_in_isr"]
+    assert decided["kind"] == "ISR changed"
+    assert behind in decided["previous_isr"]
+    assert behind not in decided["isr"]
 
 
 def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: int) -> None:
