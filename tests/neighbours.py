@@ -83,6 +83,9 @@ class Neighbourhood:
         """Another machine, with nothing on it."""
         self._disks[broker_id] = MemoryFs()
 
+    def disk(self, broker_id: int) -> MemoryFs:
+        return self._disks[broker_id]
+
     def folders(self, broker_id: int) -> list[str]:
         """The names in the broker's log directory."""
         return self._disks[broker_id].list(SETTINGS["log.dirs"])

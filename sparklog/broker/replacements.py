@@ -5,6 +5,8 @@
     commit    `Log.replace`: verify, swap. Asked again, it says the same again
     end       by abort, expiry, a refused commit, the broker's stop: what is staged is removed
 
+Only the leader's log is replaced; its followers take over what they find there (replica/mirror.py).
+
 What is done to the files of one log is done one thing at a time, in threads. A replica's log that is no more the one
 that the lease is for (the topic was deleted, and perhaps made again) takes nothing. What a crash leaves staged is
 removed when the log is opened.
@@ -72,13 +74,15 @@ class Replacements:
         holder: str,
         lease_ms: int,
     ) -> Lease[Log]:
-        """Raises as `Leases.begin`, `Partition.check_leader_epoch` and `Log.check_sources` do, and InvalidRequest."""
+        """Raises as `Leases.begin`, `Replicas.get_leader`, `Partition.check_leader_epoch` and `Log.check_sources` do,
+        and InvalidRequest.
+        """
         if not sources or not 0 < lease_ms <= MAX_LEASE_MS or not 0 < len(holder) <= MAX_HOLDER:
             raise InvalidRequest(
                 f"{len(sources)} sources, a lease of {lease_ms} ms, a holder of {len(holder)} characters: at least 1, "
                 f"1 to {MAX_LEASE_MS} and 1 to {MAX_HOLDER} are allowed"
             )
-        replica = self._replicas.get(partition)
+        replica = self._replicas.get_leader(partition)
         replica.partition.check_leader_epoch(leader_epoch)
         if sources[-1].next_offset > (committed := replica.partition.high_watermark):
             raise InvalidUpdateVersion(f"{partition}: the sources end above the high watermark {committed}")
@@ -138,8 +142,8 @@ class Replacements:
     async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
         """-> the segment that is in place now.
 
-        Raises as `Partition.check_leader_epoch` and `Log.replace` do, with nothing left of the lease, and
-        ResourceNotFound.
+        Raises as `Replicas.get_leader`, `Partition.check_leader_epoch` and `Log.replace` do, with nothing left of the
+        lease, and ResourceNotFound.
         """
         if answer := self._leases.answer(lease_id):
             return answer
@@ -204,7 +208,7 @@ class Replacements:
             logger.info("%s: what was staged at %d stays: %s", lease.log.partition, lease.base_offset, error)
 
     def _replica_of(self, lease: Lease[Log]) -> Replica:
-        replica = self._replicas.get(lease.log.partition)
+        replica = self._replicas.get_leader(lease.log.partition)
         if replica.log is not lease.log:
             raise InvalidUpdateVersion(f"{lease.log.partition} is of another topic by now")
         return replica

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from crc32c import crc32c
@@ -19,6 +20,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
 from sparklog.log.reader import LogReader
+from sparklog.log.replaceable import StagedSegment
+from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_clock import SimClock
 
@@ -170,3 +173,127 @@ def crash_twice_at_every_change(changes: int, seed: int) -> bool:
         if was_opened:
             return was_done
     raise AssertionError("opening takes this many changes?")
+
+
+# Several for several
+
+SPLITS = (9, 14, 32)
+"""Where the new segments begin that take the place of 9, 18 and 27: but for the first, none where an old one does."""
+
+
+def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[MemoryFs, Log, list[StagedSegment]]:
+    """Batches of one record, and segments of nine of them; what is to be new has all of them."""
+    fs = MemoryFs()
+    manager = start(fs)
+    log = manager.create(NAME, topic_config(file_delete_delay_ms=0, internal_segment_bytes=4000))
+    manager.checkpoint_recovery_points()
+    for number in range(48):
+        if number % 9 == 0:
+            log.roll()
+        log.append(batch(1, timestamp_ms=START_MS + number, value=b"x" * 60), leader_epoch=number // 15)
+    content = content_of(fs, log.describe()[1:4])
+    if merged_before:
+        data = cleaned(content, lambda base: base % 3 == 0)
+        stage(fs, log, 9, data)
+        log.replace(log.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
+        log.delete_expired(10**9)
+    log.flush()
+    manager.checkpoint_recovery_points()
+    staged = []
+    for base, end in pairwise((*bases, 36)):
+        batches = [(at, header) for at, header in iterate_headers(content) if base <= header.base_offset < end]
+        (first, _), (last, header) = batches[0], batches[-1]
+        data = content[first : last + header.size]
+        stage(fs, log, base, data)
+        staged.append(StagedSegment(base_offset=base, size_bytes=len(data), crc32c=crc32c(data)))
+    return fs, log, staged
+
+
+def swap_several(log: Log, staged: list[StagedSegment]) -> None:
+    sources = [each for each in log.describe() if 9 <= each.base_offset < 36]
+    log.replace_all(sources, staged, high_watermark=48)
+    log.delete_expired(10**9)
+
+
+def look_at_several(fs: MemoryFs, *, merged_before: bool) -> None:
+    """As a reader sees the folder that nobody has opened yet."""
+    reader = LogReader(fs, FOLDER)
+    assert reader.end_offset() == 48
+    for plan in (reader.cut(0, 48, 1), reader.cut(0, 48, 9)):
+        found = [
+            offset
+            for part in plan
+            for chunk in reader.read(part, 300)
+            for offset in records_in(chunk)
+            if part.offset_from <= offset < part.offset_to
+        ]
+        assert found == sorted(set(found))
+        lost = {offset for offset in range(9, 36) if offset % 3} if merged_before else set()
+        assert set(range(48)) - lost <= set(found)
+
+
+def check_several(fs: MemoryFs, bases: tuple[int, ...], *, merged_before: bool) -> bool:
+    """-> whether the new segments are there."""
+    manager = start(fs)
+    log = manager.get(NAME)
+    assert log
+    assert not [name for name in fs.list(FOLDER) if name.endswith((".cleaned", ".swap"))]
+    begin = [segment.base_offset for segment in log.segments]
+    old = [0, 9, 36, 45] if merged_before else list(range(0, 46, 9))
+    found = records_in(read_all(log))
+    is_new = found == list(range(48)) and begin == [0, *bases, 36, 45]
+    if not is_new:
+        assert begin == old
+        assert len(found) == (48 - 18 if merged_before else 48)
+    assert log.log_end_offset == 48
+    assert all(log.epochs.epoch_at(offset) == offset // 15 for offset in range(48))
+    check_indexes(log)
+    log.append(batch(3), leader_epoch=9)
+    manager.close()
+    again = start(fs).get(NAME)
+    assert again
+    assert records_in(read_all(again)) == [*found, 48, 49, 50]
+    return is_new
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bases", "merged_before"), [(SPLITS, False), (SPLITS, True), ((9, 18, 27), True), ((9, 27), False)]
+)
+def test_of_several_for_several_all_or_none_are_left(bases: tuple[int, ...], *, merged_before: bool) -> None:
+    """Under several fortunes, and with a second power cut while the folder is opened."""
+    for changes in range(500):
+        outcomes, was_done = set(), False
+        for seed in range(2):
+            chance = random.Random(seed * 1000 + changes)
+            fs, log, staged = prepare_several(bases, merged_before=merged_before)
+            left, was_done = crash(fs, lambda log=log, staged=staged: swap_several(log, staged), changes, chance)  # type: ignore[misc]
+            look_at_several(left, merged_before=merged_before)
+            if seed % 2:
+                left, _ = crash(left, lambda left=left: start(left), chance.randrange(40), chance)  # type: ignore[misc]
+                look_at_several(left, merged_before=merged_before)
+            outcomes.add(check_several(left, bases, merged_before=merged_before))
+        assert changes or outcomes == {False}
+        if was_done:
+            assert outcomes == {True}
+            return
+    raise AssertionError("a replacement takes this many changes?")
+
+
+@pytest.mark.parametrize("merged_before", [False, True])
+def test_several_for_several_are_read_without_a_hole_at_every_moment(*, merged_before: bool) -> None:
+    fs, log, staged = prepare_several(SPLITS, merged_before=merged_before)
+    rename, moments = fs.rename, 0
+
+    def look_and_rename(source: str, target: str) -> None:
+        nonlocal moments
+        look_at_several(fs, merged_before=merged_before)
+        rename(source, target)
+        look_at_several(fs, merged_before=merged_before)
+        moments += 1
+
+    fs.rename = look_and_rename  # type: ignore[method-assign]
+    swap_several(log, staged)
+    assert moments > 15
+    assert records_in(read_all(log)) == list(range(48))
+    check_indexes(log)

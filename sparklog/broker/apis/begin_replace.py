@@ -1,6 +1,7 @@
 """BeginReplace: take the lease for putting one segment in place of neighbouring closed ones.
 
-- Fenced by the leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+- By the leader, in the epoch that it has: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Followers
+  take over from it what was replaced.
 - INVALID_UPDATE_VERSION where a source is not what it was, where they are no neighbours, or not all closed and below
   the high watermark.
 - DUPLICATE_RESOURCE while another holder has the partition's lease. The same holder takes its own over: the old lease,

@@ -1,6 +1,7 @@
 """SetCleanedOffset: everything below an offset has been compacted, which the cleaner checkpoint says then.
 
-- Fenced by the leader epoch, and by the segments below the offset: INVALID_UPDATE_VERSION where one is not what it was.
+- By the leader: its followers take that over, too. Fenced by the leader epoch, and by the segments below the offset:
+  INVALID_UPDATE_VERSION where one is not what it was.
 - On the disk when it is answered. A truncation lowers it again.
 """
 
@@ -31,7 +32,7 @@ class SetCleanedOffsetResponse:
 
 
 async def handle(services: Services, request: SetCleanedOffsetRequest) -> SetCleanedOffsetResponse:
-    replica = services.replicas.get(request.partition)
+    replica = services.replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
     await asyncio.to_thread(replica.log.set_cleaned_offset, request.offset, request.segments)
     return SetCleanedOffsetResponse()

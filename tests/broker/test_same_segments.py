@@ -1,0 +1,107 @@
+"""Three brokers, and upkeep that replaces segments through the leader's APIs: all replicas become the same files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from crc32c import crc32c
+from log_values import file_content
+from neighbours import PATIENCE_MS, Neighbourhood
+
+from sparklog.base.errors import NotLeaderOrFollower
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import begin_replace, commit_replace, describe_log, set_cleaned_offset, upload_segment
+from sparklog.log.log import Log
+
+T0 = TopicPartition("t", 0)
+Batch = Callable[..., bytearray]
+
+
+@pytest.fixture
+async def three(batch: Batch) -> AsyncIterator[Neighbourhood]:
+    """The topic has a batch of 100 bytes and more in each segment."""
+    made = Neighbourhood()
+    await made.start(1, 2, 3)
+    for broker in made.brokers.values():
+        metadata = broker.services.metadata
+        assert await metadata.wait_until(lambda metadata=metadata: len(metadata.brokers) == 3, PATIENCE_MS)
+    await made.create("t", [[1, 2, 3]], internal_segment_bytes="200", cleanup_policy="compact")
+    for number in range(6):
+        assert (await made.produce(1, T0, batch([b"%d" % number * 100]))).error is None
+    yield made
+    await made.stop_all()
+
+
+def log_of(three: Neighbourhood, broker_id: int) -> Log:
+    return three.brokers[broker_id].services.replicas.get(T0).log
+
+
+def files(three: Neighbourhood, broker_id: int) -> dict[int, bytes]:
+    log, disk = log_of(three, broker_id), three.disk(broker_id)
+    return {each.base_offset: file_content(disk, f"{log.folder}/{each.base_offset:020d}.log") for each in log.segments}
+
+
+async def until_equal(three: Neighbourhood) -> None:
+    async with asyncio.timeout(20):
+        while any(each.services.replicas.find(T0) is None for each in three.brokers.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        while len({tuple(files(three, each).items()) for each in three.brokers}) > 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def replace_first(three: Neighbourhood, broker_id: int, count: int) -> None:
+    """Of so many segments, only the last one's batch stays; the log is said to be compacted so far."""
+    broker = three.brokers[broker_id]
+    described = (await broker.serve(describe_log.API, describe_log.DescribeLogRequest(partitions=[T0]))).logs[T0]
+    sources, epoch = described.closed_segments[:count], described.leader_epoch
+    data = files(three, broker_id)[sources[-1].base_offset]
+    wanted = begin_replace.BeginReplaceRequest(partition=T0, leader_epoch=epoch, sources=sources, holder="test")
+    lease_id = (await broker.serve(begin_replace.API, wanted)).lease_id
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    await broker.serve(upload_segment.API, upload_segment.UploadSegmentRequest(lease_id=lease_id, pieces=pieces()))
+    commit = commit_replace.CommitReplaceRequest(
+        lease_id=lease_id, leader_epoch=epoch, size_bytes=len(data), crc32c=crc32c(data)
+    )
+    new = (await broker.serve(commit_replace.API, commit)).segment
+    cleaned = set_cleaned_offset.SetCleanedOffsetRequest(
+        partition=T0, leader_epoch=epoch, offset=new.next_offset, segments=[new]
+    )
+    await broker.serve(set_cleaned_offset.API, cleaned)
+
+
+async def test_followers_take_over_what_was_replaced_through_the_leader(three: Neighbourhood) -> None:
+    await replace_first(three, 1, 3)
+    await until_equal(three)
+    assert sorted(files(three, 3)) == [0, 3, 4, 5]
+    async with asyncio.timeout(20):
+        while {log_of(three, each).cleaned_offset for each in three.brokers} != {3}:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_only_the_leaders_log_is_replaced(three: Neighbourhood) -> None:
+    with pytest.raises(NotLeaderOrFollower):
+        await replace_first(three, 2, 3)
+
+
+async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(three: Neighbourhood, batch: Batch) -> None:
+    await three.stop(3)
+    await replace_first(three, 1, 3)
+    await three.produce(1, T0, batch([b"x" * 100]))
+    await three.start(3)
+    await until_equal(three)
+
+
+async def test_who_takes_over_the_lead_has_the_last_word(three: Neighbourhood, batch: Batch) -> None:
+    """It may have been told, or not."""
+    await replace_first(three, 1, 3)
+    zombie = three.cut_off(1)
+    await three.until_led(T0, 2, isr={2, 3})
+    assert (await three.produce(2, T0, batch([b"x" * 100]))).error is None
+    await zombie.stop()
+    await three.start(1)
+    await until_equal(three)

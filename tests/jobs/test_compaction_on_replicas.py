@@ -1,0 +1,76 @@
+"""The compaction job on three brokers: it cleans the leader's log, and all replicas end as the same files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from compacting import consume, newest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Producer
+from sparklog.jobs import compaction
+from sparklog.jobs.job import OK, run_job
+from sparklog.jobs.options import parse_options
+from sparklog.testing import start_cluster
+from sparklog.testing.cluster import RunningCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOPIC = "departures"
+PATIENCE_S = 120
+
+
+@pytest.fixture
+def departures(monkeypatch: pytest.MonkeyPatch):
+    """The module of the examples that has the data."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return pytest.importorskip("departures")
+
+
+def files_of(cluster: RunningCluster) -> list[dict[str, bytes]]:
+    """The batches of each broker's replica, by the name of the file; without what waits for its removal."""
+    return [
+        {path.name: path.read_bytes() for path in Path(cluster.data_dir).glob(f"*-{broker}/**/{TOPIC}-0/*.log")}
+        for broker in sorted(cluster.nodes)
+    ]
+
+
+def wait_for_equal_files(cluster: RunningCluster) -> dict[str, bytes]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        first, *others = files_of(cluster)
+        if first and all(files == first for files in others):
+            return first
+        assert time.monotonic() < deadline, [sorted(files) for files in files_of(cluster)]
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_departures_are_compacted_once_and_all_replicas_are_the_same_files(make_context, tmp_path, departures) -> None:
+    configs = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20), "file.delete.delay.ms": "1000"}
+    with start_cluster(3, tmp_path / "cluster") as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topic(TOPIC, partitions=1, configs=configs)
+        table = departures.load()
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            for start in range(0, table.num_rows, 20_000):
+                producer.send_table(TOPIC, table.slice(start, 20_000), partition=0).result(60)
+        for node in cluster.nodes.values():
+            assert node.broker.services.replicas.get(TopicPartition(TOPIC, 0))
+        before = wait_for_equal_files(cluster)
+        rows = newest(consume(cluster.bootstrap, TOPIC))
+        context = make_context(client={"bootstrap_servers": cluster.bootstrap})
+
+        done = run_job(compaction.JOB, context, parse_options(compaction.JOB, {"topics": [TOPIC], "force": True}))
+        assert (done.status, [row.outcome for row in done.rows.collect()]) == (OK, ["compacted"])
+        after = wait_for_equal_files(cluster)
+        assert len(after) < len(before)
+        assert sum(map(len, after.values())) < sum(map(len, before.values())) / 2
+
+        leader = cluster.leader_of(TOPIC)
+        cluster.stop_broker(leader)
+        assert cluster.leader_of(TOPIC) != leader
+        assert newest(consume(cluster.bootstrap, TOPIC)) == rows
+        cluster.start_broker(leader)
+        assert wait_for_equal_files(cluster) == after
