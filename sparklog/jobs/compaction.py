@@ -11,7 +11,8 @@ Outcomes:
 
     compacted     segments were replaced; everything below `cleaned_offset` is clean
     unchanged     there was nothing to replace; the same
-    stale         the log changed under the plan, twice: the next run has it again
+    stale         the log changed under the plan, or another broker came to lead it, three times: the next run has it
+                  again
     quarantined   a finding: the partition cannot be compacted, for the reason that is given; what of it was put in
                   place before is as it should be
     failed        a finding: its leader could not be asked, gave no answer, or a disk did not do what it should
@@ -59,8 +60,8 @@ HOLDER = "compaction"
 """Of the leases: a run takes over those of one that died, so that nothing has to wait until they expire."""
 PATIENT = {"request_timeout_ms": 120_000, "default_api_timeout_ms": 300_000}
 """Of the tasks' clients: before a broker answers that a large segment is in place, it checks and flushes all of it."""
-ATTEMPTS = 2
-"""At a partition whose log changes under the plan."""
+ATTEMPTS = 3
+"""At a partition whose log changes under the plan, or its leader."""
 MIB = 1 << 20
 Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
@@ -82,7 +83,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Compact what the plan says is due; those whose log changed meanwhile are planned again, once."""
+    """Compact what the plan says is due; those whose log or leader changed meanwhile are planned again, twice."""
     rows = planned.filter("due or error").collect()
     reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
     outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)

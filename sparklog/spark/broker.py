@@ -54,6 +54,8 @@ class BrokerLookup:
         self._read_mode = read_mode
         self._placed: dict[TopicPartition, tuple[int, ...]] = {}
         """The brokers that have all that is committed, the leader first, as of the last look."""
+        self._epochs: dict[TopicPartition, int] = {}
+        """Of leaders that know what is committed."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
         """Of each broker that can be seen from here."""
 
@@ -69,7 +71,7 @@ class BrokerLookup:
             time.sleep(ELECTION_PAUSE_S)
 
     def _bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        found = {}
+        found, epochs = {}, {}
         for topic in self._admin.describe_topics(self._names(selection)):
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
@@ -78,9 +80,16 @@ class BrokerLookup:
                 if part.error is not None:
                     raise part.error
                 self._placed[partition] = (part.leader, *part.in_sync_replicas)
+                epochs[partition] = part.leader_epoch
                 found[partition] = Bounds(part.log_start_offset, part.high_watermark)
         if isinstance(selection, Partitions):
             check_there(selection.partitions, found.keys(), "of the topics")
+        # A leader that was elected a moment ago may be behind what is committed. ListOffsets waits until it knows.
+        new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
+        for partition, end in self._admin.list_offsets(dict.fromkeys(new, "latest")).items() if new else ():
+            start, high_watermark = found[partition]
+            found[partition] = Bounds(start, max(high_watermark, end.offset))
+        self._epochs.update(epochs)
         return found
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:

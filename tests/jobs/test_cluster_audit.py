@@ -29,7 +29,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.server.node import BrokerNode
 from sparklog.testing import RunningCluster, start_cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 60
 SMALL = {"internal_segment_bytes": 20_000, "index_interval_bytes": 500}
 MakeContext = Callable[..., JobContext]
@@ -38,7 +38,11 @@ MakeContext = Callable[..., JobContext]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     folder = tmp_path_factory.mktemp("audited-cluster")
-    quick = {"replica_lag_time_max_ms": 1_000, "cluster_history_enable": True, "auto_leader_rebalance_enable": False}
+    quick: dict[str, Any] = {
+        "replica_lag_time_max_ms": 1_000,
+        "cluster_history_enable": True,
+        "auto_leader_rebalance_enable": False,
+    }
     with start_cluster(3, folder, **quick) as running:
         yield running
 

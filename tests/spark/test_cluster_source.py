@@ -15,7 +15,7 @@ from sparklog.client import Maintenance
 from sparklog.spark.scan import FetchTask, FilesTask
 from sparklog.testing import RunningCluster, start_cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS = 3
 
 
