@@ -1,7 +1,11 @@
-"""What a shard is written to: the partition of the offsets topic that it belongs to, as long as it is led here."""
+"""What a shard is written to: the partition of the offsets topic that it belongs to, as long as it is led here.
+
+Where flush.messages asks for it, what was written counts as committed only once it is on the disk too.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from sparklog.base.config import BrokerConfig
@@ -46,11 +50,15 @@ class PartitionLog:
     def is_committed(self, offset: int) -> bool:
         replica = self._replicas.find(self._name)
         try:
-            return replica is not None and replica.is_replicated(offset, self._led_since)
+            return replica is not None and replica.is_replicated(offset, self._led_since) and not replica.log.must_flush
         except KafkaError:
             return False  # `wait_committed` says why
 
     async def wait_committed(self, offset: int) -> None:
+        log = self._replicas.get(self._name).log
+        if log.must_flush:
+            await asyncio.to_thread(log.flush)
+
         def attempt() -> bool | None:
             return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None
 

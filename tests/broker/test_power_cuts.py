@@ -9,10 +9,12 @@ import pytest
 
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.errors import KafkaError
-from sparklog.broker.apis import create_topics, fetch, produce
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import create_topics, fetch, offset_commit, offset_fetch, produce
 from sparklog.broker.node import Broker
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing import SimClock
 from sparklog.testing.memory_fs import MemoryFs
@@ -26,6 +28,7 @@ CONFIG = {
     "log.flush.offset.checkpoint.interval.ms": "1",
     "replica.high.watermark.checkpoint.interval.ms": "1",
     "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.num.partitions": "1",
 }
 Acknowledged = dict[tuple[int, int], bytes]
 
@@ -100,3 +103,23 @@ async def test_what_was_acknowledged_after_a_flush_survives(seeds: range, caplog
             found = await read_everything(broker)
             assert {place: found.get(place) for place in acknowledged} == acknowledged, f"seed {seed}"
         await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    fs, store = MemoryFs(), LastingStore(":memory:")
+    broker = await start(fs, store)
+    topic = create_topics.NewTopic(name="t", partitions=1)
+    await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
+    place = TopicPartition("t", 0)
+    commit = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=place, offset=5)])
+    assert (await broker.serve(offset_commit.API, commit)).errors == {place: None}
+    await broker._schedule.stop()
+    broker = await start(fs.crash(random.Random(seed)), store)
+    await broker.services.groups.loaded()
+    answer = await broker.serve(offset_fetch.API, OffsetFetch(group_id="g", partitions=[place]))
+    assert [each.offset for each in answer.offsets] == [5]
+    await broker.stop()
