@@ -22,13 +22,15 @@ CLUSTER_STORE = "cluster.sqlite"
 def cluster_defaults(brokers: int) -> Mapping[str, str]:
     """What a cluster of so many brokers goes by where nothing else is said: it loses nothing when one broker dies.
 
-    Every record that is acknowledged (acks=all) is with two brokers, as soon as there are two that live to take it.
+    Every record that is acknowledged (acks=all) is with two brokers, as soon as there are two that live to take it. And
+    it keeps its history, which a broker alone has little use for.
     """
     replicas = str(min(brokers, MOST_REPLICAS))
     return {
         "default.replication.factor": replicas,
         "offsets.topic.replication.factor": replicas,
         "min.insync.replicas": "2" if brokers >= MOST_REPLICAS else "1",
+        "cluster.history.enable": "true",
     }
 
 
@@ -84,7 +86,7 @@ def broker_toml(number: int) -> str:
 
 
 def _toml(value: str) -> str:
-    return value if value.isdigit() else f'"{value}"'
+    return value if value.isdigit() or value in ("true", "false") else f'"{value}"'
 
 
 def main(arguments: Iterable[str]) -> None:

@@ -143,7 +143,10 @@ class BrokerConfig:
     controlled_shutdown_max_retries: int = key(3, integer(0, MAX_INT), "How often it tries.")
     controlled_shutdown_retry_backoff_ms: int = key(5_000, integer(0), "How long it waits between two tries.")
     cluster_history_enable: bool = key(
-        False, boolean(), "Whether what is decided in the cluster is also written to the topic __cluster_history."
+        False,
+        boolean(),
+        "Whether what is decided at this broker is also written to the topic __cluster_history; `sparklog up --brokers` "
+        "and conf/three-brokers set it.",
     )
     auto_leader_rebalance_enable: bool = key(
         True, boolean(), "Whether leaderships go back to preferred replicas by themselves."

@@ -284,6 +284,28 @@ class AsyncMaintenance:
         )
         return SnapshotUpload(connection, call, first, self.config.request_timeout_ms)
 
+    # Runs of jobs
+
+    async def note_job_run(
+        self,
+        job: str,
+        run_id: str,
+        *,
+        started_ms: int,
+        status: int,
+        rows: int = 0,
+        findings: int = 0,
+        error: str | None = None,
+        schedule: str | None = None,
+    ) -> None:
+        """Have the cluster's history say that a job has run, where a history is kept. Asked of any broker, once."""
+        request = maintenance_pb2.NoteJobRunRequest(
+            job=job, run_id=run_id, started_ms=started_ms, status=status, rows=rows, findings=findings, error=error,
+            schedule=schedule,
+        )  # fmt: skip
+        timeout_ms = self.config.request_timeout_ms
+        await self._cluster.any_broker(lambda broker: broker.call(broker.maintenance.NoteJobRun, request, timeout_ms))
+
     async def close(self) -> None:
         """Let go of the connections."""
         await self._cluster.close()

@@ -86,6 +86,10 @@ class Maintenance(Blocking):
         """As AsyncMaintenance.install_snapshot."""
         return self._send(self._run(self._core.open_snapshot(partition, leader_epoch, end_offset)), chunks)
 
+    def note_job_run(self, job: str, run_id: str, **what: Any) -> None:
+        """As AsyncMaintenance.note_job_run."""
+        self._run(self._core.note_job_run(job, run_id, **what))
+
     def close(self) -> None:
         """Let go of the connections."""
         self._run(self._core.close())

@@ -7,6 +7,8 @@ A row's `outcome` says what became of a piece of work; those that a job names as
 1. A run that could not be done at all raises, and its status is 2: so is that of a run whose work is done but whose
 report could not be written, which does not raise, as its rows are still there to be shown.
 
+The brokers that the job works with are told of the run too, and keep it in `__cluster_history` where they keep one.
+
 A run killed in between leaves no row in `runs`. Its next run plans anew from what it finds, and is what counts.
 """
 
@@ -36,6 +38,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparklog.base.clock import Clock, SystemClock
+from sparklog.client import Maintenance
 from sparklog.jobs.runs import INTERRUPTED
 
 RUNS = "runs"
@@ -54,6 +57,8 @@ CONFLICTS = (
 """Another run was quicker to make the table, or to add columns to it: append again."""
 APPEND_ATTEMPTS = 5
 LONGEST_ERROR = 2_000
+IMPATIENT = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 3_000}
+"""Of the client that tells the cluster of a run: nobody waits longer for that."""
 logger = logging.getLogger(__name__)
 
 
@@ -142,6 +147,7 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
         # Ctrl-C too: what it leaves half done is worth a row.
         message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
         _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
+        _attempt(lambda: _tell_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         raise
     found = pc.is_in(rows["outcome"], value_set=pa.array(sorted(job.findings), pa.string()))
     findings = pc.sum(found).as_py() or 0
@@ -151,6 +157,7 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
     if unwritten:
         status, unwritten = COULD_NOT_RUN, f"the work is done, its report could not be written: {unwritten}"
     unnoted = _attempt(lambda: _write_run(run, status, rows.num_rows, findings, unwritten))
+    _attempt(lambda: _tell_cluster(run, status, rows.num_rows, findings, unwritten))
     failure = unwritten or unnoted
     return Run(context.run_id, COULD_NOT_RUN if failure else status, report, findings, failure)
 
@@ -218,6 +225,18 @@ def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, err
         json.dumps(dict(run.options), default=str, sort_keys=True), context.schedule,
     )  # fmt: skip
     append(context.spark.createDataFrame([written], RUNS_SCHEMA), context.table(RUNS))
+
+
+def _tell_cluster(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
+    """Have it in the cluster's history too. Where no broker takes it, the run is none the worse for that."""
+    if not run.context.client:
+        return
+    client = {**run.context.client, **IMPATIENT}
+    with Maintenance(**client) as maintenance:
+        maintenance.note_job_run(
+            run.job.name, run.context.run_id, started_ms=run.at_ms, status=status, rows=rows, findings=findings,
+            error=error, schedule=run.context.schedule,
+        )  # fmt: skip
 
 
 def _moment(time_ms: int) -> datetime:

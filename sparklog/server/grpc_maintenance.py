@@ -19,6 +19,7 @@ from sparklog.broker.apis import (
     begin_replace,
     commit_replace,
     describe_log,
+    note_job_run,
     read_segment,
     set_cleaned_offset,
     upload_segment,
@@ -117,6 +118,20 @@ class MaintenanceServicer:
         )
         await self._broker.serve(set_cleaned_offset.API, wanted)
         return maintenance_pb2.SetCleanedOffsetResponse()
+
+    async def NoteJobRun(self, request: maintenance_pb2.NoteJobRunRequest) -> maintenance_pb2.NoteJobRunResponse:
+        wanted = note_job_run.NoteJobRunRequest(
+            job=request.job,
+            run_id=request.run_id,
+            started_ms=request.started_ms,
+            status=request.status,
+            rows=request.rows,
+            findings=request.findings,
+            error=request.error if request.HasField("error") else None,
+            schedule=request.schedule if request.HasField("schedule") else None,
+        )
+        await self._broker.serve(note_job_run.API, wanted)
+        return maintenance_pb2.NoteJobRunResponse()
 
     async def InstallSnapshot(self, context: Any) -> None:
         with self._receiving():

@@ -225,3 +225,27 @@ class InstallSnapshotResponse(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     size_bytes: int
     def __init__(self, size_bytes: _Optional[int] = ...) -> None: ...
+
+class NoteJobRunRequest(_message.Message):
+    __slots__ = ("job", "run_id", "started_ms", "status", "rows", "findings", "error", "schedule")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    run_id: str
+    started_ms: int
+    status: int
+    rows: int
+    findings: int
+    error: str
+    schedule: str
+    def __init__(self, job: _Optional[str] = ..., run_id: _Optional[str] = ..., started_ms: _Optional[int] = ..., status: _Optional[int] = ..., rows: _Optional[int] = ..., findings: _Optional[int] = ..., error: _Optional[str] = ..., schedule: _Optional[str] = ...) -> None: ...
+
+class NoteJobRunResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

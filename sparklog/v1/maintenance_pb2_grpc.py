@@ -84,6 +84,11 @@ class MaintenanceStub:
                 request_serializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotResponse.FromString,
                 _registered_method=True)
+        self.NoteJobRun = channel.unary_unary(
+                '/sparklog.v1.Maintenance/NoteJobRun',
+                request_serializer=sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunResponse.FromString,
+                _registered_method=True)
 
 
 class MaintenanceServicer:
@@ -162,6 +167,14 @@ class MaintenanceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def NoteJobRun(self, request, context):
+        """Take down that a job has run, for the topic __cluster_history; any broker does. Nothing is kept where the broker's
+        configuration does not say so.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MaintenanceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -204,6 +217,11 @@ def add_MaintenanceServicer_to_server(servicer, server):
                     servicer.InstallSnapshot,
                     request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotResponse.SerializeToString,
+            ),
+            'NoteJobRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.NoteJobRun,
+                    request_deserializer=sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -432,6 +450,33 @@ class Maintenance:
             '/sparklog.v1.Maintenance/InstallSnapshot',
             sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotRequest.SerializeToString,
             sparklog_dot_v1_dot_maintenance__pb2.InstallSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NoteJobRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Maintenance/NoteJobRun',
+            sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunRequest.SerializeToString,
+            sparklog_dot_v1_dot_maintenance__pb2.NoteJobRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,7 @@ def test_three_brokers_or_more_lose_nothing_when_one_dies(brokers: int, replicas
         "default.replication.factor": replicas,
         "offsets.topic.replication.factor": replicas,
         "min.insync.replicas": in_sync,
+        "cluster.history.enable": "true",
     }
 
 

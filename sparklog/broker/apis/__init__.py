@@ -52,6 +52,7 @@ from sparklog.broker.apis import (
     list_partition_reassignments,
     list_topics,
     metadata,
+    note_job_run,
     offset_commit,
     offset_delete,
     offset_fetch,
@@ -129,6 +130,7 @@ APIS: tuple[Api[Any, Any], ...] = (
     abort_replace.API,
     set_cleaned_offset.API,
     install_snapshot.API,
+    note_job_run.API,
 )
 
 PEER_APIS: dict[type, Api[Any, Any]] = {

@@ -1,0 +1,48 @@
+"""NoteJobRun: that a job has run, for the cluster's history (`cluster/history.py`).
+
+- Answered at once; the record is written a little later. Where cluster.history.enable is not set nothing is kept.
+- Asked twice, because the first answer was lost, it is there twice, with one `run_id`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparklog.broker.api import Api
+from sparklog.broker.services import Services
+from sparklog.cluster.history import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteJobRunRequest:
+    job: str
+    run_id: str
+    started_ms: int
+    status: int
+    rows: int
+    findings: int
+    error: str | None = None
+    schedule: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteJobRunResponse:
+    pass
+
+
+async def handle(services: Services, request: NoteJobRunRequest) -> NoteJobRunResponse:
+    services.history.note(
+        Kind.JOB_RUN,
+        job=request.job,
+        run_id=request.run_id,
+        started_ms=request.started_ms,
+        status=request.status,
+        rows=request.rows,
+        findings=request.findings,
+        error=request.error,
+        schedule=request.schedule,
+    )
+    return NoteJobRunResponse()
+
+
+API = Api(name="NoteJobRun", handle=handle)
