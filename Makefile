@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 CACHE := .cache
 IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)" -error -cache $(CACHE)/ivy
 
+# Compiled modules are kept, also where the environment says otherwise: the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lint check test sim bench proto lock format clean
 
