@@ -5,8 +5,9 @@ known), kept for `metadata_max_age_ms`, and learnt anew for a topic after an err
 one partition has lost its leader, those of the others stay in use meanwhile. Used on one event loop only.
 
 A broker that is cut off from the others may say for long what was true before. So who has told what turned out to be
-wrong is not asked next, if there are others; those that did not answer are asked last. And a leader of an older epoch
-than one that was known already is none: what it lacks would look to a consumer as an offset out of range.
+wrong is asked after those that have not, or not as lately; those that did not answer are asked last. And a leader of
+an older epoch than one that was known already is none: what it lacks would look to a consumer as an offset out of
+range.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class TopicPicture:
     topic_id: str = ""
     epochs: tuple[int, ...] = ()
     """Of the leaders; empty where nobody has told."""
+    told_by: tuple[str, ...] = ()
+    """The address of whoever has told."""
 
     def leader_of(self, partition: int) -> int:
         """The broker's id, -1 if there is none; raises UnknownTopicOrPartition where there is no such partition."""
@@ -79,7 +82,7 @@ class Cluster:
         self._topics: dict[str, TopicPicture] = {}
         self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
         self._answered_last: tuple[str, ...] = ()
-        self._doubted: tuple[str, ...] = ()
+        self._doubted: dict[str, None] = {}  # in the order in which they were
         self._silent: set[str] = set()
         self._newest: dict[str, TopicPicture] = {}
 
@@ -103,12 +106,15 @@ class Cluster:
         """All addresses that are known: first who is the most likely to answer, and to be right."""
         known = dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values()))
         self._silent &= known.keys()
-        return sorted(known, key=lambda address: (address in self._silent, address in self._doubted))
+        self._doubted = {address: None for address in self._doubted if address in known}
+        doubts = {address: number for number, address in enumerate(self._doubted)}
+        return sorted(known, key=lambda address: (address in self._silent, doubts.get(address, -1)))
 
-    def doubt(self) -> None:
-        """Ask another broker next, if there is one: what the last one has told turned out to be wrong."""
-        if self._answered_last:
-            self._doubted, self._answered_last = self._answered_last, ()
+    def doubt(self, told_by: tuple[str, ...] | None = None) -> None:
+        """Ask another broker next, if there is one: what `told_by` has told, or who answered last, was wrong."""
+        for address in self._answered_last if told_by is None else told_by:
+            self._doubted.pop(address, None)
+            self._doubted[address] = None
 
     async def ask_admin(
         self, method: str, request: Any, timeout_ms: int | None = None, *, per_broker_ms: int | None = None
@@ -144,18 +150,18 @@ class Cluster:
 
     def outdated(self, topic: str) -> None:
         """Learn `topic` anew before it is used again: an answer said that the picture is wrong."""
-        self._topics.pop(topic, None)
+        if found := self._topics.pop(topic, None):
+            self.doubt(found.told_by)
         self._brokers_outdated = True
-        self.doubt()
 
     def lost_leader(self, partition: TopicPartition) -> None:
         """Learn who leads `partition` before anybody is asked for it again: it was not who was thought to."""
         topic = self._topics.get(partition.topic)
         if topic is not None and partition.partition < len(topic.leaders):
+            self.doubt(topic.told_by)
             leaders = [-1 if number == partition.partition else leader for number, leader in enumerate(topic.leaders)]
             self._topics[partition.topic] = replace(topic, leaders=tuple(leaders), learnt_ms=LONG_AGO_MS)
         self._brokers_outdated = True
-        self.doubt()
 
     def lost_broker(self) -> None:
         """Learn which brokers there are before one is asked by its id again: one could not be reached."""
@@ -262,6 +268,7 @@ class Cluster:
                 learnt_ms=self.clock.monotonic_ms(),
                 topic_id=found.topic_id,
                 epochs=tuple(item.leader_epoch for item in parts),
+                told_by=self._answered_last,
             )
         )
         if self._brokers_outdated or not set(picture.leaders) <= self._brokers.keys() | {-1}:
@@ -274,7 +281,7 @@ class Cluster:
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
             known = (*newest.epochs, *(-1 for _ in told.epochs))
             if any(epoch < before for epoch, before in zip(told.epochs, known, strict=False)):
-                self.doubt()
+                self.doubt(told.told_by)
             pairs = list(zip(told.leaders, told.epochs, known, strict=False))
             told = replace(
                 told,
