@@ -414,6 +414,20 @@ class Log(ReplaceableLog):
         with self._disk:
             return self._offset_snapshots.newest(what_is_wrong)
 
+    def newest_snapshot_id(self) -> SnapshotId | None:
+        """As its name says, whatever is in it."""
+        with self._disk:
+            return next(iter(self._offset_snapshots.ids()), None)
+
+    def open_snapshot(self, snapshot: SnapshotId) -> LogSlice:
+        """Its record batches, as another replica copies and checks them. Raises OffsetOutOfRange where it is gone."""
+        with self._disk:
+            try:
+                file, size = self._offset_snapshots.open(snapshot)
+            except FileNotFoundError:
+                raise OffsetOutOfRange(f"{self!r} has no snapshot up to {snapshot.end_offset}") from None
+            return LogSlice(file, 0, size, snapshot.end_offset, self._disk)
+
     def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
         """Take a snapshot of the records below `end_offset`, in pieces; `install_snapshot` ends it.
 
@@ -460,8 +474,8 @@ class Log(ReplaceableLog):
         with self._files, self._disk:
             with self._lock:
                 self._active.close()
-                self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True)
-                self._flushed.have_names_changed = True
+                if self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True):
+                    self._flushed.have_names_changed = True
             self.flush()
             self._disk.offline = "the log is closed"
 

@@ -21,9 +21,10 @@ import logging
 import posixpath
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from sparklog.base.clock import Clock
@@ -39,6 +40,8 @@ from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.log import Log
 
 logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Progress = Callable[[int, int, TopicPartition], None]
 """Told after each log that was opened: how many are done, of how many, and which it was. From several threads."""
 
@@ -217,12 +220,7 @@ class LogManager:
                 return log
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-            counts = {each.path: 0 for each in self._live()}
-            for log in self:
-                counts[posixpath.dirname(log.folder)] += 1
-            if not counts:
-                raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
-            directory = self._dirs[min(counts, key=lambda path: counts[path])]
+            directory = self._emptiest()
         with self._guard(directory, reraise=True):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
@@ -231,6 +229,15 @@ class LogManager:
         with self._lock:
             self._unlisted.add(directory)
             return self._logs.setdefault(name, made)
+
+    def _emptiest(self) -> LogDirectory:
+        """The directory with the fewest logs. Raises KafkaStorageError."""
+        counts = {each.path: 0 for each in self._live()}
+        if not counts:
+            raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+        for log in self if len(counts) > 1 else ():
+            counts[posixpath.dirname(log.folder)] += 1
+        return self._dirs[min(counts, key=lambda path: counts[path])]
 
     def delete(self, name: TopicPartition) -> None:
         """As `delete_all`, of one partition; raises KafkaStorageError."""
@@ -421,7 +428,9 @@ class LogManager:
 
     def close(self) -> None:
         """Close everything. A directory is marked as cleanly stopped if all its logs could be closed."""
-        failed: set[str] = {posixpath.dirname(log.folder) for log in self if not self._close_log(log)}
+        logs = list(self)
+        closed = self.in_threads(self._close_log, logs)
+        failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
         for directory in self._live():
             with self._guard(directory):
                 self._write_checkpoints(directory)
@@ -439,6 +448,14 @@ class LogManager:
         return True
 
     # Directories
+
+    def in_threads(self, work: Callable[[Item], Result], items: Collection[Item]) -> list[Result]:
+        """What `work` returns for each, several at a time: logs wait for the disk, hardly for one another."""
+        threads = self._config.num_recovery_threads_per_data_dir
+        if threads == 1 or len(items) < 2:
+            return [work(each) for each in items]
+        with ThreadPoolExecutor(threads, "logs") as pool:
+            return list(pool.map(work, items))
 
     def _live(self) -> list[LogDirectory]:
         return [directory for directory in self._dirs.values() if not directory.failure]

@@ -104,10 +104,13 @@ class SnapshotFiles:
         """Where snapshots were taken, in their order."""
         return sorted(self._offsets)
 
-    def take(self, offset: int, entries: Iterable[ProducerEntry], *, flush: bool = False) -> None:
-        """Producer state as of `offset`, unless there is a snapshot of that or a later offset. Raises OSError."""
+    def take(self, offset: int, entries: Iterable[ProducerEntry], *, flush: bool = False) -> bool:
+        """Producer state as of `offset`, unless there is a snapshot of that or a later offset; whether there was not.
+
+        Raises OSError.
+        """
         if offset <= max(self._offsets, default=0):
-            return
+            return False
         file = self._fs.open(self._path(offset), create=True)
         try:
             file.truncate(0)
@@ -117,6 +120,7 @@ class SnapshotFiles:
         finally:
             file.close()
         self._offsets.add(offset)
+        return True
 
     def read(self, offset: int) -> list[ProducerEntry]:
         """Raises CorruptSnapshot or OSError."""

@@ -252,20 +252,23 @@ class ReplicaManager(Replicas):
     def _open_all(
         self, states: Mapping[TopicPartition, PartitionState], configs: Mapping[str, TopicConfig]
     ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
-        opened: dict[TopicPartition, _Opened | KafkaStorageError] = {}
-        for name, state in states.items():
+        def open_one(state: PartitionState) -> _Opened | KafkaStorageError:
             try:
-                config = configs[name.topic]
-                log = self._logs.create(name, config, topic_id=state.topic_id, is_new=state.is_new)
-                if log.config != config:
-                    log.configure(config)
-                committed = self._files.find(posixpath.dirname(log.folder), name)
-                opened[name] = _Opened(log, log.log_start_offset if committed is None else committed)
+                return self._open(state, configs[state.name.topic])
             except KafkaStorageError as error:
-                logger.error("%s is offline: %s", name, error)
-                opened[name] = error
+                logger.error("%s is offline: %s", state.name, error)
+                return error
+
+        opened = self._logs.in_threads(open_one, states.values())
         self._logs.list_new()
-        return opened
+        return dict(zip(states, opened, strict=True))
+
+    def _open(self, state: PartitionState, config: TopicConfig) -> _Opened:
+        log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
+        if log.config != config:
+            log.configure(config)
+        committed = self._files.find(posixpath.dirname(log.folder), state.name)
+        return _Opened(log, log.log_start_offset if committed is None else committed)
 
     def _delete_all(self, names: Collection[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
         self._files.forget(names)

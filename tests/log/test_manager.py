@@ -70,6 +70,19 @@ class TestLoading:
         assert {total for _, total, _ in progress} == {4}
         assert all(log.log_end_offset == log.recovery_point == 15 for log in again)
 
+    def test_logs_of_which_nothing_was_written_are_closed_without_a_flush_of_names(
+        self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = start(fs, clock)
+        fill(manager, *ORDERS)
+        manager.close()
+        again = start(fs, clock)
+        flushed: list[str] = []
+        monkeypatch.setattr(fs, "flush_dir", flushed.append)
+        again.close()
+        assert set(flushed) <= {"/a", "/b"}
+        assert len(flushed) < len(ORDERS) * 2
+
     def test_what_their_segments_hold_open_is_bounded_for_all_logs_together(
         self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
