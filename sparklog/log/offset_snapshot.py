@@ -148,6 +148,11 @@ class OffsetSnapshots:
         found = [snapshot_of(name) for name in self._fs.list(self.folder)]
         return sorted((SnapshotId(*each) for each in found if each), reverse=True)
 
+    def open(self, snapshot: SnapshotId) -> tuple[ReadFile, int]:
+        """The file, and how many bytes of record batches it has; nothing is checked. Raises FileNotFoundError too."""
+        file = self._fs.open_read(self._path(snapshot))
+        return file, max(0, file.size - FOOTER_BYTES)
+
     def begin(self, snapshot: SnapshotId) -> SnapshotWriter:
         return SnapshotWriter(self._fs, self.folder, snapshot, next(self._numbers))
 

@@ -191,6 +191,7 @@ class SnapshotFile:
     end_offset: int
     leader_epoch: int
     size_bytes: int
+    """Of its record batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,15 +211,17 @@ class FilesDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """A piece of a file of the leader's: of the segment that begins at `offset` and has that identity still; without an
-    identity, of the snapshot that ends there."""
+    """A piece of a file of the leader's: of the segment that begins at `offset` and has that identity still; or, of the
+    snapshot that ends there, if its record before has `snapshot_epoch`, from the record batches."""
 
     name: TopicPartition
     topic_id: UUID
     replica_id: int
     leader_epoch: int
     offset: int
-    identity: str
+    identity: str = ""
+    snapshot_epoch: int | None = None
+    """None: the segment."""
     position: int
 
 

@@ -11,7 +11,8 @@ never heard of what another leader had.
              (differences.py)
     take     for each difference the leader's files are copied, piece by piece, staged, verified, and put in the place
              of this log's (log/swap.py): it holds the old files or the new ones at every moment
-    then     the offset up to which the log is said to be compacted becomes the leader's
+    then     the offset up to which the log is said to be compacted becomes the leader's, and the leader's newest
+             snapshot (log/offset_snapshot.py) is copied where this log has none as new
 
 The leader is who is right, also where it has what this log has compacted away: one that had not been told when it was
 elected is compacted again, and this log goes back with it.
@@ -27,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,11 +37,19 @@ from sparklog.base.errors import InvalidUpdateVersion, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentSum
 from sparklog.log.log import Log
+from sparklog.log.offset_snapshot import SnapshotId
 from sparklog.log.replaceable import StagedSegment
 from sparklog.replica.differences import Difference, compare
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica
-from sparklog.replica.messages import NO_GENERATION, DescribeFiles, FileRead, FilesDescribed, ReadFile
+from sparklog.replica.messages import (
+    NO_GENERATION,
+    DescribeFiles,
+    FileRead,
+    FilesDescribed,
+    ReadFile,
+    SnapshotFile,
+)
 from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 100
@@ -60,8 +69,10 @@ class Compared:
     generation: int = NO_GENERATION
     closed_to: int = -1
     """Where the leader's closed segments ended."""
+    committed_to: int = -1
+    """Where the leader's newest snapshot ended."""
     is_complete: bool = True
-    """This log's went so far."""
+    """This log went so far."""
 
 
 class Mirror:
@@ -108,7 +119,7 @@ class Mirror:
             return False
         if self._compared.generation != self._told:
             return True
-        return not self._compared.is_complete and self._compared.closed_to <= _closed_to(replica)
+        return not self._compared.is_complete and _reaches(replica, self._compared)
 
     async def _run(self, replica: Replica) -> None:
         failures = 0
@@ -133,7 +144,7 @@ class Mirror:
 
     async def _follow(self, replica: Replica) -> None:
         """Compare once, and take over what differs. Raises KafkaError."""
-        closed_to = _closed_to(replica)
+        here = Compared(closed_to=_closed_to(replica), committed_to=replica.partition.high_watermark)
         there, leaders = await self._describe(wants_sums=False)
         found = compare(await self._own(replica, is_summed=there.is_summed), leaders)
         if found.differences and not there.is_summed:
@@ -144,7 +155,11 @@ class Mirror:
         if found.differences:
             logger.info("%r: %d ranges of segments have become the leader's", replica.log, len(found.differences))
         await self._take_cleaned_offset(replica.log, min(there.cleaned_offset, found.end))
-        self._compared = Compared(there.generation, there.closed_to, there.closed_to <= closed_to)
+        if there.snapshot:
+            await self._take_snapshot(replica, there.snapshot)
+        end_offset = there.snapshot.end_offset if there.snapshot else -1
+        is_complete = there.closed_to <= here.closed_to and end_offset <= here.committed_to
+        self._compared = Compared(there.generation, there.closed_to, end_offset, is_complete)
 
     async def _describe(self, *, wants_sums: bool) -> tuple[FilesDescribed, list[SegmentSum]]:
         """The leader's first answer, and the segments of all."""
@@ -196,12 +211,20 @@ class Mirror:
     async def _copy(self, replica: Replica, segment: SegmentSum) -> None:
         file = await self._in_thread(lambda: replica.log.stage(segment.base_offset))
         try:
-            async for data in self._read(replica, segment.base_offset, segment.identity, segment.size_bytes):
+            wanted = self._piece_of(segment.base_offset, identity=segment.identity)
+            async for data in self._read(replica, wanted, segment.size_bytes):
                 await self._in_thread(partial(file.append, data))
         finally:
             file.close()
 
-    async def _read(self, replica: Replica, offset: int, identity: str, size_bytes: int) -> AsyncIterator[bytes]:
+    def _piece_of(self, offset: int, *, identity: str = "", snapshot_epoch: int | None = None) -> ReadFile:
+        return ReadFile(
+            name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
+            leader_epoch=self._state.leader_epoch, offset=offset, identity=identity, snapshot_epoch=snapshot_epoch,
+            position=0,
+        )  # fmt: skip
+
+    async def _read(self, replica: Replica, wanted: ReadFile, size_bytes: int) -> AsyncIterator[bytes]:
         position, loop = 0, asyncio.get_running_loop()
         listed = replica.config.follower_replication_throttled_replicas
         is_throttled = is_listed(listed, self._name.partition, self._config.broker_id)
@@ -209,13 +232,7 @@ class Mirror:
             if is_throttled and (pause := self._throttle.pause(loop.time())):
                 await asyncio.sleep(pause)
                 continue
-            read: FileRead = await self._ask(
-                self._state.leader,
-                ReadFile(
-                    name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
-                    leader_epoch=self._state.leader_epoch, offset=offset, identity=identity, position=position,
-                ),
-            )  # fmt: skip
+            read: FileRead = await self._ask(self._state.leader, replace(wanted, position=position))
             if read.data:
                 yield read.data
                 position += len(read.data)
@@ -227,6 +244,27 @@ class Mirror:
     async def _take_cleaned_offset(self, log: Log, offset: int) -> None:
         if offset >= 0 and offset != log.compacted_to:
             await self._in_thread(lambda: _set_cleaned_offset(log, offset))
+
+    async def _take_snapshot(self, replica: Replica, snapshot: SnapshotFile) -> None:
+        """Unless there is a newer one, or the log is not yet one that it can be of."""
+        log, there = replica.log, SnapshotId(snapshot.end_offset, snapshot.leader_epoch)
+        newest = await self._in_thread(log.newest_snapshot_id)
+        is_held = log.log_start_offset < there.end_offset <= replica.partition.high_watermark
+        if (
+            not is_held
+            or (newest and newest >= there)
+            or log.epochs.epoch_at(there.end_offset - 1) != there.leader_epoch
+        ):
+            return
+        writer = await self._in_thread(partial(log.begin_snapshot, there.end_offset))
+        try:
+            wanted = self._piece_of(there.end_offset, snapshot_epoch=there.leader_epoch)
+            async for data in self._read(replica, wanted, snapshot.size_bytes):
+                await self._in_thread(partial(log.write_snapshot, writer, data))
+        except BaseException:
+            await self._in_thread(partial(log.abort_snapshot, writer))
+            raise
+        await self._in_thread(partial(log.install_snapshot, writer))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         """Not left alone: who cancels waits until the thread is done with the log."""
@@ -243,6 +281,10 @@ class Mirror:
 def _closed_to(replica: Replica) -> int:
     """Where the segments end that can be compared."""
     return min(replica.log.segments[-1].base_offset, replica.partition.high_watermark)
+
+
+def _reaches(replica: Replica, compared: Compared) -> bool:
+    return compared.closed_to <= _closed_to(replica) and compared.committed_to <= replica.partition.high_watermark
 
 
 def _discard(log: Log, segments: Sequence[SegmentSum]) -> None:

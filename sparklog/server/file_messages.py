@@ -103,6 +103,7 @@ def encode_read(request: ReadFile) -> bytes:
             offset=request.offset,
             identity=request.identity,
             position=request.position,
+            snapshot_epoch=request.snapshot_epoch,
         )
     )
 
@@ -117,6 +118,7 @@ def decode_read(data: bytes) -> ReadFile:
         offset=message.offset,
         identity=message.identity,
         position=message.position,
+        snapshot_epoch=message.snapshot_epoch if message.HasField("snapshot_epoch") else None,
     )
 
 

@@ -337,7 +337,7 @@ class DescribeFilesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentSum, _Mapping]]] = ..., closed_to: _Optional[int] = ..., cleaned_offset: _Optional[int] = ..., is_summed: _Optional[bool] = ..., snapshot: _Optional[_Union[SnapshotFile, _Mapping]] = ...) -> None: ...
 
 class ReadFileRequest(_message.Message):
-    __slots__ = ("topic", "partition", "topic_id", "replica_id", "leader_epoch", "offset", "identity", "position")
+    __slots__ = ("topic", "partition", "topic_id", "replica_id", "leader_epoch", "offset", "identity", "position", "snapshot_epoch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +346,7 @@ class ReadFileRequest(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     topic_id: bytes
@@ -354,7 +355,8 @@ class ReadFileRequest(_message.Message):
     offset: int
     identity: str
     position: int
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., replica_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., offset: _Optional[int] = ..., identity: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    snapshot_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., replica_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., offset: _Optional[int] = ..., identity: _Optional[str] = ..., position: _Optional[int] = ..., snapshot_epoch: _Optional[int] = ...) -> None: ...
 
 class ReadFileResponse(_message.Message):
     __slots__ = ("data",)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 from copying import World, run, until
+from log_values import batch
 from swap_values import clean, even
 
+from sparklog.log.log import Log
 from sparklog.replica.messages import DescribeFiles, ReadFile
 
 Keep = Callable[[int], bool]
@@ -195,6 +197,35 @@ def test_the_offset_that_was_compacted_to_is_the_leaders() -> None:
         log.set_cleaned_offset(offset, log.describe()[:1])
         await until_equal(world)
         await until(lambda: all(each.log().compacted_to == offset for each in world.brokers.values()))
+
+    run(test)
+
+
+def test_the_newest_snapshot_is_copied_and_outlives_its_leader() -> None:
+    def install(log: Log, end_offset: int) -> None:
+        writer = log.begin_snapshot(end_offset)
+        writer.append(batch(3))
+        log.install_snapshot(writer)
+
+    def newest(world: World) -> set[tuple[int, int] | None]:
+        return {each.log().newest_snapshot_id() for each in world.brokers.values()}
+
+    async def test(world: World) -> None:
+        await three(world)
+        install(world.brokers[1].log(), 20)
+        await until(lambda: newest(world) == {(20, 1)})
+        fs = await world.kill(1)
+        await world.lead(2, (2, 3))
+        write(world, 2, 10)
+        await world.settle()
+        install(world.brokers[2].log(), world.brokers[2].log().log_end_offset)
+        end = world.brokers[2].log().log_end_offset
+        world.start(1, fs)
+        await world.tell(1)
+        await until(lambda: newest(world) == {(end, 2)})
+        found = world.brokers[1].log().newest_snapshot(lambda _: "")
+        assert found
+        assert found.records == 3
 
     run(test)
 

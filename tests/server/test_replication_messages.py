@@ -14,15 +14,21 @@ from sparklog.base.errors import InvalidRequest, KafkaError, error_for
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import TopicState, UpdateMetadata, UpdateMetadataResponse
 from sparklog.cluster.model import BrokerInfo, PartitionInfo
+from sparklog.log.description import SegmentSum
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.messages import (
+    DescribeFiles,
     FetchedPartition,
     FetchPartition,
+    FileRead,
+    FilesDescribed,
     LeaderAndIsr,
     LeaderAndIsrResponse,
     PartitionState,
+    ReadFile,
     ReplicaFetch,
     ReplicaFetchResponse,
+    SnapshotFile,
     StopPartition,
     StopReplica,
     StopReplicaResponse,
@@ -46,6 +52,10 @@ def some(item: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 def fenced(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.builds(value, controller_id=int32, controller_epoch=int32, broker_epoch=int64, number=int64, **more)
+
+
+def about_files(value: type, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(value, name=names, topic_id=st.uuids(), replica_id=int32, leader_epoch=int32, **more)
 
 
 fetch_partitions = st.builds(
@@ -118,6 +128,8 @@ requests = st.one_of(
         partitions=some(fetch_partitions),
         forgotten=some(fetch_partitions),
     ),
+    about_files(DescribeFiles, since=int64, wants_sums=st.booleans()),
+    about_files(ReadFile, offset=int64, identity=texts, snapshot_epoch=st.none() | int32, position=int64),
 )
 fetched = st.builds(
     FetchedPartition,
@@ -129,12 +141,32 @@ fetched = st.builds(
     segment_base_offset=int64,
     diverging=st.none() | st.builds(EpochEnd, int32, int64),
     leader_epoch=int32,
+    generation=int64,
+)
+sums = st.builds(
+    SegmentSum,
+    base_offset=int64,
+    next_offset=int64,
+    size_bytes=int64,
+    crc32c=st.integers(-1, 2**32 - 1),
+    identity=texts,
+)
+described = st.builds(
+    FilesDescribed,
+    generation=int64,
+    segments=some(sums),
+    closed_to=int64,
+    cleaned_offset=int64,
+    is_summed=st.booleans(),
+    snapshot=st.none() | st.builds(SnapshotFile, end_offset=int64, leader_epoch=int32, size_bytes=int64),
 )
 responses = st.one_of(
     st.tuples(st.just(LeaderAndIsr), st.builds(LeaderAndIsrResponse, errors=failures)),
     st.tuples(st.just(StopReplica), st.builds(StopReplicaResponse, errors=failures)),
     st.tuples(st.just(UpdateMetadata), st.just(UpdateMetadataResponse())),
     st.tuples(st.just(ReplicaFetch), st.builds(ReplicaFetchResponse, session_id=int32, partitions=some(fetched))),
+    st.tuples(st.just(DescribeFiles), described),
+    st.tuples(st.just(ReadFile), st.builds(FileRead, data=st.binary(max_size=300))),
 )
 CALL_OF = {call.request: call for call in CALLS}
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 
+from sparklog.base.errors import OffsetOutOfRange
 from sparklog.broker.api import Api
 from sparklog.broker.follower_fetches import find_led
 from sparklog.broker.services import Services
 from sparklog.log.log import Log
-from sparklog.replica.messages import DescribeFiles, FilesDescribed
+from sparklog.replica.messages import DescribeFiles, FilesDescribed, SnapshotFile
 
 READ_BYTES = 1 << 28
 
@@ -50,7 +51,17 @@ def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> 
         closed_to=closed_to,
         cleaned_offset=cleaned_offset,
         is_summed=is_summed,
+        snapshot=_newest_snapshot(log),
     )
+
+
+def _newest_snapshot(log: Log) -> SnapshotFile | None:
+    newest = log.newest_snapshot_id()
+    try:
+        size = log.open_snapshot(newest).size if newest else 0
+    except OffsetOutOfRange:  # a newer one has come
+        return _newest_snapshot(log)
+    return SnapshotFile(end_offset=newest[0], leader_epoch=newest[1], size_bytes=size) if newest and size else None
 
 
 API = Api(name="DescribeFiles", handle=handle)

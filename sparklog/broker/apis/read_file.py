@@ -1,7 +1,8 @@
 """ReadFile: a follower reads a piece of one of its leader's files (service Replication).
 
-- Fenced as DescribeFiles. INVALID_UPDATE_VERSION where the segment is another one by now; OFFSET_OUT_OF_RANGE where
-  none begins there. Then the follower looks again at what there is.
+- Of a closed segment, or of a snapshot; fenced as DescribeFiles. INVALID_UPDATE_VERSION where the segment is another
+  one by now; OFFSET_OUT_OF_RANGE where none begins there, or the snapshot is gone. Then the follower looks again at what
+  there is.
 - A piece has `PIECE_BYTES`, the last one what is left; behind the end, INVALID_UPDATE_VERSION.
 - leader.replication.throttled.rate holds for replicas that are named in leader.replication.throttled.replicas, in sync
   or not: while it is used up, an answer comes late, and may be empty.
@@ -18,6 +19,7 @@ from sparklog.broker.follower_fetches import find_led
 from sparklog.broker.services import Services
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
+from sparklog.log.offset_snapshot import SnapshotId
 from sparklog.replica.messages import FileRead, ReadFile
 from sparklog.replica.throttle import is_listed
 
@@ -48,11 +50,14 @@ async def handle(services: Services, request: ReadFile) -> FileRead:
 
 def _read(log: Log, request: ReadFile) -> bytes:
     """Blocks."""
-    whole = log.open_file(request.offset, LOG, request.identity)
+    if request.snapshot_epoch is None:
+        whole = log.open_file(request.offset, LOG, request.identity)
+    else:
+        whole = log.open_snapshot(SnapshotId(request.offset, request.snapshot_epoch))
     size = min(PIECE_BYTES, whole.size - request.position)
     data = replace(whole, position=request.position, size=size).read() if size > 0 else b""
     if not data:
-        raise InvalidUpdateVersion(f"{log!r}: segment {request.offset} has nothing at {request.position}")
+        raise InvalidUpdateVersion(f"{log!r}: the file of {request.offset} has nothing at {request.position}")
     return data
 
 
