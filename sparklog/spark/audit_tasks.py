@@ -17,7 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    InvalidUpdateVersion,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
@@ -28,6 +35,8 @@ from sparklog.spark.folders import open_folder
 
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
+GONE = (BrokerNotAvailable, InvalidUpdateVersion, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition)
+"""The segment is no more, or the replica was moved, or its broker has gone: the next look tells which."""
 Row = dict[str, Any]
 
 
@@ -192,7 +201,7 @@ class BrokerFiles:
     def _read(self, file: str, position: int, size: int | None) -> bytes:
         try:
             return b"".join(self._maintenance.read_segment(self._log, self._segment, position, size, file))
-        except (InvalidUpdateVersion, OffsetOutOfRange, UnknownTopicOrPartition) as error:
+        except GONE as error:
             raise FileNotFoundError(str(error)) from error
         except KafkaStorageError as error:
             raise OSError(str(error)) from error

@@ -21,6 +21,7 @@ from sparklog.base.errors import (
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailable,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     RecordListTooLarge,
     ResourceNotFound,
@@ -178,6 +179,19 @@ def test_of_several_brokers_the_leader_speaks_for_a_partition() -> None:
         LeaderNotAvailable, KafkaStorageError, UnknownTopicOrPartition,
     ]  # fmt: skip
     assert found[unasked] == LogDescription(partition=unasked, broker_id=2)
+
+
+def test_of_two_that_take_themselves_for_leaders_the_later_one_is_believed_and_no_replica_is_no_error() -> (
+    None
+):
+    led, electing = TopicPartition("t", 0), TopicPartition("t", 1)
+    deposed, elected = (LogDescription(partition=led, broker_id=broker, leader_epoch=broker) for broker in (1, 2))
+    follower = LogDescription(partition=electing, broker_id=1, is_leader=False)
+    told = [(electing, follower), (electing, NotLeaderOrFollower("no replica here"))]
+    for order in ([(led, deposed), (led, elected)], [(led, elected), (led, deposed)]):
+        found = leaders([led, electing], [*order, *told])
+        assert found[led] == elected
+        assert isinstance(found[electing], LeaderNotAvailable)
 
 
 def test_ranges_of_every_file(broker: RunningBroker, maintenance: Maintenance, new_topic) -> None:
