@@ -15,7 +15,8 @@ With every answer the high watermark and the log start become the leader's, as f
 replaced closed segments since, they are taken over beside that (replica/mirror.py).
 
 A partition that comes gives up the poll that waits, so that it is asked for at once; who acknowledges a new topic's
-first record waits for that.
+first record waits for that. The next poll is not given up, but a short one: many that come one after the other would
+else keep all the others from being copied.
 
 What may wait for a disk (cutting, rolling, flushing) is done in a thread, as the partition's `work`: whoever takes the
 partition away waits for that, and no later step is taken then. Appends stay on the event loop, as those of producers.
@@ -109,6 +110,8 @@ class LeaderFetcher:
         self._failures = 0
         self._woken = asyncio.Event()
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
+        self._may_give_up = True
+        """The last poll has had its answer. Of two in a row one does, however fast partitions come."""
         self._task = asyncio.create_task(self._run(), name=f"copying from broker {leader}")
 
     def __len__(self) -> int:
@@ -117,7 +120,8 @@ class LeaderFetcher:
     def add(self, part: Followed) -> None:
         self._parts[part.name] = part
         self._woken.set()
-        if self._poll:
+        if self._poll and self._may_give_up:
+            self._may_give_up = False
             self._poll.cancel()
 
     def remove(self, name: TopicPartition) -> None:
@@ -189,6 +193,7 @@ class LeaderFetcher:
         finally:
             self._poll = None
             poll.cancel()  # without effect once it is done
+        self._may_give_up = not poll.cancelled()
         if not poll.cancelled() and poll.exception() is None:
             self._failures = 0
             response = poll.result()
@@ -202,10 +207,11 @@ class LeaderFetcher:
     def _request(self, wanted: Wanted) -> ReplicaFetch:
         config = self._context.config
         changes = self._requests.next(wanted)
+        wait_ms = config.replica_fetch_wait_max_ms
         return ReplicaFetch(
             replica_id=config.broker_id,
             broker_epoch=self._replicas.broker_epoch,
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=wait_ms if self._may_give_up else min(wait_ms, FIRST_PAUSE_MS),
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=changes.session_id,

@@ -6,11 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from copying import NAME, World, run, until
+from copying import NAME, TOPIC_ID, World, run, until
 from swap_values import clean
 
 from sparklog.base.errors import StaleBrokerEpoch
+from sparklog.base.ids import TopicPartition
 from sparklog.records.records import Record, write_records
+from sparklog.replica.following import FetchState
 from sparklog.replica.messages import ReplicaFetchResponse
 from sparklog.testing.memory_fs import MemoryFs
 
@@ -495,5 +497,22 @@ def test_a_log_of_which_nothing_is_closed_is_not_compared_with_the_leaders() -> 
         world.brokers[1].log().roll()
         world.brokers[1].append(1)
         await until(lambda: len({request.replica_id for request in world.asked_for_files}) == 2)
+
+    run(test)
+
+
+def test_partitions_that_come_one_after_the_other_do_not_hold_up_those_that_are_copied() -> None:
+    async def test(world: World) -> None:
+        """Another comes each time before an answer to the last request can be there."""
+        world.start(1)
+        follower = world.start(2)
+        await world.lead(1, (1, 2))
+        await world.settle()
+        end = world.brokers[1].append(3)
+        for number in range(300):
+            other = FetchState(leader=1, leader_epoch=1, topic_id=TOPIC_ID)
+            follower.fetchers.follow({TopicPartition("other", number): other})
+            await asyncio.sleep(0.0002)
+        assert follower.log().log_end_offset == end
 
     run(test)
