@@ -22,6 +22,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -328,18 +329,28 @@ class SimCluster:
         """What the store says of each partition: leader, isr, leader_epoch, its replicas, the version of its state."""
         found: dict[TopicPartition, dict[str, Any]] = {}
         for topic in self.tree.names("/brokers/topics") if self.tree.find("/brokers/topics") else ():
-            data = json.loads(self.tree.get(f"/brokers/topics/{topic}").data)
-            moving = {*data.get("adding_replicas", {}), *data.get("removing_replicas", {})}
-            for number, replicas in sorted(data["partitions"].items(), key=lambda item: int(item[0])):
+            for number, assigned in _assigned(self.tree.get(f"/brokers/topics/{topic}").data):
                 node = self.tree.find(f"/brokers/topics/{topic}/partitions/{number}/state")
-                found[TopicPartition(topic, int(number))] = {
-                    "isr": [],
-                    **(json.loads(node.data) if node else {}),
-                    "replicas": list(replicas),
-                    "version": node.version if node else -1,
-                    "is_moving": number in moving,
-                }
+                state = _decoded(node.data) if node else {}
+                version = node.version if node else -1
+                found[TopicPartition(topic, number)] = {"isr": [], **state, **assigned, "version": version}
         return found
+
+
+@lru_cache(maxsize=1_000)
+def _decoded(data: bytes) -> dict[str, Any]:
+    return dict(json.loads(data))
+
+
+@lru_cache(maxsize=1_000)
+def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
+    """Of each partition of a topic: its replicas, and whether they are being changed."""
+    topic = json.loads(data)
+    moving = {*topic.get("adding_replicas", {}), *topic.get("removing_replicas", {})}
+    return tuple(
+        (int(number), {"replicas": list(replicas), "is_moving": number in moving})
+        for number, replicas in sorted(topic["partitions"].items(), key=lambda item: int(item[0]))
+    )
 
 
 def _places(error: BaseException) -> list[str]:

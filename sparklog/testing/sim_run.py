@@ -202,6 +202,7 @@ class _Run:
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         self._compare_replicas()
+        self._look_at_elections()
         for task in watching:
             task.cancel()
 
@@ -308,6 +309,11 @@ class _Run:
             unclean=tuple(self._cluster.tree.unclean.get(name, ())),
             keeps_start=self._scenario.keeps_log_starts,
         )
+
+    def _look_at_elections(self) -> None:
+        for name, elections in self._cluster.tree.unclean.items():
+            if not (self._scenario.is_unclean and name in self._partitions):
+                self.anomalies.append(Anomaly("unclean election", f"{name}: {elections}"))
 
     def _compare_replicas(self) -> None:
         """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere."""
