@@ -192,6 +192,7 @@ def _registration(given: Given, replicas: ReplicaManager) -> Registration:
         given.clock,
         timeout_ms=2 * session_timeout_ms(config),
         on_epoch=begin_life,
+        on_connected=replicas.resume_isr_changes,
         protocols={**protocols_of(config.listener_security_protocol_map), GRPC: config.grpc_security_protocol},
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import ConfigError, StoreError
@@ -35,10 +36,12 @@ class Registration:
         *,
         timeout_ms: int,
         on_epoch: Callable[[int], None],
+        on_connected: Callable[[], None] = lambda: None,
         protocols: Mapping[str, str] = BY_NAME,
     ) -> None:
         """timeout_ms: how long the node of another life, or of another broker, is waited for to go. on_epoch: told of
-        each life that begins. protocols: the security protocols of the listeners."""
+        each life that begins. on_connected: the store is reached again. protocols: the listeners' security protocols.
+        """
         self.epoch = NO_EPOCH
         """Of the present life; NO_EPOCH before the first."""
         self._store = store
@@ -47,6 +50,7 @@ class Registration:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._on_epoch = on_epoch
+        self._on_connected = on_connected
         self._protocols = protocols
         self._has_expired = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -85,6 +89,9 @@ class Registration:
         """Called on a thread of the store's."""
         if state is SessionState.EXPIRED:
             self._loop.call_soon_threadsafe(self._has_expired.set)
+        elif state is SessionState.CONNECTED:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+                self._loop.call_soon_threadsafe(self._on_connected)
 
     async def _register(self) -> None:
         self.epoch = await register_when_free(

@@ -1,7 +1,7 @@
 """`sparklog cluster`: who is there, what is not well, and how partitions and leaderships get where they should be.
 
-`brokers`, `controller` and `under-replicated` look; `reassign`, `elect-leaders` and `drain` change something. What
-looks for faults has status 1 where it finds some, so that a script can wait for a cluster to be well.
+`brokers`, `controller`, `under-replicated` and `history` look; `reassign`, `elect-leaders` and `drain` change
+something. What looks for faults has status 1 where it finds some, so that a script can wait for a cluster to be well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from sparklog.base.errors import BrokerNotAvailable, ElectionNotNeeded
 from sparklog.base.ids import TopicPartition
+from sparklog.cli.cluster_history import history
 from sparklog.cli.cluster_partitions import NOTHING, all_partitions, parse_partitions
 from sparklog.cli.cluster_reassign import drain, reassign
 from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
@@ -37,6 +38,7 @@ def command() -> None:
       sparklog cluster reassign verify plan.json
       sparklog cluster elect-leaders --all
       sparklog cluster drain 2 --execute --wait
+      sparklog cluster history --topic orders
 
     A replica is a partition's copy on one broker. One of them leads: it takes what is written, the others copy it.
     Those that are up to date are in sync; one of those takes over when the leader is gone.
@@ -45,6 +47,7 @@ def command() -> None:
 
 command.add_command(reassign)
 command.add_command(drain)
+command.add_command(history)
 
 
 @command.command()

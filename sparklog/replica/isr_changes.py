@@ -2,7 +2,8 @@
 
 written            the partition takes it over
 store not reached  the write may have been done, or not: tried again, with pauses. What comes after the last try is
-                   left to the next look for laggards, or to the controller: until then the change is pending
+                   left until the store is reached again, to the next look for laggards, or to the controller: until
+                   then the change is pending
 BadVersion         the node is another leader's, or another leader epoch's: this broker is told so by the controller
                    soon. Nothing is tried until then
 InvalidUpdateVersion   a broker that was to join is not in the life any more in which it had caught up: undone

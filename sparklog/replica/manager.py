@@ -367,6 +367,11 @@ class ReplicaManager(Replicas):
             self.isr_changes.carry_out(partition, partition.look_for_laggards(now_ms, self._max_lag_ms))
             self.isr_changes.resume(partition)
 
+    def resume_isr_changes(self) -> None:
+        """The cluster store can be reached again: write what could not be written meanwhile."""
+        for replica in self:
+            self.isr_changes.resume(replica.partition)
+
     # At a follower
 
     def followed(self, replica: Replica, leader_high_watermark: int) -> None:

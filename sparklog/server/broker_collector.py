@@ -20,6 +20,9 @@
     sparklog_isr_shrinks_total, sparklog_isr_expands_total, sparklog_isr_update_failures_total
     sparklog_follower_max_lag                                               records, of the partition that has most
     sparklog_active_controller                                              1: this broker is the controller
+    sparklog_history_written_total, sparklog_history_dropped_total, sparklog_history_waiting
+                                                                            records of __cluster_history that this
+                                                                            broker has taken down
     sparklog_cluster_brokers, sparklog_cluster_topics, sparklog_cluster_partitions,
     sparklog_cluster_leaderless_partitions, sparklog_cluster_not_preferred_leaders,
     sparklog_cluster_reassigning_partitions, sparklog_cluster_topics_to_delete
@@ -147,6 +150,7 @@ class BrokerCollector(Collector):
             ),
             ("follower_max_lag", "Records that a followed partition is behind at most.", services.fetchers.max_lag),
             ("active_controller", "1: this broker is the controller.", int(services.controller.is_active)),
+            ("history_waiting", "Records for the cluster's history, not written yet.", services.history.waiting),
         ):
             yield GaugeMetricFamily(f"sparklog_{name}", text, value=value)
         changes = services.replicas.isr_changes
@@ -154,6 +158,8 @@ class BrokerCollector(Collector):
             ("isr_shrinks", "Replicas that left an ISR, as this broker wrote.", changes.shrinks),
             ("isr_expands", "Replicas that joined an ISR, as this broker wrote.", changes.expands),
             ("isr_update_failures", "ISR changes that were refused, or whose end is not known.", changes.failures),
+            ("history_written", "Records of this broker in the cluster's history.", services.history.written),
+            ("history_dropped", "Those that could not be kept until they were written.", services.history.dropped),
         ):
             yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.errors import RequestTimedOut
+from sparklog.base.ids import TopicPartition
 from sparklog.cluster import brokers, elections
 from sparklog.cluster.memory import MemoryStore
+from sparklog.replica import isr_changes
 
 Batch = Callable[..., bytearray]
 
@@ -50,3 +54,28 @@ async def test_a_broker_whose_session_has_expired_registers_and_leads_again(
     assert brokers.load(store)[0].epoch == services.registration.epoch
     assert elections.find_controller(store) == 0
     assert (await world.produce("t", batch([b"a"]), acks=-1)).error is None
+
+
+async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(isr_changes, "TRIES", 1)
+    cluster = Neighbourhood(replica_lag_time_max_ms="1000000")  # nobody looks for laggards meanwhile
+    await cluster.start(3, 1, 2)
+    metadata = cluster.brokers[3].services.metadata
+    assert await metadata.wait_until(lambda: len(metadata.brokers) == 3, PATIENCE_MS)
+    await cluster.create("t", [[1, 2]])
+    await cluster.stop(2)
+    name = TopicPartition("t", 0)
+    await cluster.until_led(name, 1, isr={1})
+    store = cluster.brokers[1]._store
+    assert isinstance(store, MemoryStore)
+    store.disconnect()
+    await cluster.start(2)
+    changes = cluster.brokers[1].services.replicas.isr_changes
+    async with asyncio.timeout(PATIENCE_MS / 1000):
+        while not changes.failures or changes._running:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    store.reconnect()
+    await cluster.until_led(name, 1, isr={1, 2})
+    await cluster.stop_all()

@@ -217,3 +217,18 @@ def test_what_is_wrong_says_what_to_do(sparklog: Sparklog, arguments: list[str],
     ended = sparklog("cluster", *arguments)
     assert (ended.status, ended.out) == (status, "")
     assert said in ended.err
+
+
+def test_the_history_says_who_was_elected_and_why(sparklog: Sparklog, topic: str) -> None:
+    wanted = ("cluster", "history", "--topic", topic, "--partition", "0", "--kind", "leader elected")
+    told: list[str] = []
+    for _ in range(100):
+        told = sparklog(*wanted, "--json").out.splitlines()
+        if told:
+            break
+    [elected] = map(json.loads, told)
+    assert (elected["topic"], elected["partition"], elected["reason"]) == (topic, 0, "new")
+    line = sparklog(*wanted).out
+    assert f"leader elected          {topic}-0  leader={elected['leader']} " in line
+    assert not sparklog(*wanted, "--since", "2100-01-01").out
+    assert sparklog("cluster", "history", "--partition", "0").status != 0

@@ -172,3 +172,12 @@ def test_metrics_are_served_where_they_are_wanted(connect, batch) -> None:
     assert told['sparklog_replaced_bytes_before_total{topic="t"}'] == "100.0"
     assert told['sparklog_replaced_bytes_after_total{topic="t"}'] == "40.0"
     assert told['sparklog_log_end_offset{partition="0",topic="t"}'] == "2.0"
+    replication = {
+        "partitions": 1, "leaders": 1, "offline_partitions": 0, "under_replicated_partitions": 0,
+        "under_min_isr_partitions": 0, "isr_shrinks_total": 0, "isr_expands_total": 0, "isr_update_failures_total": 0,
+        "follower_max_lag": 0, "active_controller": 1, "history_written_total": 0, "history_dropped_total": 0,
+        "history_waiting": 0, "cluster_brokers": 1, "cluster_topics": 1, "cluster_partitions": 1,
+        "cluster_leaderless_partitions": 0, "cluster_not_preferred_leaders": 0, "cluster_reassigning_partitions": 0,
+        "cluster_topics_to_delete": 0,
+    }  # fmt: skip
+    assert {name: float(told[f"sparklog_{name}"]) for name in replication} == replication
