@@ -75,7 +75,7 @@ def command() -> None:
     "--iterations", type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS), default=MIN_ITERATIONS, show_default=True
 )
 @store_options
-def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: str | None) -> None:
+def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -> None:
     """Give the user NAME a password, or another one."""
     if not name:
         raise click.UsageError("a user has a name")
@@ -89,7 +89,7 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: str | 
 
 @command.command("list")
 @store_options
-def list_users(**where: str | None) -> None:
+def list_users(**where: Any) -> None:
     """List users, with how their passwords may be checked."""
     with _opened(**where) as users:
         rows = [
@@ -107,7 +107,7 @@ def list_users(**where: str | None) -> None:
 @click.argument("name")
 @mechanism_option
 @store_options
-def delete(name: str, mechanisms: tuple[str, ...], **where: str | None) -> None:
+def delete(name: str, mechanisms: tuple[str, ...], **where: Any) -> None:
     """Let the user NAME in no more."""
     with _opened(**where) as users:
         gone = [mechanism for mechanism in _chosen(mechanisms) if users.delete(name, mechanism)]
