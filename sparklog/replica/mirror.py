@@ -115,7 +115,9 @@ class Mirror:
         return self._task
 
     def _is_due(self, replica: Replica) -> bool:
-        if self._is_over or self._told == NO_GENERATION or len(replica.log.segments) == 1:  # nothing is closed here
+        if self._is_over or self._told == NO_GENERATION:
+            return False
+        if self._told == 0 and len(replica.log.segments) == 1:  # nothing is closed here, and nothing was replaced there
             return False
         if self._compared.generation != self._told:
             return True

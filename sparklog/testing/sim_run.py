@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from sparklog.base.ids import TopicPartition
@@ -31,6 +32,7 @@ from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
 from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup, is_together
+from sparklog.testing.sim_merges import Merger, borders_of
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_watermarks import watch_high_watermarks
@@ -183,6 +185,8 @@ class _Run:
             workers += [self._admin, self._writer_of_other_topics()]
         if scenario.trims:
             workers.append(Trimmer(self._client("trimmer"), self.history, self._consumers))
+        if scenario.merges:
+            workers.append(Merger(self._client("merger"), self._partitions))
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
         tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
         began = cluster.loop.time()
@@ -202,6 +206,8 @@ class _Run:
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         self._compare_replicas()
+        if scenario.merges:
+            await self._compare_segments()
         self._look_at_elections()
         for task in watching:
             task.cancel()
@@ -314,6 +320,22 @@ class _Run:
         for name, elections in self._cluster.tree.unclean.items():
             if not (self._scenario.is_unclean and name in self._partitions):
                 self.anomalies.append(Anomaly("unclean election", f"{name}: {elections}"))
+
+    async def _compare_segments(self) -> None:
+        """Closed segments become the same files everywhere, whatever was replaced where."""
+        for name in self._partitions:
+            if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):
+                found = {broker: log.segments for broker, log in self._logs_in_sync(name).items()}
+                self.anomalies.append(Anomaly("divergence", f"the segments of {name} differ: {found}"))
+
+    def _are_alike(self, name: TopicPartition) -> bool:
+        logs = self._logs_in_sync(name).values()
+        start = max((log.first_base_offset for log in logs), default=0)
+        return len({tuple(borders_of(log, start)) for log in logs}) == 1
+
+    def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
+        brokers = self._cluster.states()[name]["isr"]
+        return {broker: log for broker in brokers if (log := self._log_of(name, broker))}
 
     def _compare_replicas(self) -> None:
         """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere."""

@@ -37,6 +37,8 @@ class Scenario:
     disks: int = 1
     is_unclean: bool = False
     """Whether a replica that is not in sync may be elected."""
+    merges: bool = False
+    """Whether closed segments are replaced by one that has all that they have."""
     plan: Plan = ()
 
     @property

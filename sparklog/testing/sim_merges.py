@@ -1,0 +1,84 @@
+"""Upkeep in a simulation: closed segments of a leader's log are replaced by one that has all that they have.
+
+As a cleaner does it, through the broker's leases and with the same fences; but nothing is taken away, so that the log
+can be checked as if nobody had been there. What a job sends from outside, in pieces, is put together inside of the
+broker: the request is on its way through the network, and carried out by the broker's process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.apis import commit_replace
+from sparklog.broker.replacements import Staged
+from sparklog.broker.services import Services
+from sparklog.log.files import LOG
+from sparklog.log.log import Log
+from sparklog.testing.sim_client import SimClient
+
+LEASE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    partition: TopicPartition
+    first: int
+    count: int
+    """So many of the closed segments."""
+
+
+async def _merge(services: Services, request: Merge) -> None:
+    replica = services.replicas.get_leader(request.partition)
+    epoch, log = replica.partition.leader_epoch, replica.log
+    sources = (await asyncio.to_thread(log.describe))[:-1][request.first :][: request.count]
+    if not sources:
+        return
+    lease = await services.replacements.begin(request.partition, epoch, sources, holder="merger", lease_ms=LEASE_MS)
+    data = b"".join([await asyncio.to_thread(_read, log, each.base_offset, each.identity) for each in sources])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    size_bytes = await services.replacements.upload(lease.id, pieces())
+    staged = Staged(size_bytes=size_bytes, crc32c=crc32c(data))
+    new = await services.replacements.commit(lease.id, epoch, staged)
+    await asyncio.to_thread(log.set_cleaned_offset, new.next_offset, [new])
+
+
+def _read(log: Log, base_offset: int, identity: str) -> bytes:
+    return log.open_file(base_offset, LOG, identity).read()
+
+
+MERGE: Api[Merge, None] = Api(name=commit_replace.API.name, handle=_merge)
+
+
+class Merger:
+    """Has some segments of checked partitions merged, several times a second."""
+
+    def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
+        self._client = client
+        self._partitions = partitions
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        chance = self._client.chance
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(3))
+            partition = chance.choice(self._partitions)
+            request = Merge(partition=partition, first=chance.choice((0, 0, 1, 2)), count=chance.randint(2, 4))
+            try:
+                address, _ = await self._client.leader(partition)
+                await self._client.ask(address, MERGE, request)
+            except KafkaError:
+                self._client.forget_leader(partition)
+
+
+def borders_of(log: Log, start: int) -> Iterator[tuple[int, int]]:
+    """Where the closed segments from `start` on begin, and their sizes."""
+    return ((each.base_offset, each.size_bytes) for each in log.segments[:-1] if each.base_offset >= start)
