@@ -12,6 +12,8 @@ from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
+from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.group.partition_log import PartitionLog
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, Kind
@@ -32,11 +34,21 @@ HARM = {
     "sequence",
     "lost commit",
     "two leaders",
+    "unclean election",
 }
 
 
 def of_kinds(*kinds: Kind) -> Scenarios:
-    return lambda seed: scenario_of(seed, kinds=kinds)
+    """Small clusters, nothing else in them: seeds that take less time."""
+    return lambda seed: plain(scenario_of(seed, kinds=kinds))
+
+
+def with_members(*kinds: Kind) -> Scenarios:
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), members=3)
+
+
+def plain(scenario: Scenario) -> Scenario:
+    return dataclasses.replace(scenario, flushes=False, members=0, trims=False, retention_bytes=-1, disks=1)
 
 
 def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
@@ -46,7 +58,9 @@ def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
         Fault(at_s=at_s, kind=kind, node=node, other=other, lasts_s=11.0, size=0.5)
         for at_s, kind in ((2.0, Kind.ISOLATE), (2.5, Kind.EXPIRE))
     )
-    return dataclasses.replace(scenario_of(seed, lasts_s=15.0), min_insync_replicas=1, plan=plan)
+    return dataclasses.replace(
+        plain(scenario_of(seed, kinds=[Kind.KILL], lasts_s=15.0)), min_insync_replicas=1, plan=plan
+    )
 
 
 def seeds_until_found(scenarios: Scenarios) -> int:
@@ -113,6 +127,16 @@ def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Liveness, "look", look)
 
 
+def commits_count_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator answers before any follower has what it wrote."""
+    monkeypatch.setattr(PartitionLog, "is_committed", lambda *_: True)
+
+
+def whoever_is_online_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every topic is taken for one that allows unclean elections."""
+    monkeypatch.setattr(PartitionMachine, "_is_unclean", lambda *_: True)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios"),
     [
@@ -121,6 +145,8 @@ def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None
         (records_are_committed_at_once, of_kinds(Kind.KILL, Kind.PAUSE)),
         (a_shrunk_isr_counts_before_it_is_written, of_kinds(Kind.CUT_STORE, Kind.ISOLATE)),
         (whoever_is_registered_is_who_he_was, of_kinds(Kind.POWER)),
+        (commits_count_at_once, with_members(Kind.KILL, Kind.ISOLATE)),
+        (whoever_is_online_is_elected, of_kinds(Kind.KILL, Kind.ISOLATE)),
     ],
     ids=lambda value: value.__name__,
 )
