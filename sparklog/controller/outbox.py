@@ -12,6 +12,7 @@ told everything when they come.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import UpdateMetadata
@@ -42,6 +43,7 @@ class Outbox:
         self._stops: dict[int, dict[TopicPartition, bool]] = {}
         self._topics: dict[int, set[str]] = {}
         self._full: set[int] = set()
+        self._is_held = False
 
     def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
         """Tell `brokers` the partition's state, and all brokers who leads it. `is_new`: nobody can have records."""
@@ -78,7 +80,20 @@ class Outbox:
                 case ReplicaState.DELETION_STARTED:
                     self.stop_replica(replica, delete=True)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What several moves have to tell is gathered, and handed over at the end: many partitions of a topic would
+        else each have the whole topic told."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        self.flush()
+
     def flush(self) -> None:
+        if self._is_held:
+            return
         for broker in sorted(self._leaderships.keys() & self._context.brokers.keys()):
             self._send(broker, self._leader_and_isr(broker))
         for broker in sorted(self._topics.keys() & self._context.brokers.keys()):

@@ -30,6 +30,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 
 from sparklog.base.errors import (
@@ -150,8 +151,9 @@ class Reassignment(Operation):
             except KafkaError as error:
                 answers[name] = error
         await self._take_from_request(lambda name, _: name in planned)
-        for name, assignment in planned.items():
-            await self._begin(name, assignment)
+        with self._together(planned):
+            for name, assignment in planned.items():
+                await self._begin(name, assignment)
         return answers
 
     async def asked_in_store(self) -> None:
@@ -185,9 +187,17 @@ class Reassignment(Operation):
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
         """Moves that waited for these ISRs are completed."""
-        for name in sorted(self._context.reassigning & set(names)):
-            if phase_of(self._context, name, self._context.assignment(name)) is Phase.COMPLETE:
+        moving = sorted(self._context.reassigning & set(names))
+        ready = [
+            each for each in moving if phase_of(self._context, each, self._context.assignment(each)) is Phase.COMPLETE
+        ]
+        with self._together(ready):
+            for name in ready:
                 await self._advance(name)
+
+    def _together(self, names: Collection[TopicPartition]) -> AbstractContextManager[None]:
+        """The moves of several partitions tell each broker at once."""
+        return self._outbox.held() if len(names) > 1 else nullcontext()
 
     async def _begin(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
         current = self._context.assignment(name)

@@ -300,6 +300,7 @@ class LeaderFetcher:
         left: Step | None = step
         while left:
             await asyncio.to_thread(left.work)
+            self._replicas.truncated(replica)  # it may have been a cut
             if self._parts.get(part.name) is not part:
                 return
             step, left = left, self._append(replica, left.then)

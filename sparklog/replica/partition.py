@@ -236,6 +236,7 @@ class Partition:
         self.role, self.is_leader = Role.LEADER, True
         self.leader, self.leader_epoch = self.broker_id, state.leader_epoch
         self.log_end_offset = self.leader_epoch_start = log_end_offset
+        self.high_watermark = min(self.high_watermark, log_end_offset)  # or an append below would pass for safe
         self.followers.clear()
         self._follow_up(now_ms)
         return self._advance()

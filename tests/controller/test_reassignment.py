@@ -48,6 +48,29 @@ def test_a_partition_moves_to_other_brokers_whole() -> None:
     simulated(test)
 
 
+def test_many_partitions_of_a_topic_move_with_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        count = 40
+        cluster = await cluster_of(4, *[(1, 2)] * count)
+        names = [TopicPartition("t", number) for number in range(count)]
+        await cluster.settle()
+        told: list[object] = []
+        tell = cluster.brokers[2].told
+
+        def listen(request: object) -> object:
+            told.append(request)
+            return tell(request)
+
+        monkeypatch.setattr(cluster.brokers[2], "told", listen)
+        assert set((await cluster.reassign(dict.fromkeys(names, (3, 4)))).values()) == {None}
+        await cluster.settle()
+        assert {cluster.assignment(name) for name in names} == {ReplicaAssignment(replicas=(3, 4))}
+        assert {tuple(cluster.logs(name)) for name in names} == {(3, 4)}
+        assert len(told) < count
+
+    simulated(test)
+
+
 def test_while_somebody_of_the_target_is_behind_both_have_it() -> None:
     async def test() -> None:
         cluster = await cluster_of(4)

@@ -110,6 +110,13 @@ def test_a_checkpoint_above_the_end_of_the_log_is_not_believed() -> None:
     assert partition(end=50, high_watermark=90).high_watermark == 50
 
 
+def test_a_new_leader_whose_log_has_been_cut_takes_nothing_above_its_end_for_committed() -> None:
+    led = partition(end=100, high_watermark=100)
+    led.become_leader(state(isr=(1, 2)), 1, log_end_offset=95, now_ms=0)
+    assert not led.log_appended(98)
+    assert not led.is_committed(97)
+
+
 def test_an_old_high_watermark_is_not_told_by_a_new_leader() -> None:
     led = leader()
     with pytest.raises(OffsetNotAvailable):
