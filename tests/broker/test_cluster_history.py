@@ -169,7 +169,8 @@ async def test_a_record_whose_answer_was_lost_is_written_once(monkeypatch: pytes
     await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 3)
     sender = next(each for each in cluster.brokers if each != leader_of_history(cluster))
     history = cluster.brokers[sender].services.history
-    peers, lost = history._peers, []
+    peers = history._peers
+    lost: list[Any] = []
 
     class Forgetful:
         async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
