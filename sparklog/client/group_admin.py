@@ -6,8 +6,8 @@ What concerns one group goes to its coordinator; lists are put together from all
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
@@ -16,10 +16,12 @@ from sparklog.client.connection import Connection, raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset, to_group, to_listing
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from sparklog.client.retry import retrying
 from sparklog.records.batch import BatchHeader, TimestampType, iterate_headers
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
 
 Partitions = Iterable[TopicPartition]
+T = TypeVar("T")
 
 
 class GroupAdmin:
@@ -31,14 +33,18 @@ class GroupAdmin:
 
     async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
         request = groups_pb2.ListGroupsRequest(states=list(states), types=list(types))
-        found: list[GroupListing] = []
-        for connection in (await self._cluster.brokers()).values():
-            answer = await connection.call(
-                connection.groups.ListGroups, request, self._cluster.config.request_timeout_ms
-            )
+
+        async def ask(broker: Connection) -> list[GroupListing]:
+            answer = await broker.call(broker.groups.ListGroups, request, self._cluster.config.request_timeout_ms)
             raise_error_of(answer)
-            found += map(to_listing, answer.groups)
-        return sorted(found, key=lambda group: group.group_id)
+            return list(map(to_listing, answer.groups))
+
+        async def attempt() -> dict[str, GroupListing]:
+            answers = await asyncio.gather(*map(ask, (await self._cluster.brokers()).values()))
+            return {group.group_id: group for answer in answers for group in answer}
+
+        found = await self._until_answered(attempt)
+        return [found[group_id] for group_id in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
         async def describe(group_id: str) -> GroupDescription:
@@ -98,6 +104,12 @@ class GroupAdmin:
         if wanted:
             request = groups_pb2.OffsetDeleteRequest(group_id=group_id, partitions=wanted)
             await self._ask(group_id, "OffsetDelete", request)
+
+    async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Tried again: a broker has died that is not known to be dead, or has not read its groups yet."""
+        return await retrying(
+            attempt, timeout_ms=self._timeout_ms, backoff=self._cluster.backoff, clock=self._cluster.clock
+        )
 
     async def _ask(self, group_id: str, method: str, request: Any) -> Any:
         """The answer of the group's coordinator; raises the first error in it."""

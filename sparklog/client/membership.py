@@ -41,6 +41,9 @@ JOIN_MARGIN_MS = 5_000
 LEAVE_TIMEOUT_MS = 5_000
 """How long somebody who leaves waits for a coordinator, with each of its last calls."""
 
+HEARTBEATS_IN_A_SESSION = 3
+"""That may be lost one after the other, before the last one is."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -200,7 +203,7 @@ class Membership:
                 return
             pause_ms = self._config.heartbeat_interval_ms
             try:
-                await self._send_heartbeat(min(session_ms, self._config.request_timeout_ms))
+                await self._send_heartbeat(min(session_ms, self._answer_ms))
             except RetriableError as error:
                 failures += 1
                 pause_ms = min(self._backoff.pause_ms(failures), pause_ms)
@@ -210,6 +213,11 @@ class Membership:
                 self._end(error)
                 return
             alive_ms, failures = sent_ms, 0
+
+    @property
+    def _answer_ms(self) -> int:
+        """How long a heartbeat may take: one that hangs must leave the session time to find another coordinator."""
+        return min(self._config.request_timeout_ms, self._config.session_timeout_ms // HEARTBEATS_IN_A_SESSION)
 
     async def _send_heartbeat(self, limit_ms: int) -> None:
         request = groups_pb2.HeartbeatRequest(
@@ -222,7 +230,9 @@ class Membership:
             async with asyncio.timeout(limit_ms / 1000):  # finding the coordinator included
                 answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
         except TimeoutError:
-            raise RequestTimedOut(f"no coordinator of group {self._config.group_id} answers") from None
+            silent = RequestTimedOut(f"no coordinator of group {self._config.group_id} answers")
+            self._coordinator.found_wrong(silent)  # it was not told: the call was cut off
+            raise silent from None
         try:
             raise_error_of(answer)
         except RebalanceInProgress:

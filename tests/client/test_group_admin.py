@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from sparklog.base.errors import GroupIdNotFound, GroupSubscribedToTopic, NonEmptyGroup, UnknownMemberId
+from sparklog.base.errors import (
+    CoordinatorLoadInProgress,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    NonEmptyGroup,
+    UnknownMemberId,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, OffsetAndMetadata, Producer
 from sparklog.testing import RunningBroker, start_broker
@@ -38,6 +46,22 @@ def member(new_consumer: NewConsumer) -> Consumer:
         seen += len(consumer.poll(1_000))
     assert seen == 10
     return consumer
+
+
+def test_groups_are_listed_once_all_that_was_committed_has_been_read(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
+) -> None:
+    coordinator = sparklog_broker.node.broker.services.groups
+    real, refusals = coordinator.list, iter([CoordinatorLoadInProgress("not yet")] * 2)
+
+    async def loading(request: Any) -> Any:
+        error = next(refusals, None)
+        return replace(await real(request), error=error)
+
+    monkeypatch.setattr(coordinator, "list", loading)
+    admin.alter_group_offsets("loaded", {ZERO: 1})
+    assert "loaded" in [group.group_id for group in admin.list_groups()]
+    admin.delete_groups(["loaded"])
 
 
 def test_a_group_is_listed_and_described_with_what_its_members_read(admin: Admin, member: Consumer) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,7 +37,7 @@ class Silent:
         return await asyncio.Event().wait()
 
     def found_wrong(self, error: KafkaError | None) -> None:
-        raise AssertionError(error)
+        assert isinstance(error, RequestTimedOut)
 
 
 @pytest.fixture
@@ -70,6 +71,35 @@ async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -
     assignment.state(PARTITION).move_to(7)
     membership = Membership(coordinator, config, lambda: 0)
     return Committer(Commits(coordinator, config), membership, assignment, Turns(lambda: None), config, clock)
+
+
+class OnceHung(Silent):
+    """A coordinator that hangs until it is looked for anew: another broker has taken its place."""
+
+    def __init__(self) -> None:
+        self.is_forgotten = False
+        self.another_is_it = asyncio.Event()
+
+    async def ask(self, method: str, request: Any, timeout_ms: float) -> Any:
+        if method == "SyncGroup":
+            return groups_pb2.SyncGroupResponse()
+        if not self.is_forgotten:
+            return await asyncio.Event().wait()
+        self.another_is_it.set()
+        return groups_pb2.HeartbeatResponse()
+
+    def found_wrong(self, error: KafkaError | None) -> None:
+        self.is_forgotten = isinstance(error, RequestTimedOut)
+
+
+async def test_a_coordinator_that_hangs_does_not_use_up_the_session_of_its_members(config: ConsumerConfig) -> None:
+    coordinator = OnceHung()
+    membership = Membership(cast(Any, coordinator), replace(config, session_timeout_ms=3_000), lambda: 0)
+    await membership.sync("range", {})
+    async with asyncio.timeout(10):
+        await coordinator.another_is_it.wait()
+    membership.check()
+    membership.stop()
 
 
 async def test_a_member_is_lost_when_its_session_ends_even_while_the_coordinator_is_looked_for(
