@@ -8,7 +8,8 @@ What is put back goes to the front. A request may hold several batches of a part
 
 An idempotent producer's batches are numbered when they are first taken (`Identity`). What is put back is taken again
 in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up nobody
-knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0.
+knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0. Others that may have
+been written already are given up with it: under new numbers they might be written twice.
 
 `append` is called by any thread, all else by the sender on its event loop; one lock holds the state together. Whoever
 appends calls `wake` when the sender has something new to do: a batch was closed, or a first record came and
@@ -252,6 +253,8 @@ class Accumulator:
         """What was in flight is to be sent again, before all else of its queue, but not before `retry_at_ms`."""
         with self._lock:
             queue.closed.extendleft(reversed(queue.in_flight))
+            for batch in queue.in_flight:
+                batch.is_doubtful = True
             queue.retry_at_ms = retry_at_ms
             queue.again = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
             self._end_flight(queue)
@@ -263,16 +266,23 @@ class Accumulator:
             queue.retry_at_ms = 0
             self._end_flight(queue)
 
-    def give_up(self, queue: PartitionQueue) -> None:
-        """What was in flight has failed."""
+    def give_up(self, queue: PartitionQueue) -> list[Batch]:
+        """What was in flight has failed; -> what has with it."""
         with self._lock:
-            self._begin_anew(queue)
+            also = self._begin_anew(queue)
+            self._used -= sum(batch.size for batch in also)
         self.done(queue)
+        return also
 
-    def divide(self, queue: PartitionQueue) -> None:
-        """What was in flight is too large for the broker: several batches are to go one by one, one batch as two."""
+    def divide(self, queue: PartitionQueue, *, is_doubtful: bool = False) -> None:
+        """What was in flight is too large for the broker: several batches are to go one by one, one batch as two.
+
+        is_doubtful: several batches of which the broker may have some.
+        """
         with self._lock:
             batches: Sequence[Batch] = queue.in_flight
+            for each in batches:
+                each.is_doubtful |= is_doubtful
             if len(batches) == 1:
                 [batch] = batches
                 batches = batch.split()
@@ -321,16 +331,20 @@ class Accumulator:
 
     # With the lock held.
 
-    def _begin_anew(self, queue: PartitionQueue) -> None:
-        """Go on with the next epoch, where there is one, or with another producer id."""
+    def _begin_anew(self, queue: PartitionQueue) -> list[Batch]:
+        """Go on with the next epoch, where there is one, or with another producer id; -> what must not go with it."""
         queue.again = 0
+        doubtful: list[Batch] = []
         if queue.identity != NOBODY:
+            while queue.closed and queue.closed[0].is_doubtful:
+                doubtful.append(queue.closed.popleft())
             queue.next_sequence = 0
             producer_id, epoch = queue.identity
             self.is_identity_used_up |= epoch == LAST_EPOCH
             queue.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
             for batch in queue.closed:
                 batch.number(NOBODY, -1)
+        return doubtful
 
     def _fitting(self, queue: PartitionQueue, max_bytes: int) -> list[Batch]:
         taken = [queue.closed.popleft()]
@@ -378,7 +392,7 @@ class Accumulator:
             dropped += [queue.closed.popleft() for _ in range(queue.again or 1)]
             queue.again = 0
         if any(batch.sequence >= 0 for batch in dropped):
-            self._begin_anew(queue)
+            dropped += self._begin_anew(queue)
         self._used -= sum(batch.size for batch in dropped)
         if not (queue.closed or queue.in_flight or queue.open):
             self._busy.pop(queue, None)

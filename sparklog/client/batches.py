@@ -45,7 +45,8 @@ class Batch(ABC):
     """What both kinds have; `size` is the most bytes that the batch can take before compression."""
 
     __slots__ = (
-        "alone", "attempts", "count", "created_ms", "encoded", "identity", "last_error", "outcome", "sequence", "size",
+        "alone", "attempts", "count", "created_ms", "encoded", "identity", "is_doubtful", "last_error", "outcome",
+        "sequence", "size",
     )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
@@ -55,6 +56,7 @@ class Batch(ABC):
         self.size = HEADER_SIZE
         self.attempts = 0
         self.alone = False  # not to share a request with others of its partition: it may be what was too large
+        self.is_doubtful = False  # it has been sent, and nobody has said that it was not written
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
         self.identity = NOBODY
@@ -100,6 +102,7 @@ class Batch(ABC):
         for half in (first, second):
             half.outcome.count = half.count
             half.last_error = self.last_error
+            half.is_doubtful = self.is_doubtful
             half.number(self.identity, self.sequence)
         if self.sequence >= 0:
             second.number(self.identity, (self.sequence + first.count) % SEQUENCES)

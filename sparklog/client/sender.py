@@ -12,7 +12,8 @@ answer means for a partition's batches:
     a sequence that is out of order        the same, for BEHIND_MS: what was acknowledged before is unknown to who has
                                            answered, such as a leader that has been replaced while it was hung. It goes
                                            out with the numbers it had, so that who has it already knows it; with others
-                                           it might be written twice. Then it has failed: records are lost
+                                           it might be written twice. Then it has failed: records are lost.
+                                           Several batches go one by one: who leads now may have copied only the first
     anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
 
 Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
@@ -235,6 +236,9 @@ class Sender:
             batch.last_error = str(error)
         if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
             self._accumulator.divide(queue)
+        elif isinstance(error, OutOfOrderSequenceNumber) and len(batches) > 1:
+            self._cluster.lost_leader(queue.partition)
+            self._accumulator.divide(queue, is_doubtful=True)
         elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
             self._fail(queue, batches, _explained(queue, error))
         elif self._accumulator.expires_ms(batches) <= now_ms:
@@ -257,7 +261,8 @@ class Sender:
     def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
         self._behind_since_ms.pop(queue, None)
         self._report(queue.partition, batches, error)
-        self._accumulator.give_up(queue)
+        if also := self._accumulator.give_up(queue):
+            self._report(queue.partition, also, error)
 
     def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
         records = sum(batch.count for batch in batches)

@@ -22,6 +22,7 @@ from sparklog.records.records import read_records
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2
 
 LOSE_ANSWER = "append, but break the call before the answer"
+LOSE_REST = "append the first batch of each partition, but break the call before the answer"
 REFUSE_CALL = "break the call without appending"
 HANG = "append nothing and never answer"
 
@@ -85,13 +86,13 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
             await asyncio.sleep(60)
         await asyncio.sleep(self.answer_after)
         results = [self._append(part, step) for part in request.partitions]
-        if step == LOSE_ANSWER:
+        if step in (LOSE_ANSWER, LOSE_REST):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         return log_pb2.ProduceResponse(partitions=results, correlation_id=request.correlation_id)
 
     def _append(self, part: Any, step: Step) -> Any:
         place = TopicPartition(part.topic, part.partition)
-        batches = list(iterate_headers(part.batches))
+        batches = list(iterate_headers(part.batches))[: 1 if step == LOSE_REST else None]
         if any(header.size > self.max_batch_bytes for _, header in batches):
             step = MessageTooLarge("a batch is too large")
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from scripted import LOSE_ANSWER, ScriptedBroker, running
+from scripted import LOSE_ANSWER, LOSE_REST, ScriptedBroker, running
 
 from sparklog.base.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
@@ -77,6 +77,43 @@ async def test_what_a_leader_has_written_is_not_written_again_after_a_replaced_o
         assert (await (await producer.send("t", b"1", partition=0))).offset == 1
         assert (await (await producer.send("t", b"2", partition=0))).offset == 2
     assert broker.values[TopicPartition("t", 0)] == [b"0", b"1", b"2"]
+
+
+async def several_in_flight(producer: AsyncProducer, broker: ScriptedBroker, *steps: Any) -> list[Any]:
+    """Six records, in a batch each: the first alone, the others in one request, which meets `steps`."""
+    broker.answer_after = 0.05
+    broker.script.extend([None, *steps])
+    first = await producer.send("t", b"0", partition=0)
+    while not broker.requests:  # noqa: ASYNC110 - the broker has no event for it
+        await asyncio.sleep(0.001)
+    return [first, *[await producer.send("t", b"%d" % number * 100, partition=0) for number in range(1, 6)]]
+
+
+async def test_a_new_leader_that_has_copied_only_the_first_batch_of_a_request_gets_the_others(
+    broker: ScriptedBroker,
+) -> None:
+    async with producer_of(broker.address, batch_size=100) as producer, asyncio.timeout(15):
+        sent = await several_in_flight(producer, broker, LOSE_REST)
+        assert [(await each).offset for each in sent] == list(range(6))
+    assert broker.values[TopicPartition("t", 0)] == [b"0", *[b"%d" % number * 100 for number in range(1, 6)]]
+
+
+async def test_batches_that_may_have_been_written_are_given_up_together(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "BEHIND_MS", 40)
+    async with producer_of(broker.address, batch_size=100) as producer, asyncio.timeout(15):
+        behind = [OutOfOrderSequenceNumber("the last was none")] * 10_000
+        first, *others = await several_in_flight(producer, broker, LOSE_ANSWER, *behind)
+        await first
+        broker.answer_after = 0
+        for each in others:
+            with pytest.raises(OutOfOrderSequenceNumber):
+                await each
+            broker.script.clear()
+        assert (await (await producer.send("t", b"6", partition=0))).offset == 6
+    values = broker.values[TopicPartition("t", 0)]
+    assert len(set(values)) == len(values) == 7
 
 
 @pytest.mark.parametrize("first", [[], [LOSE_ANSWER]])
