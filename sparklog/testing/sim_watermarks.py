@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.broker_epochs import BROKER_EPOCHS
 from sparklog.testing.sim_cluster import SimCluster, SimNode
 
 EVERY_S = 0.05
-Life = tuple[TopicPartition, str, int, int]
-"""A partition, who leads it, in which start of the process, and since which leader epoch."""
+Life = tuple[TopicPartition, UUID | None, str, int, int]
+"""A partition, of which topic of that name, who leads it, in which start of the process, since which leader epoch."""
 
 
 async def watch_high_watermarks(cluster: SimCluster) -> None:
@@ -38,7 +39,7 @@ def _check(cluster: SimCluster, shown: dict[Life, int]) -> None:
             if not partition.is_leader:
                 continue
             name, committed = partition.name, partition.high_watermark
-            life = name, leader.name, leader.starts, partition.led_since
+            life = name, replica.log.topic_id, leader.name, leader.starts, partition.led_since
             if shown.get(life, 0) > committed:
                 cluster.report("high watermark", f"{name}: at {leader.name} it moved from {shown[life]} to {committed}")
             shown[life] = committed
