@@ -4,7 +4,7 @@ The topic has one partition, so that there is one order. A record's key is what 
 `broker 2`, `group billing`, `job compaction`. Its value is JSON, of these fields those that its kind has:
 
     all of them              version (1), time_ms, by (the broker that took it down), kind
-    controller elected       controller_epoch, brokers (that are alive)
+    controller elected       controller_epoch
     broker up                broker, broker_epoch, restarted (it had not been seen gone)
     broker down              broker
     leader elected           topic, partition, leader, leader_epoch, isr, partition_epoch, controller_epoch, reason
