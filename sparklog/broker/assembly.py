@@ -143,7 +143,7 @@ def put_together(given: Given) -> Services:
         registration=_registration(given, replicas),
         controller=Controller(
             store=store,
-            directory_id=given.logs.directory_id,
+            directory_id=given.logs.ownership.directory_id,
             peers=peers,
             config=config,
             clock=clock,
@@ -188,7 +188,7 @@ def _registration(given: Given, replicas: ReplicaManager) -> Registration:
     return Registration(
         given.store,
         given.info,
-        given.logs.directory_id,
+        given.logs.ownership.directory_id,
         given.clock,
         timeout_ms=2 * session_timeout_ms(config),
         on_epoch=begin_life,

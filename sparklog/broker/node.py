@@ -170,8 +170,8 @@ class Broker:
         topics.make_paths()
         self._logs.load({name: topics.load_config(name) for name in topics.names()}, progress=_log_progress)
         self._is_open = True
-        cluster_id = find_or_create_cluster_id(store, self._logs.find_cluster_id() or self._new_cluster_id())
-        self._logs.claim(cluster_id)
+        cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
+        self._logs.ownership.claim(cluster_id)
         others = brokers.load(store).keys() - {config.broker_id}
         adopt(self._logs, topics, config.broker_id, others=others, new_id=self._new_id)
         return store, cluster_id

@@ -31,13 +31,13 @@ from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, CorruptRecord, InconsistentTopicId, KafkaStorageError
 from sparklog.base.fs import Fs
-from sparklog.base.ids import TopicPartition, encode_id
+from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.directory import LogDirectory
 from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.log import Log
+from sparklog.log.ownership import Ownership
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -67,7 +67,6 @@ class LogManager:
         self._clock = clock
         self._on_dir_failure = on_dir_failure
         self._jitter = jitter
-        self._new_id = new_id
         self._dirs = {path: LogDirectory(fs, path) for path in (path.rstrip("/") or "/" for path in dirs)}
         self._logs: dict[TopicPartition, Log] = {}
         self._offline: dict[TopicPartition, str] = {}
@@ -76,6 +75,7 @@ class LogManager:
         self._cache = SegmentCache()
         self._lock = threading.RLock()
         self._held = contextlib.ExitStack()
+        self.ownership = Ownership(self._live, self._guard, config.broker_id, new_id)
 
     def __iter__(self) -> Iterator[Log]:
         """The logs that work."""
@@ -372,57 +372,6 @@ class LogManager:
             with self._guard(directory):
                 count += directory.remove_expired(now_ms)
         return count
-
-    # Whose they are
-
-    def find_cluster_id(self) -> str | None:
-        """The cluster that the directories belong to, if one of them says.
-
-        Raises ConfigError where they belong to different clusters or to another broker.
-        """
-        found = {meta.cluster_id for meta in self._read_metas().values() if meta and meta.cluster_id}
-        if len(found) > 1:
-            raise ConfigError(f"the log directories belong to different clusters: {', '.join(sorted(found))}")
-        return next(iter(found), None)
-
-    def claim(self, cluster_id: str) -> None:
-        """Write into each directory, if it does not say so already, that it belongs to this broker of that cluster.
-
-        Raises ConfigError as `find_cluster_id` does, and where they belong to another cluster.
-        """
-        owner = self.find_cluster_id()
-        if owner not in (None, cluster_id):
-            raise ConfigError(f"the log directories belong to cluster {owner}, not to {cluster_id}")
-        for directory, meta in self._read_metas().items():
-            if meta is None or not meta.directory_id:
-                with self._guard(directory):
-                    directory.write_meta(
-                        MetaProperties(
-                            broker_id=self._config.broker_id,
-                            cluster_id=cluster_id,
-                            directory_id=encode_id(self._new_id()),
-                        )
-                    )
-
-    @property
-    def directory_id(self) -> str:
-        """Of the first directory that works: whoever holds its lock can be nobody but the broker that it belongs to."""
-        return next((meta.directory_id for meta in self._read_metas().values() if meta), "")
-
-    def _read_metas(self) -> dict[LogDirectory, MetaProperties | None]:
-        metas: dict[LogDirectory, MetaProperties | None] = {}
-        for directory in self._live():
-            with self._guard(directory):
-                try:
-                    meta = metas[directory] = directory.read_meta()
-                except CorruptCheckpoint as error:
-                    raise ConfigError(str(error)) from None
-                if meta and meta.broker_id != self._config.broker_id:
-                    raise ConfigError(
-                        f"log directory {directory.path} belongs to broker {meta.broker_id}, "
-                        f"not to {self._config.broker_id} (broker.id)"
-                    )
-        return metas
 
     # Stop
 

@@ -438,23 +438,23 @@ class TestFailingDisks:
 class TestWhoseTheyAre:
     def test_directories_are_claimed_once(self, tmp_path: Path, clock: SimClock) -> None:
         manager = start(LocalFs(), clock, f"{tmp_path}/a", f"{tmp_path}/b")
-        assert manager.find_cluster_id() is None
-        manager.claim("cluster-1")
+        assert manager.ownership.find_cluster_id() is None
+        manager.ownership.claim("cluster-1")
         first = (tmp_path / "a" / "meta.properties").read_text()
         assert "node.id=0\n" in first
         assert "cluster.id=cluster-1\n" in first
-        manager.claim("cluster-1")
+        manager.ownership.claim("cluster-1")
         assert (tmp_path / "a" / "meta.properties").read_text() == first
-        assert manager.find_cluster_id() == "cluster-1"
+        assert manager.ownership.find_cluster_id() == "cluster-1"
         with pytest.raises(ConfigError, match="cluster-1"):
-            manager.claim("cluster-2")
+            manager.ownership.claim("cluster-2")
         manager.close()
 
     def test_another_brokers_directory_is_refused(self, tmp_path: Path, clock: SimClock) -> None:
         (tmp_path / "meta.properties").write_text("broker.id=5\ncluster.id=c\nversion=0\n")
         manager = start(LocalFs(), clock, str(tmp_path))
         with pytest.raises(ConfigError, match="belongs to broker 5"):
-            manager.find_cluster_id()
+            manager.ownership.find_cluster_id()
         manager.close()
 
 

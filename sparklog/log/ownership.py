@@ -1,0 +1,76 @@
+"""Whose log directories are: the cluster's and the broker's, as `meta.properties` in each of them says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from uuid import UUID
+
+from sparklog.base.errors import ConfigError
+from sparklog.base.ids import encode_id
+from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.log.directory import LogDirectory
+
+
+class Ownership:
+    """Of a broker's directories. Methods may be called from any thread, and wait for the disk."""
+
+    def __init__(
+        self,
+        live: Callable[[], Iterable[LogDirectory]],
+        guard: Callable[[LogDirectory], AbstractContextManager[None]],
+        broker_id: int,
+        new_id: Callable[[], UUID],
+    ) -> None:
+        """live: the directories that work. guard: takes one that fails under it out of them."""
+        self._live = live
+        self._guard = guard
+        self._broker_id = broker_id
+        self._new_id = new_id
+
+    def find_cluster_id(self) -> str | None:
+        """The cluster that the directories belong to, if one of them says.
+
+        Raises ConfigError where they belong to different clusters or to another broker.
+        """
+        found = {meta.cluster_id for meta in self._read().values() if meta and meta.cluster_id}
+        if len(found) > 1:
+            raise ConfigError(f"the log directories belong to different clusters: {', '.join(sorted(found))}")
+        return next(iter(found), None)
+
+    def claim(self, cluster_id: str) -> None:
+        """Write into each directory, if it does not say so already, that it belongs to this broker of that cluster.
+
+        Raises ConfigError as `find_cluster_id` does, and where they belong to another cluster.
+        """
+        owner = self.find_cluster_id()
+        if owner not in (None, cluster_id):
+            raise ConfigError(f"the log directories belong to cluster {owner}, not to {cluster_id}")
+        for directory, meta in self._read().items():
+            if meta is None or not meta.directory_id:
+                with self._guard(directory):
+                    directory.write_meta(
+                        MetaProperties(
+                            broker_id=self._broker_id, cluster_id=cluster_id, directory_id=encode_id(self._new_id())
+                        )
+                    )
+
+    @property
+    def directory_id(self) -> str:
+        """Of the first directory that works: whoever holds its lock can be nobody but the broker that it belongs to."""
+        return next((meta.directory_id for meta in self._read().values() if meta), "")
+
+    def _read(self) -> dict[LogDirectory, MetaProperties | None]:
+        metas: dict[LogDirectory, MetaProperties | None] = {}
+        for directory in self._live():
+            with self._guard(directory):
+                try:
+                    meta = metas[directory] = directory.read_meta()
+                except CorruptCheckpoint as error:
+                    raise ConfigError(str(error)) from None
+                if meta and meta.broker_id != self._broker_id:
+                    raise ConfigError(
+                        f"log directory {directory.path} belongs to broker {meta.broker_id}, "
+                        f"not to {self._broker_id} (broker.id)"
+                    )
+        return metas
