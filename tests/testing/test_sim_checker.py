@@ -8,7 +8,19 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_checker import check
-from sparklog.testing.sim_history import Commit, Final, FinalLog, History, Outcome, Poll, Polled, ReadCommit, Send
+from sparklog.testing.sim_history import (
+    Commit,
+    Final,
+    FinalLog,
+    History,
+    Outcome,
+    Poll,
+    Polled,
+    ReadCommit,
+    Send,
+    Trim,
+    UncleanElection,
+)
 
 T = TopicPartition("t", 0)
 
@@ -164,3 +176,33 @@ def test_other_partitions_are_not_looked_at() -> None:
         operation.operations[0].action, partition=TopicPartition("deleted", 0)
     )
     assert check(operation, {T: FinalLog(records={})}) == []
+
+
+def test_commits_at_the_same_time_may_come_in_either_order() -> None:
+    past = Past()
+    both = [past.history.begin(f"m{offset}", Commit(group="g", partition=T, offset=offset)) for offset in (1, 2)]
+    for each in both:
+        past.history.end(each, Outcome.OK)
+    assert past.read_commit(1, is_current=True).kinds() == []
+
+
+def test_what_an_unclean_election_may_lose() -> None:
+    past = Past().send("a", at=0).send("b", at=1).poll(0, (0, "a"), (1, "b"))
+    past.history.operations[1].leader_epoch = 3
+    final = FinalLog(records={0: "a", 1: "c"})
+    assert "lost write" in {each.kind for each in check(past.history, {T: final})}
+    past.send("c", at=1)
+    lost = dataclasses.replace(final, unclean=(UncleanElection(1, 4),))
+    assert check(past.history, {T: lost}) == []
+    too_high = dataclasses.replace(final, unclean=(UncleanElection(2, 4),))
+    assert "lost write" in {each.kind for each in check(past.history, {T: too_high})}
+    before_it_was_sent = dataclasses.replace(final, unclean=(UncleanElection(1, 3),))
+    assert [each.kind for each in check(past.history, {T: before_it_was_sent})] == ["lost write"]
+
+
+def test_a_log_start_that_moves_back() -> None:
+    past = Past()
+    past.history.end(past.history.begin("a", Trim(partition=T, before_offset=2)), Outcome.OK, 2)
+    final = FinalLog(log_start_offset=1, records={})
+    assert [each.kind for each in check(past.history, {T: final})] == ["log start moved back"]
+    assert check(past.history, {T: dataclasses.replace(final, keeps_start=False)}) == []
