@@ -34,6 +34,7 @@ from sparklog.spark.archive_table import IN_FILES, Archived, ArchiveTable, Moved
 from sparklog.spark.filters import EVERYTHING
 from sparklog.spark.lookups import open_lookup
 from sparklog.spark.offsets import OffsetRange
+from sparklog.spark.option_parsing import SECURITY_KEYS
 from sparklog.spark.options import BrokerOptions, Edge, Partitions, ReadMode, ReadOptions
 from sparklog.spark.read import read_task
 from sparklog.spark.scan import Task, partition_of, plan_tasks, settled
@@ -199,7 +200,7 @@ def next_slice(left: Iterable[tuple[Wanted, int]], limit_bytes: int) -> list[tup
 
 def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]) -> ReadOptions:
     """A read of these partitions that fails rather than leave anything out."""
-    security = {name: value for name, value in client.items() if name != "bootstrap_servers"}
+    security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
     return ReadOptions(
         selection=Partitions(frozenset(partitions)),
         starting=Edge.EARLIEST,

@@ -220,7 +220,7 @@ class Writer:
     def _run(self) -> None:
         rounds = 0
         try:
-            while not self._stop.wait(0.05):
+            while not self._stop.wait(0.2):
                 for name in self._names:
                     self._topics.fill(name, 200, batches=4)
                 rounds += 1

@@ -128,7 +128,9 @@ def test_what_is_archived_is_archived_once_and_only_that_is_deleted_when_a_leade
     check_archive(uri, starts)
     bring_back(cluster, victim, topic)
     version = DeltaTable(uri).version()
-    assert run(retention.JOB, context, topics=[topic]).rows.collect() == []
+    # Who was away and leads at once may not have heard of what was deleted: it is deleted again, and not archived.
+    again = run(retention.JOB, context, topics=[topic])
+    assert (again.status, sum(row.archived_records for row in again.rows.collect())) == (OK, 0)
     assert (DeltaTable(uri).version(), log_starts(cluster, topic)) == (version, starts)
 
 
