@@ -1,0 +1,19 @@
+"""Simulated clusters that keep a history: nothing else goes wrong by it, and a seed is still the same each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.testing.sim_run import run
+from sparklog.testing.sim_seed import scenario_of
+
+SEED = 91_000
+
+
+@pytest.mark.slow
+def test_a_cluster_that_keeps_a_history_is_as_its_seed_says() -> None:
+    kept, again = (run(scenario_of(SEED), settings={"cluster.history.enable": "true"}) for _ in range(2))
+    assert kept.anomalies == []
+    assert kept.acknowledged > 0
+    assert kept.digest == again.digest
+    assert kept.digest != run(scenario_of(SEED)).digest
