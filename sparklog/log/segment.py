@@ -231,10 +231,13 @@ class Segment(ReadSegment):
 
     def checksum(self) -> int:
         """The CRC-32C of the file, which must be closed; read once, in pieces. Raises OSError."""
-        if self.crc32c is None:
-            file = self._file or self._open_read(LOG)
-            self.crc32c = file_crc32c(file, self.size_bytes)
-        return self.crc32c
+        if self.crc32c is not None:
+            return self.crc32c
+        identity = self.identity
+        found = file_crc32c(self._file or self._open_read(LOG), self.size_bytes)
+        if identity == self.identity:  # else it was cut meanwhile
+            self.crc32c = found
+        return found
 
     def was_cut(self, size_bytes: int) -> None:
         """The file now ends there."""
