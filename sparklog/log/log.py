@@ -484,7 +484,10 @@ class Log(ReplaceableLog):
         self._disk.offline = self._disk.offline or reason
 
     def rename_for_delete(self) -> str:
-        """Refuse all use from now on, and give the folder a name that is deleted at the next start; -> that folder."""
+        """Refuse all use from now on, and give the folder a name that is deleted at the next start; -> that folder.
+
+        Whoever asks flushes the names in the log directory.
+        """
         with self._files, self._flushing, self._lock, self._disk:
             self._disk.offline = "the log is deleted"
             parent, name = posixpath.split(self.folder)
@@ -496,7 +499,6 @@ class Log(ReplaceableLog):
                 raise
             self.folder = folder
             self._segments.move(folder)
-            self._fs.flush_dir(parent)
             return folder
 
 

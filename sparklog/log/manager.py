@@ -260,6 +260,7 @@ class LogManager:
         for directory, deleted in touched.items():
             try:
                 with self._guard(directory, reraise=True):
+                    self._fs.flush_dir(directory.path)
                     self._write_checkpoints(directory)  # new partitions of these names must not inherit what they say
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)

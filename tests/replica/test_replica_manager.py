@@ -193,6 +193,14 @@ def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(m
             rename(source, target)
 
         monkeypatch.setattr(host.fs, "rename", count)
+        flushed: list[str] = []
+        flush = host.fs.flush_dir
+
+        def count_flush(path: str) -> None:
+            flushed.append(path)
+            flush(path)
+
+        monkeypatch.setattr(host.fs, "flush_dir", count_flush)
         stopped = tuple(
             StopPartition(name=each, leader_epoch=LEADER_EPOCH_DURING_DELETE, delete=True) for each in names
         )
@@ -202,6 +210,7 @@ def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(m
         assert not (await host.replicas.stop(request)).errors
         assert not list(host.logs)
         assert len(written) == len(set(written))
+        assert len(flushed) < 10
 
     run(test)
 
