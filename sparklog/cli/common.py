@@ -55,10 +55,10 @@ def bootstrap_option(function: Command) -> Command:
         "--bootstrap",
         envvar="SPARKLOG_BOOTSTRAP",
         default=DEFAULT_GRPC_ADDRESS,
-        metavar="HOST:PORT",
+        metavar="HOST:PORT,…",
         show_default=True,
         show_envvar=True,
-        help="Any broker of the cluster.",
+        help="Brokers of the cluster: one that answers is enough.",
     )(function)
 
 

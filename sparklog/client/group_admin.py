@@ -22,6 +22,7 @@ from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
 
 Partitions = Iterable[TopicPartition]
 T = TypeVar("T")
+NOBODY = -1
 
 
 class GroupAdmin:
@@ -116,10 +117,15 @@ class GroupAdmin:
         return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
 
     async def _there(self, partitions: Partitions) -> list[TopicPartition]:
-        """Those of the partitions that there are."""
+        """Those of the partitions that there are, and that somebody leads: of others nothing can be asked."""
         answer = await self._cluster.ask_admin("ListTopics", admin_pb2.ListTopicsRequest(include_internal=True))
         counts = {topic.name: topic.partitions for topic in answer.topics}
-        return [item for item in partitions if item.partition < counts.get(item.topic, 0)]
+        there = [item for item in partitions if item.partition < counts.get(item.topic, 0)]
+        return [item for item in there if await self._is_led(item)]
+
+    async def _is_led(self, partition: TopicPartition) -> bool:
+        topic = await self._cluster.topic(partition.topic, self._timeout_ms)
+        return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NOBODY
 
     async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The time of the batch that each offset lies in, or of the next one, taken from its header."""

@@ -62,14 +62,14 @@ class GroupOffset:
     """When it was committed; -1 where that is not known."""
     log_start_offset: int
     high_watermark: int
-    """Both -1 for a partition that is no more."""
+    """Both -1 for a partition that is no more, or that nobody leads at the moment."""
     behind_since_ms: int | None
     """The time of the batch in which the first record lies that the group has not come to; None where it is up to
     date, or has committed nothing."""
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the group has yet to come to; None where it has committed nothing, or the partition is gone."""
+        """Offsets that the group has yet to come to; None where it has committed nothing, or both are -1."""
         if self.offset < 0 or self.high_watermark < 0:
             return None
         return max(self.high_watermark - max(self.offset, self.log_start_offset), 0)

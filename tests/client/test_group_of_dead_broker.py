@@ -1,0 +1,30 @@
+"""What a group has committed is told also where nobody leads a partition that it has read."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.cli import run
+from sparklog.client import Admin, Producer
+from sparklog.testing import start_cluster
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_group_is_described_while_a_partition_has_no_leader(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        start_cluster(2, offsets_topic_num_partitions=1) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap) as admin,
+    ):
+        admin.create_topic("t", partitions=2, replication_factor=1)
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            for number in (0, 1):
+                producer.send("t", b"v", partition=number).result(30)
+        dead, alive = TopicPartition("t", 0), TopicPartition("t", 1)
+        admin.alter_group_offsets("g", {dead: 1, alive: 0})
+        cluster.stop_broker(cluster.leader_of("t", 0))
+
+        assert run(["groups", "describe", "g", "--bootstrap", cluster.bootstrap]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("t ")]
+    assert [row[:5] for row in rows] == [["t", "0", "1", "-", "-"], ["t", "1", "0", "1", "1"]]
