@@ -15,7 +15,14 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparklog.base.errors import ConfigError, KafkaError, OffsetOutOfRange, RequestTimedOut, RetriableError
+from sparklog.base.errors import (
+    ConfigError,
+    KafkaError,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    RetriableError,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.spark.folders import belongs_to
@@ -65,6 +72,8 @@ class BrokerLookup:
         while True:
             try:
                 return self._bounds(selection)
+            except UnknownTopicOrPartition:
+                raise
             except RetriableError:
                 if time.monotonic() >= deadline:
                     raise
