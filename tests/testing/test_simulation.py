@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,22 @@ def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.Mo
     assert f"--seed {verdict.scenario.seed} " in text
     assert run(verdict.scenario).digest == verdict.digest
     assert len(shrink(verdict.scenario).plan) <= len(verdict.scenario.plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kinds", "chosen"),
+    [
+        ([Kind.KILL, Kind.ISOLATE], {"members": 3}),
+        ([Kind.POWER, Kind.KILL, Kind.ISOLATE, Kind.EXPIRE], {"flushes": True, "members": 2}),
+        ([Kind.KILL, Kind.ISOLATE, Kind.EXPIRE], {"is_unclean": True, "min_insync_replicas": 1}),
+        ([Kind.PAUSE, Kind.ISOLATE], {"trims": True, "retention_bytes": 3_000}),
+        ([Kind.DISK, Kind.KILL], {"disks": 2}),
+        ([Kind.POWER], {"brokers": 5, "flushes": False}),
+    ],
+    ids=str,
+)
+def test_clusters_that_have_more_to_do(kinds: list[Kind], chosen: dict[str, Any]) -> None:
+    for seed in (4, 5):  # in 4, offsets were lost that a coordinator had acknowledged and not flushed
+        verdict = run(dataclasses.replace(scenario_of(seed, kinds=kinds, brokers=chosen.get("brokers")), **chosen))
+        assert verdict.anomalies == [], describe(verdict)
