@@ -145,8 +145,8 @@ class BrokerConfig:
     cluster_history_enable: bool = key(
         False,
         boolean(),
-        "Whether what is decided at this broker is also written to the topic __cluster_history; `sparklog up --brokers` "
-        "and conf/three-brokers set it.",
+        "Whether what is decided at this broker is also written to the topic __cluster_history; "
+        "`sparklog up --brokers` and conf/three-brokers set it.",
     )
     auto_leader_rebalance_enable: bool = key(
         True, boolean(), "Whether leaderships go back to preferred replicas by themselves."

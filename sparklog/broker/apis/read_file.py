@@ -1,8 +1,8 @@
 """ReadFile: a follower reads a piece of one of its leader's files (service Replication).
 
 - Of a closed segment, or of a snapshot; fenced as DescribeFiles. INVALID_UPDATE_VERSION where the segment is another
-  one by now; OFFSET_OUT_OF_RANGE where none begins there, or the snapshot is gone. Then the follower looks again at what
-  there is.
+  one by now; OFFSET_OUT_OF_RANGE where none begins there, or the snapshot is gone. Then the follower looks again at
+  what there is.
 - A piece has `PIECE_BYTES`, the last one what is left; behind the end, INVALID_UPDATE_VERSION.
 - leader.replication.throttled.rate holds for replicas that are named in leader.replication.throttled.replicas, in sync
   or not: while it is used up, an answer comes late, and may be empty.
