@@ -143,9 +143,10 @@ class AsyncConsumer(Places):
     async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
         """At most `max_records` (or max_poll_records) records, as soon as there is one; none after `timeout_ms`.
 
-        Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange with
-        auto_offset_reset="none", UnknownTopicOrPartition, CorruptRecord; and InvalidRequest if nothing is assigned or
-        subscribed to. A broker that does not answer is waited for.
+        Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange, or
+        LogTruncation where an unclean election has lost what was read, with auto_offset_reset="none" (else the consumer
+        goes on as that says, or where the records were lost); UnknownTopicOrPartition, CorruptRecord; and
+        InvalidRequest if nothing is assigned or subscribed to. A broker that does not answer is waited for.
 
         What a deserializer raises comes out of here once the records before are returned, and again until its record
         is passed over by `seek`.
