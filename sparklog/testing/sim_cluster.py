@@ -35,7 +35,7 @@ from sparklog.cluster.memory import MemoryStore
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
-from sparklog.testing.sim_elections import ObservedTree
+from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
 from sparklog.testing.sim_trace import Trace
@@ -274,12 +274,14 @@ class SimCluster:
         self.disks = self._settings["log.dirs"].split(",")
 
     def _log_end(self, name: TopicPartition, broker_id: int) -> int:
-        """Where the log of a replica ends; 0 where it cannot be seen."""
-        node = self.nodes[broker_id]
-        if not node.is_running or node.broker is None or not hasattr(node.broker, "services"):
-            return 0
-        replica = node.broker.services.replicas.find(name)
-        return replica.log.log_end_offset if replica else 0
+        """Up to where a replica has what others have; 0 where it cannot be seen. A dead process counts as it was."""
+        found: dict[int, Ended] = {}
+        for node in self.nodes.values():
+            if node.broker is None or not hasattr(node.broker, "services"):
+                return 0
+            if replica := node.broker.services.replicas.find(name):
+                found[node.broker_id] = replica.log.epochs, replica.log.log_end_offset
+        return kept_end(found.pop(broker_id), found.values()) if broker_id in found else 0
 
     def stream(self, name: str) -> random.Random:
         """Random numbers of their own for each part, so that one part's use of them does not change another's."""

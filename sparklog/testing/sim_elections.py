@@ -10,13 +10,31 @@ from typing import Any
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryTree
 from sparklog.cluster.store import Operation, Set
+from sparklog.log.epochs import LeaderEpochs
 from sparklog.testing.sim_history import UncleanElection
 
+Ended = tuple[LeaderEpochs, int]
+"""A log: its leader epochs, and where it ends."""
 _STATE = re.compile("/brokers/topics/([^/]+)/partitions/([0-9]+)/state")
 
 
+def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
+    """The first offset at which another replica has a record that the leader has not: the same epoch wrote the same."""
+    return min((leader[1], *(_departs(leader, other) for other in others)))
+
+
+def _departs(leader: Ended, other: Ended) -> int:
+    """The leader's end where the other has nothing else than it."""
+    (mine, my_end), (theirs, their_end) = leader, other
+    mine_by, theirs_by = dict(mine.entries), dict(theirs.entries)
+    differ = mine_by.keys() ^ theirs_by.keys()
+    starts = [mine_by.get(epoch, theirs_by.get(epoch, 0)) for epoch in differ]
+    at = min((my_end, *starts))
+    return at if their_end > at else my_end
+
+
 class ObservedTree(MemoryTree):
-    """A store that sees who is elected. `log_end` tells where the log of a broker's replica ends, as far as known."""
+    """A store that sees who is elected. `log_end` tells up to where a broker's replica has what all others have."""
 
     def __init__(self, log_end: Callable[[TopicPartition, int], int]) -> None:
         super().__init__()
