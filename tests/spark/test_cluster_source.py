@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from reading import Topics, make_reader, rows_of
 
 from sparklog.base.ids import TopicPartition
@@ -77,53 +74,3 @@ def test_files_are_those_of_the_leader_never_of_a_replica_that_lags(cluster: Run
         replicas = [log for log in maintenance.describe_replicas() if log.partition == name]
     assert sorted(log.broker_id for log in replicas) == [1, 2, 3]
     assert [log.broker_id for log in replicas if log.is_leader] == [leader]
-
-
-class Rolling:
-    """Stops and starts one broker after the other, for as long as it is told."""
-
-    def __init__(self, cluster: RunningCluster) -> None:
-        self._cluster = cluster
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.rounds = 0
-
-    def __enter__(self) -> Rolling:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            for broker in (1, 2, 3):
-                self._cluster.stop_broker(broker)
-                self._cluster.start_broker(broker)
-            self.rounds += 1
-
-
-def test_a_stream_and_a_write_go_on_while_leaders_change(
-    spark: SparkSession, cluster: RunningCluster, made: Topics, tmp_path: Path
-) -> None:
-    source, target = fill(made, 300), made.create(PARTITIONS)
-    stream = spark.readStream.format("sparklog").options(**options(cluster, source), startingOffsets="earliest")
-    copied = stream.load().selectExpr("value", "partition")
-    writing = copied.writeStream.format("sparklog").option("kafka.bootstrap.servers", cluster.bootstrap)
-    writing = writing.option("topic", target).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    with Rolling(cluster) as rolling:
-        query = writing.trigger(processingTime="200 milliseconds").start()
-        try:
-            for _ in range(5):
-                for number in range(PARTITIONS):
-                    made.fill(source, 100, partition=number, batches=5)
-                query.processAllAvailable()
-        finally:
-            query.stop()
-    assert rolling.rounds
-    read = spark.read.format("sparklog")
-    sent, got = (read.options(**options(cluster, topic)).load() for topic in (source, target))
-    assert sent.count() == PARTITIONS * (300 + 5 * 100)
-    assert sent.select("partition", "value").exceptAll(got.select("partition", "value")).isEmpty()
-    assert got.count() == sent.count()
