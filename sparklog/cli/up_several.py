@@ -136,10 +136,13 @@ def _own(config: BrokerConfig, number: int) -> list[str]:
 
 async def _start(brokers: list[LocalBroker]) -> bool:
     """Start all at the same time; if one cannot, none is left."""
-    starting = [asyncio.create_task(broker.start()) for broker in brokers]
-    if all(await asyncio.gather(*starting)):
+    have_started = await asyncio.gather(*(broker.start() for broker in brokers))
+    failed = [broker.number for broker, has_started in zip(brokers, have_started, strict=True) if not has_started]
+    if not failed:
         return True
     await asyncio.gather(*(broker.stop() for broker in brokers))
+    which = ", ".join(map(str, failed))
+    click.echo(f"sparklog up: broker {which} could not start, and has said why above: none runs", err=True)
     return False
 
 

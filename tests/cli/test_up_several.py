@@ -162,3 +162,5 @@ def test_where_one_cannot_start_none_is_left(up: subprocess.Popen[str], tmp_path
 
     assert (second.returncode, second.stdout) == (1, "")
     assert "is used by another broker" in second.stderr
+    last = second.stderr.splitlines()[-1]
+    assert last == "sparklog up: broker 1, 2, 3 could not start, and has said why above: none runs"
