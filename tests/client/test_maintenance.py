@@ -181,9 +181,7 @@ def test_of_several_brokers_the_leader_speaks_for_a_partition() -> None:
     assert found[unasked] == LogDescription(partition=unasked, broker_id=2)
 
 
-def test_of_two_that_take_themselves_for_leaders_the_later_one_is_believed_and_no_replica_is_no_error() -> (
-    None
-):
+def test_of_two_that_take_themselves_for_leaders_the_later_one_is_believed_and_no_replica_is_no_error() -> None:
     led, electing = TopicPartition("t", 0), TopicPartition("t", 1)
     deposed, elected = (LogDescription(partition=led, broker_id=broker, leader_epoch=broker) for broker in (1, 2))
     follower = LogDescription(partition=electing, broker_id=1, is_leader=False)
