@@ -347,6 +347,7 @@ class ReplicaManager(Replicas):
             fetch_offset=fetch_offset,
             log_start_offset=log_start_offset,
             now_ms=self._clock.monotonic_ms(),
+            leader_log_start_offset=replica.log.log_start_offset,
         )
         if effects is not NOTHING:
             self.isr_changes.carry_out(partition, effects)

@@ -21,7 +21,8 @@ The leader's rules:
   leader stays.
 - A new leader epoch resets what is known of followers: HW stays until every one in the ISR has fetched in that epoch.
 - A follower leaves once it has not been at the log's end for replica.lag.time.max.ms. It may join when its LEO has
-  reached the HW and the start of the leader epoch: before that its log may hold what the leader's does not.
+  reached the HW and the start of the leader epoch: before that its log may hold what the leader's does not. Its log
+  starts where the leader's does by then.
 - What has an unknown end is pending: a write that may have been done or not. A later state of the partition, from the
   store or the controller, ends it.
 - acks=all is refused with fewer in the ISR than min.insync.replicas, before the append and when HW has passed. There,
@@ -305,12 +306,20 @@ class Partition:
         return True
 
     def follower_fetched(
-        self, broker_id: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int, now_ms: int
+        self,
+        broker_id: int,
+        *,
+        broker_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        now_ms: int,
+        leader_log_start_offset: int = 0,
     ) -> Effects:
         """A follower that is alive, in this life of it, asks in the current leader epoch for what comes after its log
         end, and its log is as the leader's up to there.
 
-        Raises NotLeaderOrFollower where it is none of the replicas.
+        It joins the ISR only once its log starts where the leader's does: as a leader it would bring back what has
+        been deleted. Raises NotLeaderOrFollower where it is none of the replicas.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -320,7 +329,8 @@ class Partition:
         if follower.is_caught_up and not was_caught_up:
             self._count()
         alter = None
-        if self.pending is None and broker_id not in self.in_sync_replicas and self._may_join(follower):
+        is_trimmed = log_start_offset >= leader_log_start_offset
+        if self.pending is None and broker_id not in self.in_sync_replicas and is_trimmed and self._may_join(follower):
             alter = self._alter((*self.in_sync_replicas, broker_id), {broker_id: broker_epoch})
         if alter is None and fetch_offset == before:
             return NOTHING

@@ -10,7 +10,7 @@ import pytest
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import create_topics, fetch, offset_commit, offset_fetch, produce
+from sparklog.broker.apis import create_topics, delete_records, fetch, offset_commit, offset_fetch, produce
 from sparklog.broker.node import Broker
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
@@ -122,4 +122,25 @@ async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
     await broker.services.groups.loaded()
     answer = await broker.serve(offset_fetch.API, OffsetFetch(group_id="g", partitions=[place]))
     assert [each.offset for each in answer.offsets] == [5]
+    await broker.stop()
+
+
+async def test_deleted_records_stay_deleted_after_a_power_cut(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    fs, store = MemoryFs(), LastingStore(":memory:")
+    broker = await start(fs, store)
+    topic = create_topics.NewTopic(name="t", partitions=1)
+    await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
+    for number in range(5):
+        data = write_records([Record(offset=0, timestamp_ms=1_700_000_000_000, value=b"%d" % number)])
+        part = produce.PartitionProduce(topic="t", partition=0, data=data)
+        await broker.serve(produce.API, produce.ProduceRequest(partitions=[part]))
+    asked = delete_records.RecordsToDelete(topic="t", partition=0, before_offset=3)
+    request = delete_records.DeleteRecordsRequest(partitions=[asked])
+    deleted = (await broker.serve(delete_records.API, request)).partitions[0]
+    assert (deleted.error, deleted.log_start_offset) == (None, 3)
+    await broker._schedule.stop()
+    broker = await start(fs.crash(random.Random(3)), store)
+    log = broker.services.replicas.get(TopicPartition("t", 0)).log
+    assert (log.log_start_offset, log.log_end_offset) == (3, 5)
     await broker.stop()

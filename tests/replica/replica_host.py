@@ -93,6 +93,7 @@ class Host:
             Services,
             SimpleNamespace(
                 config=config,
+                logs=self.logs,
                 replicas=self.replicas,
                 waiting=self.waiting,
                 metrics=Metrics(()),

@@ -179,6 +179,23 @@ def test_nobody_joins_below_the_start_of_the_leader_epoch() -> None:
     assert fetch(led, 3, 100).alter
 
 
+def test_nobody_joins_who_would_bring_deleted_records_back_as_the_leader() -> None:
+    led = leader((1, 2), end=100, high_watermark=90)
+
+    def fetch_from(log_start_offset: int) -> Effects:
+        return led.follower_fetched(
+            3,
+            broker_epoch=43,
+            fetch_offset=100,
+            log_start_offset=log_start_offset,
+            now_ms=0,
+            leader_log_start_offset=50,
+        )
+
+    assert fetch_from(0).alter is None
+    assert fetch_from(50).alter
+
+
 def test_a_leader_alone_waits_for_a_follower_that_keeps_up_so_that_it_can_join() -> None:
     led = leader((1,))
     led.log_appended(110)

@@ -4,6 +4,8 @@
   bring it back as the leader: the answer, the low watermark, is the lowest log start of them. Followers move theirs
   when they fetch. Segments that hold nothing else go with the next round of retention. -1: the high watermark, so
   everything that is committed goes.
+- The leader's log start is on its disk before the answer: a broker that is killed does not bring the records back.
+  Apache Kafka writes it down once a minute.
 - REQUEST_TIMED_OUT where a follower has not got there within `timeout_ms`, the leader's log start has moved all the
   same; NOT_LEADER_OR_FOLLOWER where another broker leads, or does meanwhile.
 - An offset above the high watermark, or a negative one other than -1, is OFFSET_OUT_OF_RANGE; one below the log start
@@ -14,6 +16,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,6 +63,7 @@ async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRec
         names = [each.replica.partition.name for each in waiting]
         for name in names:
             services.follower_fetches.waiting.check(name)  # they should hear of it now
+        await asyncio.to_thread(services.logs.checkpoint_log_starts)
         await services.waiting.wait(
             names, lambda: all(each.is_settled(services) for each in waiting) or None, request.timeout_ms
         )
