@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 NURSERY = Path(__file__).with_name("kill_nursery.py")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+"""It uses what tests of several folders share."""
 Batches = dict[int, tuple[int, str]]
 """By base offset: next offset and name."""
 
@@ -85,7 +87,9 @@ def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
     chance = random.Random(block)
     judge = Judge()
     command = [sys.executable, str(NURSERY), str(tmp_path / "logs")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as nursery:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=ENVIRONMENT
+    ) as nursery:
         assert nursery.stdin
         assert nursery.stdout
         for life in range(100):
