@@ -45,10 +45,13 @@ def now() -> str:
 
 def test_who_led_a_partition_at_a_time_is_a_query(spark: SparkSession, cluster: RunningCluster) -> None:
     records, table, who_led = statements()
-    spark.sql(records.replace("'127.0.0.1:9094'", f"'{cluster.bootstrap}'"))
-    spark.sql(table)
+
+    def look() -> None:
+        spark.sql(records.replace("'127.0.0.1:9094'", f"'{cluster.bootstrap}'"))
+        spark.sql(table)
 
     def kinds(kind: str, **having: Any) -> list[Row]:
+        look()
         rows = spark.table("cluster_history").where(f"kind = '{kind}'")
         for name, value in having.items():
             rows = rows.where(rows[name] == value)
