@@ -192,7 +192,7 @@ def test_nothing_is_found_under_load_while_a_leader_fails_and_partitions_move(
             status, found, rows = audit(context, topics=list(written))
             assert not writer.failed
         assert (status, found) == (OK, set())
-        assert len(told) > 1
+        assert told
         assert {row.topic for row in rows} == set(written)
         await_that(lambda: not admin.list_partition_reassignments())
     await_equal(cluster, steady, moved)
