@@ -172,7 +172,8 @@ class Cluster:
         one.
         """
         topic = await self.topic(partition.topic, timeout_ms)
-        if partition.partition >= len(topic.leaders) and self._topics.pop(partition.topic, None):
+        if partition.partition >= len(topic.leaders):
+            self._topics.pop(partition.topic, None)
             topic = await self.topic(partition.topic, timeout_ms)  # it may have grown since it was learnt
         try:
             return self.connection_to_leader(topic, partition)
