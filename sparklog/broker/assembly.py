@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random as randomness
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -88,37 +89,13 @@ def put_together(given: Given) -> Services:
         throttled_rate(config, metadata, LEADER_RATE),
     )
     replicas = _replicas(given, metadata, follower_fetches)
-    fetchers = ReplicaFetchers(
-        FetcherContext(
-            replicas=replicas,
-            config=config,
-            ask=_ask_leader(config, metadata, peers),
-            throttle=Throttle(throttled_rate(config, metadata, FOLLOWER_RATE)),
-        )
-    )
+    fetchers = _fetchers(config, metadata, peers, replicas)
     replicas.fetchers = fetchers
     topics = Topics(config, topic_store, metadata, given.random.randrange)
     producer_ids = ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id)
-    history = ClusterHistory(
-        broker_id=config.broker_id,
-        is_enabled=config.cluster_history_enable,
-        clock=clock,
-        metadata=metadata,
-        peers=peers,
-        new_producer_id=producer_ids.next,
-        create_topic=partial(_create_history_topic, topics, config),
-    )
+    history = _history(given, metadata, peers, topics, producer_ids)
     replicas.isr_changes.on_change = partial(_note_isr, history)
-    groups = GroupCoordinator(
-        config=config,
-        clock=clock,
-        topics=metadata,
-        replicas=replicas,
-        waiting=given.waiting,
-        create_offsets_topic=partial(_create_offsets_topic, topics, config),
-        new_id=given.new_id,
-        on_generation=partial(_note_generation, history),
-    )
+    groups = _groups(given, metadata, replicas, topics, history)
     replicas.on_leadership = groups.leadership_changed
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
@@ -179,6 +156,46 @@ def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerF
     )
 
 
+def _fetchers(config: BrokerConfig, metadata: MetadataCache, peers: Peers, replicas: ReplicaManager) -> ReplicaFetchers:
+    return ReplicaFetchers(
+        FetcherContext(
+            replicas=replicas,
+            config=config,
+            ask=_ask_leader(config, metadata, peers),
+            throttle=Throttle(throttled_rate(config, metadata, FOLLOWER_RATE)),
+        )
+    )
+
+
+def _history(
+    given: Given, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
+) -> ClusterHistory:
+    return ClusterHistory(
+        broker_id=given.config.broker_id,
+        is_enabled=given.config.cluster_history_enable,
+        clock=given.clock,
+        metadata=metadata,
+        peers=peers,
+        new_producer_id=producer_ids.next,
+        create_topic=partial(_create_history_topic, topics, given.config),
+    )
+
+
+def _groups(
+    given: Given, metadata: MetadataCache, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
+) -> GroupCoordinator:
+    return GroupCoordinator(
+        config=given.config,
+        clock=given.clock,
+        topics=metadata,
+        replicas=replicas,
+        waiting=given.waiting,
+        create_offsets_topic=partial(_create_offsets_topic, topics, given.config),
+        new_id=given.new_id,
+        on_generation=partial(_note_generation, history),
+    )
+
+
 def _registration(given: Given, replicas: ReplicaManager) -> Registration:
     config = given.config
 
@@ -232,35 +249,32 @@ def _note_generation(history: ClusterHistory, begun: Generation) -> None:
 
 
 async def _create_history_topic(topics: Topics, config: BrokerConfig) -> None:
-    """As many replicas as the offsets topic has; one that is in sync is enough to tell of the others."""
-    factor = config.offsets_topic_replication_factor
-    try:
-        await topics.create(
-            HISTORY_TOPIC,
-            partitions=1,
-            replication_factor=factor if factor > 0 else None,
-            overrides={
-                "min.insync.replicas": "1",
-                "message.timestamp.after.max.ms": str(MAX_LONG),
-                "retention.ms": str(HISTORY_RETENTION_MS),
-            },
-        )
-    except TopicAlreadyExists:
-        await topics.wait_for(HISTORY_TOPIC)
+    """One replica that is in sync is enough to tell of the others."""
+    overrides = {
+        "min.insync.replicas": "1",
+        "message.timestamp.after.max.ms": str(MAX_LONG),
+        "retention.ms": str(HISTORY_RETENTION_MS),
+    }
+    await _create_internal(topics, config, HISTORY_TOPIC, 1, overrides)
 
 
 async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
+    overrides = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(config.offsets_topic_segment_bytes),
+    }
+    await _create_internal(topics, config, OFFSETS_TOPIC, config.offsets_topic_num_partitions, overrides)
+
+
+async def _create_internal(
+    topics: Topics, config: BrokerConfig, name: str, partitions: int, overrides: Mapping[str, str]
+) -> None:
+    """Internal topics have as many replicas as the offsets topic."""
     factor = config.offsets_topic_replication_factor
     try:
         await topics.create(
-            OFFSETS_TOPIC,
-            partitions=config.offsets_topic_num_partitions,
-            replication_factor=factor if factor > 0 else None,
-            overrides={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
+            name, partitions=partitions, replication_factor=factor if factor > 0 else None, overrides=overrides
         )
     except TopicAlreadyExists:
-        await topics.wait_for(OFFSETS_TOPIC)  # a request that came at the same moment, or another broker, was first
+        await topics.wait_for(name)  # a request that came at the same moment, or another broker, was first
