@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -64,7 +65,7 @@ class MemberGroup:
         self.numbers = {partition: count(1) for partition in partitions}
 
 
-class Member:
+class Member(ABC):
     """What both kinds have in common."""
 
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
@@ -107,11 +108,13 @@ class Member:
             self._coordinator = await self.client.coordinator(self.group.name)
         return self._coordinator
 
+    @abstractmethod
     async def _stay(self) -> None:
-        raise NotImplementedError
+        """Join, or say that it is still there."""
 
+    @abstractmethod
     async def _leave(self) -> None:
-        raise NotImplementedError
+        """Leave the group, and begin anew."""
 
     def _begin_anew(self) -> None:
         self.owned, self.epoch = [], -1
