@@ -21,6 +21,7 @@ import logging
 import posixpath
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -69,6 +70,8 @@ class LogManager:
         self._jitter = jitter
         self._dirs = {path: LogDirectory(fs, path) for path in (path.rstrip("/") or "/" for path in dirs)}
         self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        """Where partitions lie, those that are offline and those that are being made too."""
         self._offline: dict[TopicPartition, str] = {}
         self._unlisted: set[LogDirectory] = set()
         """Those with logs that are not in their checkpoints yet."""
@@ -127,6 +130,7 @@ class LogManager:
             if other := where.get(name):
                 raise ConfigError(f"partition {name} lies in {other} and in {directory.path}: move one of them away")
             where[name] = directory.path
+            self._homes[name] = directory
 
     def _open_all(
         self,
@@ -220,7 +224,9 @@ class LogManager:
                 return log
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-            directory = self._emptiest()
+            directory = self._homes.get(name)
+            if directory is None or directory.failure:
+                directory = self._homes[name] = self._emptiest()
         with self._guard(directory, reraise=True):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
@@ -231,13 +237,12 @@ class LogManager:
             return self._logs.setdefault(name, made)
 
     def _emptiest(self) -> LogDirectory:
-        """The directory with the fewest logs. Raises KafkaStorageError."""
-        counts = {each.path: 0 for each in self._live()}
-        if not counts:
+        """The directory with the fewest partitions. Raises KafkaStorageError."""
+        live = self._live()
+        if not live:
             raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
-        for log in self if len(counts) > 1 else ():
-            counts[posixpath.dirname(log.folder)] += 1
-        return self._dirs[min(counts, key=lambda path: counts[path])]
+        counts = Counter(self._homes.values()) if len(live) > 1 else {}
+        return min(live, key=lambda directory: counts.get(directory, 0))
 
     def delete(self, name: TopicPartition) -> None:
         """As `delete_all`, of one partition; raises KafkaStorageError."""
@@ -271,6 +276,7 @@ class LogManager:
         with self._lock:
             log = self._logs.pop(name, None)
             self._offline.pop(name, None)
+            self._homes.pop(name, None)
         due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
         if log:
             directory = self._directory_of(log)

@@ -35,8 +35,30 @@ def clock() -> SimClock:
     return SimClock(START_MS)
 
 
-def start(fs: Fs, clock: SimClock, *dirs: str, config: TopicConfig | None = None, **how: object) -> LogManager:
-    broker = BrokerConfig(topic_defaults=config or topic_config())
+class MakingTogether(MemoryFs):
+    """No partition's folder is made before `parties` are being made."""
+
+    def __init__(self, parties: int) -> None:
+        super().__init__()
+        self._all_there = threading.Barrier(parties)
+
+    def make_dir(self, path: str) -> None:
+        if path.count("/") > 1:
+            self._all_there.wait(10)
+        super().make_dir(path)
+
+
+def start(
+    fs: Fs,
+    clock: SimClock,
+    *dirs: str,
+    config: TopicConfig | None = None,
+    num_recovery_threads_per_data_dir: int = 1,
+    **how: object,
+) -> LogManager:
+    broker = BrokerConfig(
+        topic_defaults=config or topic_config(), num_recovery_threads_per_data_dir=num_recovery_threads_per_data_dir
+    )
     manager = LogManager(fs, dirs or ("/a", "/b"), broker, clock, **how)  # type: ignore[arg-type]
     manager.load()
     return manager
@@ -101,6 +123,11 @@ class TestLoading:
             manager.create(TopicPartition("t", number), topic_config())
         folders = [log.folder.split("/")[1] for log in manager]
         assert sorted(folders.count(each) for each in "abc") == [2, 2, 3]
+
+    def test_new_partitions_that_are_made_at_the_same_time_are_counted(self, clock: SimClock) -> None:
+        manager = start(MakingTogether(len(ORDERS)), clock, num_recovery_threads_per_data_dir=len(ORDERS))
+        made = manager.in_threads(lambda name: manager.create(name, topic_config()), ORDERS)
+        assert sorted(log.folder.split("/")[1] for log in made) == ["a", "a", "b", "b"]
 
     def test_after_a_crash_logs_are_recovered_from_their_recovery_points(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a")
