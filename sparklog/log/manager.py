@@ -6,9 +6,13 @@
                  each of which may run in any thread
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
-A directory fails as a whole: the first OSError of the disk under it takes its logs offline, and no others; their
-partitions raise KafkaStorageError from then on. A log that cannot be opened because flushed batches are damaged is
-offline alone.
+A directory fails as a whole: the first OSError of the disk under it takes its logs offline, and no others. Their
+partitions raise KafkaStorageError until the broker is started again, and so do those that were being made or deleted
+there: what is on the disk is not known, so none of them is made anew in another directory meanwhile.
+
+A log that cannot be opened because flushed batches are damaged is offline alone. So is a partition that lies in two
+directories, as one does whose directory was left out of log.dirs for a while: which of the two is the right one
+nothing on the disk says for sure, and somebody has to move one away.
 
 Recovery points, log start offsets and cleaned offsets are kept for all logs of a directory in one file each. They are
 written on a schedule, and at once when a log is about to change what they promise.
@@ -30,7 +34,7 @@ from uuid import UUID, uuid4
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import ConfigError, CorruptRecord, InconsistentTopicId, KafkaStorageError
+from sparklog.base.errors import CorruptRecord, InconsistentTopicId, KafkaStorageError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
@@ -99,8 +103,7 @@ class LogManager:
     def load(self, topic_configs: Mapping[str, TopicConfig] | None = None, *, progress: Progress | None = None) -> None:
         """Open every log there is. topic_configs: by topic; the broker's defaults for all others.
 
-        Raises ConfigError where a directory is used by another broker or a partition lies in two, and KafkaStorageError
-        where no directory works.
+        Raises ConfigError where a directory is used by another broker, and KafkaStorageError where none works.
         """
         configs = topic_configs or {}
         found: list[tuple[LogDirectory, TopicPartition]] = []
@@ -109,8 +112,8 @@ class LogManager:
                 with self._guard(directory):
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
-            self._check_found(found)
-            self._open_all(found, configs, progress)
+            self._check_live()
+            self._open_all(self._settle(found), configs, progress)
             self._check_live()
         except BaseException:
             self._held.close()
@@ -123,14 +126,17 @@ class LogManager:
         if not self._live():
             raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
 
-    def _check_found(self, found: list[tuple[LogDirectory, TopicPartition]]) -> None:
-        self._check_live()
-        where: dict[TopicPartition, str] = {}
+    def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
+        """Without the partitions that lie in two directories: these are offline."""
+        homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
-            if other := where.get(name):
-                raise ConfigError(f"partition {name} lies in {other} and in {directory.path}: move one of them away")
-            where[name] = directory.path
             self._homes[name] = directory
+            homes.setdefault(name, []).append(directory)
+        for name, several in homes.items():
+            if len(several) > 1:
+                folders = " and ".join(directory.folder_of(name) for directory in several)
+                self._set_aside(name, several, f"it lies in {folders}: move one of them away, and restart the broker")
+        return [(directory, name) for directory, name in found if len(homes[name]) == 1]
 
     def _open_all(
         self,
@@ -160,7 +166,7 @@ class LogManager:
             for future in waiting:
                 future.result()
 
-    def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> Log | None:
+    def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> None:
         try:
             log = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock,
@@ -171,14 +177,26 @@ class LogManager:
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
             )  # fmt: skip
         except CorruptRecord as error:
-            logger.error("%s is offline: %s", name, error)
-            directory.set_aside(name)
-            with self._lock:
-                self._offline[name] = str(error)
-            return None
+            self._set_aside(name, [directory], str(error))
+        else:
+            self._add(directory, log)
+
+    def _add(self, directory: LogDirectory, log: Log) -> None:
+        """It works from now on, unless its directory has failed meanwhile."""
         with self._lock:
-            self._logs[name] = log
-        return log
+            if not directory.failure:
+                self._logs.setdefault(log.partition, log)
+                return
+        log.go_offline(f"log directory {directory.path} has failed: {directory.failure}")
+
+    def _set_aside(self, name: TopicPartition, homes: Iterable[LogDirectory], why: str) -> None:
+        """Its log is not to be used: the partition is offline, and its files stay as they are."""
+        logger.error("%s is offline: %s", name, why)
+        for directory in homes:
+            directory.set_aside(name)
+        with self._lock:
+            self._logs.pop(name, None)
+            self._offline[name] = why
 
     # Partitions
 
@@ -205,18 +223,10 @@ class LogManager:
             if topic_id:
                 log.claim(topic_id)
         except InconsistentTopicId as error:
-            self._set_aside(log, f"INCONSISTENT_TOPIC_ID: {error}")
+            self._set_aside(name, [self._directory_of(log)], f"INCONSISTENT_TOPIC_ID: {error}")
+            self._close_log(log)
             raise KafkaStorageError(f"{name} is offline: INCONSISTENT_TOPIC_ID: {error}") from error
         return log
-
-    def _set_aside(self, log: Log, why: str) -> None:
-        """Take a log that works offline, and leave its files as they are."""
-        logger.error("%s is offline: %s", log.partition, why)
-        self._directory_of(log).set_aside(log.partition)
-        self._close_log(log)
-        with self._lock:
-            self._logs.pop(log.partition, None)
-            self._offline[log.partition] = why
 
     def _find_or_make(self, name: TopicPartition, config: TopicConfig, *, is_new: bool) -> Log:
         with self._lock:
@@ -224,17 +234,17 @@ class LogManager:
                 return log
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-            directory = self._homes.get(name)
-            if directory is None or directory.failure:
-                directory = self._homes[name] = self._emptiest()
+            directory = self._homes.get(name) or self._emptiest()
+            self._homes[name] = directory
         with self._guard(directory, reraise=True):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
             )  # fmt: skip
         with self._lock:
+            self._add(directory, made)
             self._unlisted.add(directory)
-            return self._logs.setdefault(name, made)
+        return self.get(name) or made
 
     def _emptiest(self) -> LogDirectory:
         """The directory with the fewest partitions. Raises KafkaStorageError."""
@@ -252,13 +262,14 @@ class LogManager:
     def delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
         """Take partitions away; their folders go after file.delete.delay.ms. No error where there is none.
 
-        -> why one is not deleted: also where it is not found and a directory has failed, as it may lie there.
+        One that lies in two directories goes from both. -> why one is not deleted, and stays offline if it was: also
+        where it is not found and a directory has failed, as it may lie there.
         """
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
         for name in names:
             try:
-                if directory := self._delete(name):
+                for directory in self._delete(name):
                     touched.setdefault(directory, []).append(name)
             except KafkaStorageError as error:
                 errors[name] = error
@@ -269,29 +280,31 @@ class LogManager:
                     self._write_checkpoints(directory)  # new partitions of these names must not inherit what they say
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)
+                if directory.failure:  # after a power cut they may be there again
+                    with self._lock:
+                        self._offline |= dict.fromkeys(deleted, str(error))
         return errors
 
-    def _delete(self, name: TopicPartition) -> LogDirectory | None:
-        """The directory in which it was. Raises KafkaStorageError."""
-        with self._lock:
-            log = self._logs.pop(name, None)
-            self._offline.pop(name, None)
-            self._homes.pop(name, None)
+    def _delete(self, name: TopicPartition) -> list[LogDirectory]:
+        """The directories in which it was. Raises KafkaStorageError; then it stays what it is."""
+        log = self._logs.get(name)
         due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
         if log:
-            directory = self._directory_of(log)
-            directory.expire(log.rename_for_delete(), due_ms)
-            return directory
-        if damaged := self._find_damaged(name):
-            with self._guard(damaged, reraise=True):
-                damaged.discard(name, due_ms)
-            return damaged
-        if self.failed_dirs:
-            raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-        return None
-
-    def _find_damaged(self, name: TopicPartition) -> LogDirectory | None:
-        return next((directory for directory in self._live() if directory.is_damaged(name)), None)
+            homes = [self._directory_of(log)]
+            homes[0].expire(log.rename_for_delete(), due_ms)
+        else:
+            homes = [directory for directory in self._dirs.values() if directory.is_damaged(name)]
+            if self.failed_dirs and (not homes or any(directory.failure for directory in homes)):
+                raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
+            for directory in homes:
+                with self._guard(directory, reraise=True):
+                    directory.discard(name, due_ms)
+        with self._lock:
+            self._logs.pop(name, None)
+            self._offline.pop(name, None)
+            if homes:  # else its folder may be half made
+                self._homes.pop(name, None)
+        return homes
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
         """From now on, the topic's logs go by `config`."""
@@ -453,12 +466,15 @@ class LogManager:
             if directory.failure:
                 return
             directory.failure = str(error)
+            why = f"log directory {directory.path} has failed: {error}"
             gone = self._logs_in(directory.path)
             for log in gone:
                 del self._logs[log.partition]
-                self._offline[log.partition] = f"log directory {directory.path} has failed: {error}"
-        logger.error("log directory %s has failed, %d partitions are offline: %s", directory.path, len(gone), error)
+            lost = [name for name, home in self._homes.items() if home is directory]
+            for name in lost:
+                self._offline.setdefault(name, why)
+        logger.error("log directory %s has failed, %d partitions are offline: %s", directory.path, len(lost), error)
         for log in gone:
-            log.go_offline(f"log directory {directory.path} has failed: {error}")
+            log.go_offline(why)
         if self._on_dir_failure:
             self._on_dir_failure(directory.path, error)

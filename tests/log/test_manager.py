@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,18 @@ def crash(fs: MemoryFs, clock: SimClock, *dirs: str) -> LogManager:
     """The broker's process is gone, its files are not."""
     fs._locks.clear()
     return start(fs, clock, *dirs)
+
+
+def two_homes(fs: MemoryFs, clock: SimClock, name: TopicPartition) -> LogManager:
+    """A partition was made again while its directory was left out; orders-1 lies in one."""
+    for path, batches in ("/a", 5), ("/b", 10):
+        alone = start(fs, clock, path)
+        fill(alone, name, batches=batches)
+        alone.close()
+    manager = start(fs, clock, "/b")
+    fill(manager, ORDERS[1])
+    manager.close()
+    return start(fs, clock)
 
 
 class TestLoading:
@@ -165,15 +178,37 @@ class TestLoading:
         manager.close()
         start(fs, clock, "/b")
 
-    def test_a_partition_in_two_directories_is_refused(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        fill(manager, ORDERS[0])
-        manager.close()
-        fs.make_dir("/b/orders-0")
-        with pytest.raises(ConfigError, match="lies in /a and in /b"):
-            start(fs, clock)
-        fs.remove_dir("/b/orders-0")
-        assert start(fs, clock).get(ORDERS[0]) is not None
+    def test_a_partition_in_two_directories_is_offline_alone_until_one_is_moved_away(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        two_homes(fs, clock, ORDERS[0]).close()
+        for _ in range(2):  # a clean stop in between changes nothing
+            manager = start(fs, clock)
+            with pytest.raises(KafkaStorageError, match=r"lies in /a/orders-0 and /b/orders-0: move one of them away"):
+                manager.create(ORDERS[0], topic_config())
+            assert manager.get(ORDERS[1]).log_end_offset == 15
+            manager.close()
+        fs.rename("/a/orders-0", "/a/away")
+        assert start(fs, clock).get(ORDERS[0]).log_end_offset == 30
+
+    def test_a_partition_in_two_directories_is_deleted_from_both(self, fs: MemoryFs, clock: SimClock) -> None:
+        manager = two_homes(fs, clock, ORDERS[0])
+        manager.delete(ORDERS[0])
+        assert manager.create(ORDERS[0], topic_config()).log_end_offset == 0
+        clock.advance(60_000)
+        assert manager.delete_expired(clock.monotonic_ms()) == 2
+
+    def test_a_partition_in_two_directories_of_which_one_has_failed_is_not_deleted(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = two_homes(fs, clock, ORDERS[0])
+        fs.fail_under("/b", errno.EIO)
+        manager.checkpoint_recovery_points()
+        with pytest.raises(KafkaStorageError, match="failed directory"):
+            manager.delete(ORDERS[0])
+        with pytest.raises(KafkaStorageError, match="lies in"):
+            manager.create(ORDERS[0], topic_config())
+        assert fs.exists("/a/orders-0")
 
     def test_what_is_no_partition_is_left_alone(self, fs: MemoryFs, clock: SimClock) -> None:
         fs.make_dir("/a/some folder")
@@ -373,6 +408,48 @@ class TestFailingDisks:
             manager.delete(TopicPartition("old", 0))
         assert told == ["/a"]
         manager.close()
+
+    def test_a_partition_in_a_failed_directory_is_not_made_anew_in_another(self, fs: MemoryFs, clock: SimClock) -> None:
+        manager = start(fs, clock)
+        fill(manager, *ORDERS)
+        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
+        fs.fail_under("/a", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            manager.delete(on_a)
+        with pytest.raises(KafkaStorageError, match="/a has failed"):
+            manager.create(on_a, topic_config(), is_new=True)
+        manager.close()
+        fs.repair("/a")
+        assert start(fs, clock).get(on_a).log_end_offset == 15
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+    @pytest.mark.parametrize("is_there", [False, True])
+    def test_wherever_the_disk_fails_no_partition_gets_a_second_folder(
+        self, clock: SimClock, number: int, *, is_there: bool
+    ) -> None:
+        """While it is made or deleted; both are tried again, and then the power fails."""
+        name, after, has_failed = TopicPartition("t", 0), 0, True
+        while has_failed:
+            fs = MemoryFs()
+            manager = start(fs, clock)
+            if is_there:
+                fill(manager, name, batches=2)
+                manager.flush_due(clock.monotonic_ms())
+            fs.fail_under("/a", number, after=after)
+            has_failed = False
+            for number_of_try in range(4):
+                try:
+                    if number_of_try % 2:
+                        manager.create(name, topic_config())
+                    else:
+                        manager.delete(name)
+                except KafkaStorageError:
+                    has_failed = True
+            for seed in range(4):
+                left = fs.crash(random.Random(seed))
+                assert not (left.exists("/a/t-0") and left.exists("/b/t-0"))
+            after += 1
+        assert after > 5
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
     def test_wherever_the_disk_fails_nothing_appended_is_lost(self, clock: SimClock, number: int) -> None:
