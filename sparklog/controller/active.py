@@ -20,7 +20,7 @@ from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.controller.changes import Changes
 from sparklog.controller.channels import Channels, Correspondent
-from sparklog.controller.cluster_reading import Cluster, deletions_of, read_cluster
+from sparklog.controller.cluster_reading import Cluster, read_cluster
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.liveness import Liveness
@@ -95,8 +95,7 @@ class ActiveController:
         )
         self._changes.note_new_topics()
         await self._liveness.begin()
-        if cluster.notices:
-            await parts.store.multi(deletions_of(cluster.notices))
+        await parts.store.delete(cluster.notices)
         for operation in self.operations:
             await operation.resume()
         await self._changes.requests_made()

@@ -22,7 +22,6 @@ from sparklog.cluster.topics import CONFIG_CHANGES, Assignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
     configured,
-    deletions_of,
     read_deletions,
     read_notices,
     read_overrides,
@@ -140,7 +139,7 @@ class Changes:
             await read_again(context, parts.store, names)
             parts.outbox.update_metadata({name.topic for name in names})
             parts.outbox.flush()
-        await parts.store.multi(deletions_of(notices.paths))
+        await parts.store.delete(notices.paths)
         for operation in self._operations if names else ():
             await operation.isr_changed(names)
 
@@ -160,7 +159,7 @@ class Changes:
         parts.outbox.update_metadata(topics)
         parts.outbox.flush()
         await self._elect_of(topics)
-        await parts.store.multi(deletions_of(notices.paths))
+        await parts.store.delete(notices.paths)
 
     async def _elect_of(self, topics: Iterable[str]) -> None:
         """What has no leader may have one, now that the topic allows an unclean election."""

@@ -15,7 +15,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.brokers import BROKER_IDS, load
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.partition_states import Leadership, read_states
-from sparklog.cluster.store import Delete, Operation, Store, ensure_path
+from sparklog.cluster.store import Store, ensure_path
 from sparklog.cluster.topics import (
     BROKER_CONFIGS,
     CONFIG_CHANGES,
@@ -137,7 +137,3 @@ def configured(notices: Notices, kind: str) -> list[str]:
     """The names of those whose configuration has changed: of `topics` or of `brokers`."""
     entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
     return sorted({name for found, _, name in entities if found == kind})
-
-
-def deletions_of(paths: Collection[str]) -> list[Operation]:
-    return [Delete(path) for path in paths]

@@ -7,13 +7,15 @@ written and ControllerMoved is raised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.partition_states import Leadership, check_controller, fenced_multi, read_states, write_states
-from sparklog.cluster.store import Operation, Store
+from sparklog.cluster.store import Delete, Operation, Store
 
+MAX_DELETIONS = 1_000
+"""In one transaction: ZooKeeper takes requests of 1 MiB."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,6 +34,11 @@ class FencedStore:
     async def multi(self, operations: Iterable[Operation]) -> None:
         """Do all or nothing. Raises as Store.multi, and ControllerMoved."""
         await self.read(fenced_multi, self._epoch_version, tuple(operations))
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Delete nodes that nobody else deletes. All are gone, or what is left may be asked for again."""
+        for begin in range(0, len(paths), MAX_DELETIONS):
+            await self.multi(Delete(path) for path in paths[begin : begin + MAX_DELETIONS])
 
     async def read_states(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
         return await self.read(read_states, tuple(names))

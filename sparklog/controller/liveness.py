@@ -20,7 +20,7 @@ from sparklog.base.errors import KafkaStorageError
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import BrokerInfo
-from sparklog.controller.cluster_reading import DISK_EVENTS, deletions_of, read_brokers, read_notices
+from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
 from sparklog.controller.context import Replica
 from sparklog.controller.lives import let_count
 from sparklog.controller.operations import Operations
@@ -125,7 +125,7 @@ class Liveness:
                 if replica.name in self._context.leadership and replica.name.topic not in self._context.deleting:
                     parts.outbox.leader_and_isr([broker_id], replica.name)
         parts.outbox.flush()
-        await parts.store.multi(deletions_of(notices.paths))
+        await parts.store.delete(notices.paths)
 
     async def leaders_answered(self, broker_id: int, request: LeaderAndIsr, response: LeaderAndIsrResponse) -> None:
         """Which of the broker's replicas are on a disk that works."""

@@ -1,0 +1,57 @@
+"""What a controller writes, when there is much of it and when another one has been elected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from sparklog.base.errors import ControllerMoved
+from sparklog.cluster.elections import CONTROLLER_EPOCH, Elected, elect
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.store import Operation, Set
+from sparklog.controller.fenced_store import MAX_DELETIONS, FencedStore
+
+
+class CountingStore(MemoryStore):
+    """Remembers how many operations its transactions had."""
+
+    def __init__(self, tree: MemoryTree) -> None:
+        super().__init__(tree)
+        self.counts: list[int] = []
+
+    def multi(self, operations: Iterable[Operation]) -> list[str]:
+        asked = tuple(operations)
+        self.counts.append(len(asked))
+        return super().multi(asked)
+
+
+def elected(store: CountingStore) -> Elected:
+    found = elect(store, 1, "d1", time_ms=0)
+    assert isinstance(found, Elected)
+    return found
+
+
+def notices(store: CountingStore, count: int) -> list[str]:
+    store.create("/notices")
+    return [store.create("/notices/n_", sequential=True) for _ in range(count)]
+
+
+async def test_more_nodes_are_deleted_than_one_transaction_takes() -> None:
+    store = CountingStore(MemoryTree())
+    fenced = FencedStore(store, elected(store).epoch_version)
+    paths = notices(store, 2 * MAX_DELETIONS + 1)
+    store.counts.clear()
+    await fenced.delete(paths)
+    assert store.children("/notices") == []
+    assert [count - 1 for count in store.counts] == [MAX_DELETIONS, MAX_DELETIONS, 1]  # each has the fence, too
+
+
+async def test_a_controller_that_was_followed_by_another_deletes_nothing() -> None:
+    store = CountingStore(MemoryTree())
+    fenced = FencedStore(store, elected(store).epoch_version)
+    paths = notices(store, 2)
+    MemoryStore.multi(store, [Set(CONTROLLER_EPOCH, b"2", 0)])
+    with pytest.raises(ControllerMoved):
+        await fenced.delete(paths)
+    assert len(store.children("/notices")) == 2
