@@ -135,11 +135,18 @@ class LeaderFetcher:
     async def _run(self) -> None:
         while True:
             self._woken.clear()
-            if wanted := self._wanted():
-                if (response := await self._ask(wanted)) is not None:
-                    await self._take(wanted, response)
-            else:
-                await self._wait()
+            try:
+                await self._ask_once()
+            except Exception as error:  # noqa: BLE001 - nobody else would begin to copy again
+                self._requests.begin_anew()
+                await self._failed(error)
+
+    async def _ask_once(self) -> None:
+        if wanted := self._wanted():
+            if (response := await self._ask(wanted)) is not None:
+                await self._take(wanted, response)
+        else:
+            await self._wait()
 
     # Asking
 
