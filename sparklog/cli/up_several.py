@@ -99,6 +99,10 @@ async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[st
     Raises ConfigError where the folder is that of one broker, whose topics none of these would have.
     """
     _check_folders(config)
+    if found := left_out(config, brokers):
+        numbers = ", ".join(map(str, found))
+        text = "the data of broker %s lies here too: what it has replicas of lacks one. --brokers %d starts it as well"
+        logger.warning(text, numbers, found[-1])
     stop = asyncio.Event()
     local = [LocalBroker(number, [*arguments, *_own(config, number)]) for number in range(1, brokers + 1)]
     loop = asyncio.get_running_loop()
@@ -128,6 +132,13 @@ def _check_folders(config: BrokerConfig) -> None:
             raise ConfigError(
                 f"{folder} is the log directory of one broker: start that without --brokers, or choose another folder"
             )
+
+
+def left_out(config: BrokerConfig, brokers: int) -> list[int]:
+    """The brokers beyond the first `brokers` that have run in these folders before."""
+    used = (path.parent.name for folder in config.log_dirs for path in Path(folder).glob(f"broker-*/{META_PROPERTIES}"))
+    numbers = {int(name.removeprefix("broker-")) for name in used if name.removeprefix("broker-").isdigit()}
+    return sorted(number for number in numbers if number > brokers)
 
 
 def _own(config: BrokerConfig, number: int) -> list[str]:
