@@ -89,3 +89,8 @@ def records_in(data: bytes) -> list[int]:
         if header.record_count
         for offset in range(header.base_offset, header.next_offset)
     ]
+
+
+def marked(fs: Fs) -> list[str]:
+    """What a replacement has left behind, or is in the middle of."""
+    return [name for name in fs.list(FOLDER) if name.endswith((".cleaned", ".swap"))]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from segment_upkeep import Upkeep
 
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.fs import Buffer, LocalFile, LocalFs
@@ -112,3 +113,9 @@ def batch() -> Callable[..., bytearray]:
         return bytearray(write_records(rows))
 
     return batch
+
+
+@pytest.fixture
+async def upkeep(world, batch) -> Upkeep:
+    await world.start(auto_create_topics_enable="false")
+    return Upkeep(world, batch)

@@ -1,29 +1,24 @@
-"""All logs of a broker: found, opened, looked after, closed; and directories that fail."""
+"""All logs of a broker: found, opened, made, deleted, and whose they are."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import random
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_values import START_MS, batch, file_content, offsets_in, read_all, topic_config
+from log_values import START_MS, file_content, offsets_in, read_all, topic_config
+from managed_logs import ORDERS, crash, fill, start
 
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import ConfigError, KafkaStorageError, OffsetOutOfRange, SparklogError
-from sparklog.base.fs import Fs, LocalFs
+from sparklog.base.errors import ConfigError, KafkaStorageError
+from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.base.topic_config import TopicConfig
 from sparklog.log import manager as manager_module
 from sparklog.log.cache import SegmentCache
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
-
-ORDERS = [TopicPartition("orders", number) for number in range(4)]
 
 
 @pytest.fixture
@@ -47,35 +42,6 @@ class MakingTogether(MemoryFs):
         if path.count("/") > 1:
             self._all_there.wait(10)
         super().make_dir(path)
-
-
-def start(
-    fs: Fs,
-    clock: SimClock,
-    *dirs: str,
-    config: TopicConfig | None = None,
-    num_recovery_threads_per_data_dir: int = 1,
-    **how: object,
-) -> LogManager:
-    broker = BrokerConfig(
-        topic_defaults=config or topic_config(), num_recovery_threads_per_data_dir=num_recovery_threads_per_data_dir
-    )
-    manager = LogManager(fs, dirs or ("/a", "/b"), broker, clock, **how)  # type: ignore[arg-type]
-    manager.load()
-    return manager
-
-
-def fill(manager: LogManager, *names: TopicPartition, batches: int = 5) -> None:
-    for name in names:
-        log = manager.get(name) or manager.create(name, topic_config())
-        for _ in range(batches):
-            log.append(batch(3, value=b"x" * 60), leader_epoch=0)
-
-
-def crash(fs: MemoryFs, clock: SimClock, *dirs: str) -> LogManager:
-    """The broker's process is gone, its files are not."""
-    fs._locks.clear()
-    return start(fs, clock, *dirs)
 
 
 def two_homes(fs: MemoryFs, clock: SimClock, name: TopicPartition) -> LogManager:
@@ -256,56 +222,6 @@ class TestLoading:
         assert manager.delete_expired(clock.monotonic_ms()) == 1
 
 
-class TestUpkeep:
-    def test_flushes_what_is_due(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        quick = manager.create(ORDERS[0], topic_config(flush_ms=500))
-        slow = manager.create(ORDERS[1], topic_config())
-        for log in (quick, slow):
-            log.append(batch(), leader_epoch=0)
-        clock.advance(500)
-        manager.flush_due(clock.monotonic_ms())
-        assert (quick.recovery_point, slow.recovery_point) == (1, 0)
-
-    def test_a_flushed_segment_is_written_down_at_once(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock, "/a")
-        fill(manager, ORDERS[0])
-        manager.flush_due(clock.monotonic_ms())
-        log = manager.get(ORDERS[0])
-        assert log.recovery_point == log.segments[-1].base_offset > 0
-        assert f"orders 0 {log.recovery_point}\n".encode() in file_content(fs, "/a/recovery-point-offset-checkpoint")
-
-    def test_log_starts_survive_a_crash(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        fill(manager, *ORDERS)
-        manager.get(ORDERS[2]).advance_log_start(7)
-        manager.checkpoint_log_starts()
-        again = crash(fs, clock)
-        assert [again.get(name).log_start_offset for name in ORDERS] == [0, 0, 7, 0]
-
-    def test_retention_by_size(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock, config=topic_config(retention_bytes=0))
-        fill(manager, ORDERS[0])
-        manager.update_config("orders", topic_config(retention_bytes=500))
-        log = manager.get(ORDERS[0])
-        assert manager.apply_retention(clock.time_ms(), lambda name: 0) == 0
-        assert manager.apply_retention(clock.time_ms()) == 1
-        assert log.log_start_offset == log.segments[0].base_offset > 0
-        assert crash(fs, clock).get(ORDERS[0]).log_start_offset == log.log_start_offset
-        clock.advance(60_000)
-        assert manager.delete_expired(clock.monotonic_ms()) == 1
-
-    def test_retention_by_time_up_to_the_high_watermark(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        fill(manager, ORDERS[0], ORDERS[1])
-        first = manager.get(ORDERS[0]).segments[1].base_offset
-        asked = {ORDERS[0]: first, ORDERS[1]: None}
-        clock.advance(8 * 24 * 3600 * 1000)
-        manager.apply_retention(clock.time_ms(), asked.get)
-        assert manager.get(ORDERS[0]).log_start_offset == first
-        assert manager.get(ORDERS[1]).log_start_offset == 15
-
-
 class TestDeletion:
     def test_the_folder_goes_after_a_while(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a")
@@ -353,192 +269,6 @@ class TestDeletion:
         manager.close()
 
 
-class TestFailingDisks:
-    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-    def test_a_failed_directory_takes_only_its_own_partitions_offline(
-        self, fs: MemoryFs, clock: SimClock, number: int
-    ) -> None:
-        told: list[tuple[str, int | None]] = []
-        manager = start(fs, clock, on_dir_failure=lambda path, error: told.append((path, error.errno)))
-        fill(manager, *ORDERS)
-        [on_a, also_on_a], [on_b, _] = (
-            [log.partition for log in manager if log.folder.startswith(path)] for path in ("/a", "/b")
-        )
-        log, other = manager.get(on_a), manager.get(also_on_a)
-        before = log.log_end_offset
-        fs.fail_under("/a", number)
-
-        with pytest.raises(KafkaStorageError):
-            log.append(batch(), leader_epoch=0)
-
-        assert told == [("/a", number)]
-        assert list(manager.failed_dirs) == ["/a"]
-        assert manager.dirs == ("/b",)
-        for name in (on_a, also_on_a):
-            with pytest.raises(KafkaStorageError, match="/a has failed"):
-                manager.get(name)
-        with pytest.raises(KafkaStorageError):
-            other.read(0, 100)
-        fill(manager, on_b)
-        assert log.log_end_offset == before
-        manager.flush_due(clock.monotonic_ms())
-        manager.checkpoint_recovery_points()
-        manager.apply_retention(clock.time_ms())
-        assert manager.create(TopicPartition("new", 0), topic_config()).folder == "/b/new-0"
-        with pytest.raises(KafkaStorageError, match="failed directory"):
-            manager.create(TopicPartition("old", 0), topic_config(), is_new=False)
-        manager.close()
-
-        fs.repair("/a")
-        again = start(fs, clock)
-        assert again.get(on_a).log_end_offset == before
-        assert offsets_in(read_all(again.get(on_a))) == list(range(before))
-        assert again.get(on_b).log_end_offset == 30
-
-    def test_what_a_failed_directory_may_hold_does_not_count_as_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
-        told: list[str] = []
-        manager = start(fs, clock, on_dir_failure=lambda path, _: told.append(path))
-        fill(manager, *ORDERS)
-        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
-        fs.fail_under("/a", errno.EIO)
-        for _ in range(2):
-            with pytest.raises(KafkaStorageError):
-                manager.delete(on_a)
-        with pytest.raises(KafkaStorageError, match="failed directory"):
-            manager.delete(TopicPartition("old", 0))
-        assert told == ["/a"]
-        manager.close()
-
-    def test_a_partition_in_a_failed_directory_is_not_made_anew_in_another(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        fill(manager, *ORDERS)
-        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
-        fs.fail_under("/a", errno.EIO)
-        with pytest.raises(KafkaStorageError):
-            manager.delete(on_a)
-        with pytest.raises(KafkaStorageError, match="/a has failed"):
-            manager.create(on_a, topic_config(), is_new=True)
-        manager.close()
-        fs.repair("/a")
-        assert start(fs, clock).get(on_a).log_end_offset == 15
-
-    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-    @pytest.mark.parametrize("is_there", [False, True])
-    def test_wherever_the_disk_fails_no_partition_gets_a_second_folder(
-        self, clock: SimClock, number: int, *, is_there: bool
-    ) -> None:
-        """While it is made or deleted; both are tried again, and then the power fails."""
-        name, after, has_failed = TopicPartition("t", 0), 0, True
-        while has_failed:
-            fs = MemoryFs()
-            manager = start(fs, clock)
-            if is_there:
-                fill(manager, name, batches=2)
-                manager.flush_due(clock.monotonic_ms())
-            fs.fail_under("/a", number, after=after)
-            has_failed = False
-            for number_of_try in range(4):
-                try:
-                    if number_of_try % 2:
-                        manager.create(name, topic_config())
-                    else:
-                        manager.delete(name)
-                except KafkaStorageError:
-                    has_failed = True
-            for seed in range(4):
-                left = fs.crash(random.Random(seed))
-                assert not (left.exists("/a/t-0") and left.exists("/b/t-0"))
-            after += 1
-        assert after > 5
-
-    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-    def test_wherever_the_disk_fails_nothing_appended_is_lost(self, clock: SimClock, number: int) -> None:
-        after = 0
-        while True:
-            fs = MemoryFs()
-            manager = start(fs, clock, config=topic_config(retention_bytes=2500))
-            fill(manager, *ORDERS[:2], batches=1)
-            fs.fail_under("/a", number, after=after)
-            appended = dict.fromkeys(ORDERS[:2], 3)
-            for _ in range(14):
-                for name in ORDERS[:2]:
-                    with contextlib.suppress(KafkaStorageError):
-                        fill(manager, name, batches=1)
-                        appended[name] += 3
-                manager.flush_due(clock.monotonic_ms())
-                manager.checkpoint_recovery_points()
-                manager.apply_retention(clock.time_ms())
-            has_failed = bool(manager.failed_dirs)
-            assert set(manager.failed_dirs) <= {"/a"}
-            manager.close()
-            fs.repair("/a")
-            again = start(fs, clock)
-            for name in ORDERS[:2]:
-                log = again.get(name)
-                assert log.log_end_offset == appended[name]
-                found = offsets_in(read_all(log))
-                assert found == list(range(found[0], appended[name]))
-            assert appended[ORDERS[1]] == 45
-            if not has_failed:
-                break
-            after += 5
-        assert after > 50
-
-    @pytest.mark.parametrize("work", ["flush", "checkpoint", "read", "retention", "roll"])
-    def test_whatever_finds_out_first(self, fs: MemoryFs, clock: SimClock, work: str) -> None:
-        manager = start(fs, clock, config=topic_config(retention_bytes=0))
-        fill(manager, *ORDERS)
-        log = manager.get(ORDERS[0])
-        path = log.folder.rpartition("/")[0]
-        fs.fail_under(path, errno.EIO)
-        if work == "checkpoint":
-            manager.checkpoint_recovery_points()
-        elif work == "retention":
-            manager.apply_retention(clock.time_ms())
-            manager.checkpoint_recovery_points()
-        else:
-            with pytest.raises(KafkaStorageError):
-                {"flush": log.flush, "read": lambda: log.read(0, 100).read(), "roll": log.roll}[work]()
-        assert list(manager.failed_dirs) == [path]
-        assert len(list(manager)) == 2
-
-    def test_a_directory_that_fails_at_the_start_is_left_out(self, fs: MemoryFs, clock: SimClock) -> None:
-        start(fs, clock).close()
-        fs.fail_under("/a", errno.EIO)
-        manager = start(fs, clock)
-        assert manager.dirs == ("/b",)
-        manager.close()
-
-    def test_no_directory_that_works_is_an_error(self, fs: MemoryFs, clock: SimClock) -> None:
-        fs.fail_under("/a", errno.EIO)
-        with pytest.raises(KafkaStorageError):
-            start(fs, clock, "/a")
-
-    def test_the_last_directory_that_fails_while_logs_are_opened_is_an_error(
-        self, fs: MemoryFs, clock: SimClock
-    ) -> None:
-        manager = start(fs, clock, "/a")
-        fill(manager, ORDERS[0])
-        folder = manager.get(ORDERS[0]).folder
-        left = fs.kill()
-        left.fail_under(folder, errno.ENOSPC)
-        with pytest.raises(KafkaStorageError, match="no log directory works"):
-            start(left, clock, "/a")
-
-    def test_too_many_open_files_are_not_the_disks_fault(self, fs: MemoryFs, clock: SimClock) -> None:
-        manager = start(fs, clock)
-        fill(manager, ORDERS[0])
-        log = manager.get(ORDERS[0])
-        log.roll()
-        fs.fail_under(log.folder, errno.EMFILE)
-        with pytest.raises(KafkaStorageError):
-            log.append(batch(), leader_epoch=0)
-        fs.repair(log.folder)
-        assert not manager.failed_dirs
-        log.append(batch(), leader_epoch=0)
-        assert offsets_in(read_all(log)) == list(range(16))
-
-
 class TestWhoseTheyAre:
     def test_directories_are_claimed_once(self, tmp_path: Path, clock: SimClock) -> None:
         manager = start(LocalFs(), clock, f"{tmp_path}/a", f"{tmp_path}/b")
@@ -560,50 +290,3 @@ class TestWhoseTheyAre:
         with pytest.raises(ConfigError, match="belongs to broker 5"):
             manager.ownership.find_cluster_id()
         manager.close()
-
-
-def test_work_in_several_threads_loses_nothing(tmp_path: Path, clock: SimClock) -> None:
-    """Appends and rolls beside flushes, retention, checkpoints and reads."""
-    manager = start(LocalFs(), clock, str(tmp_path))
-    log = manager.create(ORDERS[0], topic_config(retention_bytes=5000, file_delete_delay_ms=0))
-    stopping = threading.Event()
-    failures: list[Exception] = []
-
-    def repeat(work: Callable[[], object]) -> None:
-        try:
-            while not stopping.is_set():
-                work()
-        except (SparklogError, OSError, AssertionError, RuntimeError) as error:
-            failures.append(error)
-
-    def read() -> None:
-        with contextlib.suppress(OffsetOutOfRange):  # retention was faster
-            piece = log.read(log.log_start_offset, 2000)
-            data = piece.read()
-            assert len(data) == piece.size
-            assert not data or offsets_in(data)[-1] + 1 == piece.next_offset
-
-    work = (
-        log.flush,
-        lambda: manager.apply_retention(clock.time_ms()),
-        lambda: manager.delete_expired(10**9),
-        manager.checkpoint_recovery_points,
-        read,
-    )
-    threads = [threading.Thread(target=repeat, args=(each,)) for each in work]
-    for thread in threads:
-        thread.start()
-    for _ in range(400):
-        log.append(batch(3, value=b"x" * 60), leader_epoch=0)
-    stopping.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    manager.apply_retention(clock.time_ms())
-    found = offsets_in(read_all(log))
-    assert found == list(range(found[0], 1200))
-    assert log.size_bytes < 8000
-    manager.close()
-    again = start(LocalFs(), clock, str(tmp_path))
-    assert offsets_in(read_all(again.get(ORDERS[0]))) == found
-    again.close()

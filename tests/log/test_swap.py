@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -11,28 +10,15 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_values import START_MS, batch, check_indexes, file_content, offsets_in, open_log, read_all, topic_config
-from swap_values import FOLDER, clean, cleaned, content_of, emptied, even, records_in, replace, stage, written
+from log_values import START_MS, batch, check_indexes, offsets_in, open_log, read_all, topic_config
+from swap_values import FOLDER, clean, cleaned, content_of, emptied, even, marked, records_in, replace, stage, written
 
-from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import (
-    CorruptRecord,
-    InvalidRecord,
-    InvalidRequest,
-    InvalidUpdateVersion,
-    KafkaError,
-    KafkaStorageError,
-    OffsetOutOfRange,
-    ResourceNotFound,
-)
+from sparklog.base.errors import CorruptRecord, KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import read_offsets
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
-from sparklog.records.batch import assign, iterate_headers
+from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs
-from sparklog.testing.sim_clock import SimClock
 
 SURVIVING = [offset for base in range(0, 27, 3) if even(base) for offset in range(base, base + 3)]
 """Of segments 0, 9 and 18, as `clean` leaves them."""
@@ -48,10 +34,6 @@ def fs() -> MemoryFs:
 def log(fs: MemoryFs) -> Log:
     """Segments 0, 9, … 45, the last of them written."""
     return written(fs)
-
-
-def marked(fs: MemoryFs) -> list[str]:
-    return [name for name in fs.list(FOLDER) if name.endswith((".cleaned", ".swap"))]
 
 
 class TestReplacement:
@@ -229,226 +211,6 @@ class TestReadersInFlight:
         assert records_in(read_all(log, piece.next_offset)) == [12, 13, 14, 18, 19, 20, 24, 25, 26, *range(27, 48)]
 
 
-class TestRefusals:
-    @pytest.fixture(autouse=True)
-    def nothing_is_left_behind(self, fs: MemoryFs, log: Log) -> object:
-        before = read_all(log)
-        yield
-        assert read_all(log) == before
-        assert not marked(fs)
-        log.roll()
-        sources = log.describe()[:2]
-        replace(fs, log, sources, content_of(fs, sources))  # and the log takes the next one
-
-    def test_a_segment_that_is_written(self, fs: MemoryFs, log: Log) -> None:
-        with pytest.raises(InvalidUpdateVersion):
-            replace(fs, log, log.describe()[4:], b"")
-
-    def test_no_segments(self, log: Log) -> None:
-        with pytest.raises(InvalidRequest):
-            log.replace((), size_bytes=0, crc32c=0, high_watermark=48)
-        with pytest.raises(InvalidRequest):
-            log.check_sources(())
-
-    def test_segments_that_are_no_neighbours(self, fs: MemoryFs, log: Log) -> None:
-        with pytest.raises(InvalidUpdateVersion):
-            replace(fs, log, log.describe()[0:4:2], b"")
-
-    def test_records_above_the_high_watermark(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        with pytest.raises(InvalidUpdateVersion, match="high watermark 26"):
-            replace(fs, log, sources, cleaned(content_of(fs, sources)), high_watermark=26)
-
-    def test_nothing_staged(self, log: Log) -> None:
-        with pytest.raises(ResourceNotFound):
-            log.replace(log.describe()[:3], size_bytes=0, crc32c=0, high_watermark=48)
-
-    def test_another_size_or_checksum(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        data = cleaned(content_of(fs, sources))
-        for size, crc in ((len(data) - 1, crc32c(data)), (len(data), crc32c(data) ^ 1)):
-            stage(fs, log, 0, data)
-            with pytest.raises(CorruptRecord):
-                log.replace(sources, size_bytes=size, crc32c=crc, high_watermark=48)
-            assert not marked(fs)
-
-    def test_a_flipped_bit(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        data = bytearray(cleaned(content_of(fs, sources)))
-        data[len(data) // 2] ^= 1
-        with pytest.raises(CorruptRecord):
-            replace(fs, log, sources, bytes(data))
-
-    def test_a_batch_that_is_cut_off(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        with pytest.raises(CorruptRecord):
-            replace(fs, log, sources, cleaned(content_of(fs, sources))[:-1])
-
-    def test_offsets_that_do_not_increase(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        data = content_of(fs, sources)
-        with pytest.raises(CorruptRecord):
-            replace(fs, log, sources, data[: len(data) // 3] + data)
-
-    @pytest.mark.parametrize(("first", "count"), [(0, 2), (0, 4)])
-    def test_an_end_that_is_not_the_sources(self, fs: MemoryFs, log: Log, first: int, count: int) -> None:
-        segments = log.describe()
-        with pytest.raises(InvalidRecord):
-            replace(fs, log, segments[:3], content_of(fs, segments[first:count]))
-
-    def test_offsets_below_the_sources(self, fs: MemoryFs, log: Log) -> None:
-        segments = log.describe()
-        with pytest.raises(CorruptRecord):
-            replace(fs, log, segments[1:3], content_of(fs, segments[:3]))
-
-    def test_a_leader_epoch_that_never_was(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:1]
-        data = bytearray(content_of(fs, sources))
-        assign(data, 0, base_offset=0, leader_epoch=9)
-        with pytest.raises(InvalidRecord, match="leader epoch"):
-            replace(fs, log, sources, bytes(data))
-
-    def test_an_empty_file_for_segments_with_records(self, fs: MemoryFs, log: Log) -> None:
-        with pytest.raises(InvalidRecord):
-            replace(fs, log, log.describe()[:2], b"")
-
-    def test_a_file_that_the_broker_may_not_open(self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Written by a job that runs as another user."""
-        open_any = fs.open
-
-        def refuse(path: str, *, create: bool = False) -> object:
-            if path.endswith(".log.cleaned") and not create:
-                raise PermissionError(errno.EACCES, "not yours", path)
-            return open_any(path, create=create)
-
-        sources = log.describe()[:3]
-        stage(fs, log, 0, content_of(fs, sources))
-        monkeypatch.setattr(fs, "open", refuse)
-        with pytest.raises(KafkaStorageError, match="may not be read"):
-            log.replace(sources, size_bytes=0, crc32c=0, high_watermark=48)
-        monkeypatch.undo()
-
-    def test_a_disk_without_room(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        data = cleaned(content_of(fs, sources))
-        log.flush()
-        stage(fs, log, 0, data)
-        fs.fail_under(FOLDER, errno.ENOSPC)
-        with pytest.raises(KafkaStorageError, match="no room"):
-            log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
-        fs.repair(FOLDER)
-
-
-class TestStalePlans:
-    """Each leaves the log as it is, and nothing of what was staged."""
-
-    def refused(self, fs: MemoryFs, log: Log, sources: object, error: type[KafkaError] = InvalidUpdateVersion) -> None:
-        with pytest.raises(error):
-            replace(fs, log, sources, b"whatever")  # type: ignore[arg-type]
-        with pytest.raises(error):
-            log.check_sources(sources)  # type: ignore[arg-type]
-        assert not marked(fs)
-
-    def test_replaced_meanwhile(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        clean(fs, log, 0, 3)
-        self.refused(fs, log, sources)
-
-    def test_truncated_meanwhile_and_written_again_to_the_same_size(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        end = log.log_end_offset
-        log.truncate_to(24)
-        log.append(batch(3, timestamp_ms=START_MS, value=b"y" * 60), leader_epoch=9)
-        log.roll()
-        log.append(batch(3, value=b"x" * 60), leader_epoch=9)
-        same = [(each.base_offset, each.next_offset, each.size_bytes) for each in log.describe()[:3]]
-        assert same == [(each.base_offset, each.next_offset, each.size_bytes) for each in sources]
-        assert end > log.log_end_offset
-        self.refused(fs, log, sources)
-
-    def test_removed_by_retention_meanwhile(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        log.advance_log_start(10)
-        log.delete_old_segments(START_MS)
-        self.refused(fs, log, sources)
-
-    def test_removed_by_retention_while_their_end_is_looked_for(
-        self, fs: MemoryFs, log: Log, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        sources = log.describe()[:2]
-        exists = fs.exists
-
-        def retain_first(path: str) -> bool:
-            if path.endswith(".txnindex") and log.log_start_offset == 0:
-                log.advance_log_start(27)
-                log.delete_old_segments(START_MS)
-                log.delete_expired(10**9)
-            return exists(path)
-
-        for segment in log.segments:
-            segment.release()
-        monkeypatch.setattr(fs, "exists", retain_first)
-        with pytest.raises(InvalidUpdateVersion):
-            replace(fs, log, sources, content_of(fs, sources))
-        assert log.log_start_offset == 27
-        assert not marked(fs)
-
-    def test_started_anew(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        log.close()
-        self.refused(fs, open_log(fs), sources)
-
-    def test_cut_between_verifying_and_swapping(self, fs: MemoryFs) -> None:
-        """The last moment at which anything can change: when the recovery point is written down."""
-        log = written(fs)
-        sources = log.describe()[:3]
-        flush = log.flush
-
-        def cut_once_flushed(up_to: int | None = None) -> None:
-            flush(up_to)
-            log.truncate_to(21)
-
-        log.flush = cut_once_flushed  # type: ignore[method-assign]
-        with pytest.raises(InvalidUpdateVersion):
-            replace(fs, log, sources, cleaned(content_of(fs, sources)))
-        assert not marked(fs)
-        assert offsets_in(read_all(log)) == list(range(21))
-
-    def test_a_log_that_was_deleted_meanwhile(self, fs: MemoryFs, log: Log) -> None:
-        sources = log.describe()[:3]
-        data = cleaned(content_of(fs, sources))
-        stage(fs, log, 0, data)
-        log.rename_for_delete()
-        with pytest.raises(KafkaStorageError, match="deleted"):
-            log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
-
-    def test_a_log_that_is_deleted_once_the_file_is_verified(self, fs: MemoryFs) -> None:
-        failures: list[OSError] = []
-        log = written(fs, on_error=lambda _, error: failures.append(error))
-        sources = log.describe()[:3]
-        flush = log.flush
-
-        def delete_once_flushed(up_to: int | None = None) -> None:
-            flush(up_to)
-            log.rename_for_delete()
-
-        log.flush = delete_once_flushed  # type: ignore[method-assign]
-        with pytest.raises(KafkaStorageError, match="deleted"):
-            replace(fs, log, sources, cleaned(content_of(fs, sources)))
-        assert not failures
-
-    def test_given_up(self, fs: MemoryFs, log: Log) -> None:
-        stage(fs, log, 9, b"whatever")
-        log.discard_staged(9)
-        log.discard_staged(18)
-        assert not marked(fs)
-
-    def test_what_others_have_left_staged_goes_with_the_next(self, fs: MemoryFs, log: Log) -> None:
-        stage(fs, log, 0, b"left by a task that is gone")
-        clean(fs, log, 1, 2)
-        assert not marked(fs)
-
-
 class TestDiskFailures:
     def test_a_disk_that_fails_at_any_step_takes_the_log_offline_and_leaves_old_or_new(self) -> None:
         outcomes = set()
@@ -495,128 +257,3 @@ class TestDiskFailures:
             log.append(batch(1), leader_epoch=3)
         assert not failures
         assert records_in(read_all(open_log(fs, clean=False))) == [*SURVIVING, *range(27, 48)]
-
-
-class TestCleanedOffset:
-    CHECKPOINT = "/logs/cleaner-offset-checkpoint"
-
-    @pytest.fixture
-    def manager(self, fs: MemoryFs) -> LogManager:
-        return self.start(fs)
-
-    @pytest.fixture
-    def log(self, manager: LogManager) -> Log:
-        log = manager.create(NAME, topic_config())
-        for number in range(16):
-            log.append(batch(3, timestamp_ms=START_MS + number, value=b"x" * 60), leader_epoch=0)
-        return log
-
-    def start(self, fs: MemoryFs) -> LogManager:
-        manager = LogManager(fs, ("/logs",), BrokerConfig(topic_defaults=topic_config()), SimClock(START_MS))
-        manager.load()
-        return manager
-
-    def test_it_is_on_the_disk_and_remembered(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
-        assert log.cleaned_offset == 0
-        log.set_cleaned_offset(27, log.describe()[:3])
-        assert log.cleaned_offset == 27
-        assert read_offsets(fs, self.CHECKPOINT) == {NAME: 27}
-        manager.close()
-        again = self.start(fs).get(NAME)
-        assert again
-        assert again.cleaned_offset == 27
-
-    def test_segments_that_are_others_by_now_are_refused(self, fs: MemoryFs, log: Log) -> None:
-        segments = log.describe()[:3]
-        clean(fs, log, 0, 3)
-        with pytest.raises(InvalidUpdateVersion):
-            log.set_cleaned_offset(27, segments)
-        assert log.cleaned_offset == 0
-        log.set_cleaned_offset(27, log.describe()[:1])
-        with pytest.raises(OffsetOutOfRange):
-            log.set_cleaned_offset(49, ())
-
-    def test_segments_that_retention_took_are_clean(self, log: Log) -> None:
-        segments = log.describe()[:3]
-        log.advance_log_start(10)
-        log.delete_old_segments(START_MS)
-        assert log.cleaned_offset == 10
-        log.set_cleaned_offset(27, segments)
-        assert log.cleaned_offset == 27
-
-    def test_a_truncation_lowers_it_before_it_cuts(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
-        fs.fail_under(FOLDER, errno.EIO)
-        with pytest.raises(KafkaStorageError):
-            log.truncate_to(20)
-        fs.repair(FOLDER)
-        assert read_offsets(fs, self.CHECKPOINT) == {NAME: 20}
-
-    def test_a_log_that_begins_anew_has_nothing_compacted(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
-        log.truncate_fully_and_start_at(100)
-        assert log.cleaned_offset == 100
-        assert read_offsets(fs, self.CHECKPOINT) == {}
-
-    def test_it_goes_with_a_deleted_partition(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
-        manager.delete(NAME)
-        assert read_offsets(fs, self.CHECKPOINT) == {}
-        assert manager.create(NAME, topic_config()).cleaned_offset == 0
-
-    def test_that_of_a_partition_that_cannot_be_opened_is_kept(self, fs: MemoryFs, log: Log) -> None:
-        log.set_cleaned_offset(27, log.describe()[:3])
-        crashed = fs.crash(random.Random(1))
-        damaged = crashed.open(f"{FOLDER}/{18:020d}.log")
-        damaged.truncate(0)
-        damaged.append(b"\xff" * 100)
-        again = self.start(crashed)
-        with pytest.raises(KafkaStorageError):
-            again.get(NAME)
-        again.close()
-        assert read_offsets(crashed, self.CHECKPOINT) == {NAME: 27}
-
-    def test_a_hole_that_a_crash_tears_does_not_pass_for_the_cleaners(self, log: Log) -> None:
-        log.set_cleaned_offset(48, ())
-        assert log.recovery_point == 48
-
-
-def test_segments_are_described(fs: MemoryFs, log: Log) -> None:
-    described = log.describe()
-    assert [(each.base_offset, each.next_offset) for each in described] == [
-        (0, 9), (9, 18), (18, 27), (27, 36), (36, 45), (45, 48),
-    ]  # fmt: skip
-    assert sum(each.size_bytes for each in described) == log.size_bytes
-    assert [each.largest_timestamp_ms - START_MS for each in described] == [2002, 5002, 8002, 11002, 14002, 15002]
-    assert [each.first_timestamp_ms - START_MS for each in described] == [2, 3002, 6002, 9002, 12002, 15002]
-    assert len({each.identity for each in described}) == 6
-    assert log.describe() == described
-    assert log.segments[:2] == log.check_sources(described[:2])
-    assert file_content(fs, f"{FOLDER}/{0:020d}.log") == content_of(fs, described[:1])
-
-
-class TestSums:
-    def test_equal_files_have_equal_sums_and_a_replaced_one_another(self, fs: MemoryFs, log: Log) -> None:
-        before = log.sums(0, 48, read_bytes=1 << 20)
-        assert [(each.base_offset, each.next_offset) for each in before] == [(n, n + 9) for n in range(0, 45, 9)]
-        contents = [file_content(fs, f"{FOLDER}/{each.base_offset:020d}.log") for each in before]
-        assert [each.crc32c for each in before] == [crc32c(content) for content in contents]
-        generation = log.generation
-        clean(fs, log, 1, 1)
-        after = log.sums(0, 48, read_bytes=1 << 20)
-        assert [one.is_as(two) for one, two in zip(before, after, strict=True)] == [True, False, True, True, True]
-        assert log.generation > generation
-
-    def test_some_at_a_time_below_an_offset(self, log: Log) -> None:
-        found = log.sums(9, 36, read_bytes=1)
-        assert [each.base_offset for each in found] == [9]
-        assert [each.base_offset for each in log.sums(9, 36, read_bytes=1)] == [9, 18]  # the first is known by now
-        assert [(each.base_offset, each.crc32c) for each in log.sums(0, 20, read_bytes=0)] == [(0, -1), (9, -1)]
-
-    def test_a_segment_that_was_cut_and_closed_again_is_read_anew(self, fs: MemoryFs, log: Log) -> None:
-        log.sums(0, 48, read_bytes=1 << 20)
-        log.truncate_to(12)
-        log.append(batch(1, value=b"y"), leader_epoch=9)
-        log.roll()
-        content = file_content(fs, f"{FOLDER}/{9:020d}.log")
-        assert log.sums(9, 48, read_bytes=1 << 20)[0].crc32c == crc32c(content)

@@ -245,3 +245,10 @@ def run(test: Callable[[World], Awaitable[None]], *, seed: int = 0, **topic: obj
         loop.close()
     assert not [each for each in loop.errors if not isinstance(each.get("exception"), KafkaError)]
     return world
+
+
+async def three(world: World) -> None:
+    """Brokers 1, 2 and 3, of which the first leads."""
+    for broker_id in (1, 2, 3):
+        world.start(broker_id)
+    await world.lead(1, (1, 2, 3))

@@ -1,0 +1,163 @@
+"""Leases of replacements: how they end, who takes them over, and uploads that stall or are too large."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+from segment_upkeep import Upkeep, without_the_second
+
+from sparklog.base.errors import DuplicateResource, RecordListTooLarge, RequestTimedOut, ResourceNotFound
+from sparklog.base.ids import TopicPartition
+from sparklog.broker import node
+from sparklog.broker.apis import install_snapshot, upload_segment
+
+
+async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    data = without_the_second(log)
+    lease = await upkeep.begin(log, lease_ms=1000)
+    upkeep.world.clock.advance(999)
+    await upkeep.upload(lease, data)  # a sign of life
+    upkeep.world.clock.advance(999)
+    await upkeep.world.broker.services.replacements.expire()
+    assert upkeep.staged
+    upkeep.world.clock.advance(1)
+    await upkeep.world.broker.services.replacements.expire()
+    assert not upkeep.staged
+    with pytest.raises(ResourceNotFound):
+        await upkeep.commit(lease, data)
+    with pytest.raises(ResourceNotFound):
+        await upkeep.upload(lease, data)
+    await upkeep.begin(log, holder="another")
+
+
+async def test_leases_are_swept_without_anybody_asking(world, batch, monkeypatch) -> None:
+    monkeypatch.setattr(node, "LEASE_INTERVAL_MS", 1)
+    await world.start()
+    upkeep = Upkeep(world, batch)
+    await upkeep.upload(await upkeep.begin(await upkeep.create(), lease_ms=1000), b"half of it")
+    world.clock.advance(1000)
+    async with asyncio.timeout(10):
+        while upkeep.staged:  # noqa: ASYNC110 - nothing tells when a file is gone
+            await asyncio.sleep(0.002)
+    assert not len(world.broker.services.replacements)
+
+
+async def test_an_expired_lease_is_nobodys_even_before_it_is_swept(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    await upkeep.upload(await upkeep.begin(log, lease_ms=1000), b"old")
+    upkeep.world.clock.advance(1000)
+    lease = await upkeep.begin(log, holder="another")
+    assert not upkeep.staged
+    data = without_the_second(log)
+    await upkeep.upload(lease, data)
+    await upkeep.world.broker.services.replacements.expire()
+    await upkeep.commit(lease, data)
+
+
+async def test_only_its_holder_takes_a_lease_over_and_begins_from_nothing(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    before = await upkeep.begin(log)
+    await upkeep.upload(before, b"half of it")
+    with pytest.raises(DuplicateResource):
+        await upkeep.begin(log, holder="another")
+    after = await upkeep.begin(log)
+    assert not upkeep.staged
+    data = without_the_second(log)
+    with pytest.raises(ResourceNotFound):
+        await upkeep.upload(before, data)
+    await upkeep.upload(after, data)
+    await upkeep.commit(after, data)
+
+
+async def test_an_upload_that_began_again_counts_alone(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    data = without_the_second(log)
+    lease = await upkeep.begin(log)
+    go_on = asyncio.Event()
+    has_begun = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"what came before"
+        has_begun.set()
+        await go_on.wait()
+        yield b"and after"
+
+    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=slow())
+    first = asyncio.create_task(upkeep.world.broker.serve(upload_segment.API, request))
+    await has_begun.wait()
+    assert await upkeep.upload(lease, data) == len(data)
+    go_on.set()
+    with pytest.raises(ResourceNotFound):
+        await first
+    await upkeep.commit(lease, data)
+
+
+async def test_a_client_that_stalls_loses_its_lease(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    lease = await upkeep.begin(log, lease_ms=20)
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b"a little"
+        await asyncio.Event().wait()
+
+    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
+    with pytest.raises(ResourceNotFound):
+        await upkeep.world.broker.serve(upload_segment.API, request)
+    assert not upkeep.staged
+    await upkeep.begin(log, holder="another")
+
+
+async def test_an_upload_that_stalls_does_not_end_the_lease_of_one_that_began_later(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    data = without_the_second(log)
+    lease = await upkeep.begin(log, lease_ms=50)
+    has_begun = asyncio.Event()
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b"a little"
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    request = upload_segment.UploadSegmentRequest(lease_id=lease.lease_id, pieces=stalling())
+    first = asyncio.create_task(upkeep.world.broker.serve(upload_segment.API, request))
+    await has_begun.wait()
+    await upkeep.upload(lease, data)
+    with pytest.raises(ResourceNotFound):
+        await first
+    await upkeep.commit(lease, data)
+
+
+async def test_no_more_is_taken_than_could_be_of_use(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    lease = await upkeep.begin(log)
+    with pytest.raises(RecordListTooLarge):
+        await upkeep.upload(lease, *[bytes(1 << 19)] * 100)
+    assert not upkeep.staged
+    with pytest.raises(ResourceNotFound):
+        await upkeep.upload(lease, b"more")
+
+
+async def test_a_snapshot_that_stalls_or_is_too_large_leaves_nothing(world, batch, monkeypatch) -> None:
+    monkeypatch.setattr(install_snapshot, "SILENCE_S", 0.02)
+    await world.start()
+    await world.create("__consumer_offsets")
+    name = TopicPartition("__consumer_offsets", 0)
+    world.broker.services.replicas.append(name, batch([b"x"]), acks=1)
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b"a little"
+        await asyncio.Event().wait()
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 19)
+
+    for chunks, error in ((stalling(), RequestTimedOut), (endless(), RecordListTooLarge)):
+        request = install_snapshot.InstallSnapshotRequest(partition=name, leader_epoch=0, end_offset=1, chunks=chunks)
+        with pytest.raises(error):
+            await world.broker.serve(install_snapshot.API, request)
+        assert not [file for file in os.listdir(f"{world.folder}/{name}") if ".checkpoint" in file]

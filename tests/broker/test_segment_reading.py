@@ -1,0 +1,91 @@
+"""A log described to a job, and its segments read: as they were, and without keeping anybody or anything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import Counter
+
+import pytest
+from segment_upkeep import SEGMENTS, Upkeep, bytes_of, deleted, made_again, overwrite, removed_by_retention, replaced
+
+from sparklog.base.errors import InvalidUpdateVersion
+from sparklog.broker.apis import list_topics, read_segment
+from sparklog.log.description import SegmentDescription
+from sparklog.log.log import Log
+
+
+async def test_a_file_is_read_to_its_end_as_it_was(upkeep: Upkeep, monkeypatch) -> None:
+    monkeypatch.setattr(read_segment, "PIECE_BYTES", 50)
+    for change in (replaced, removed_by_retention, deleted, made_again):
+        log = await upkeep.create(change.__name__)
+        before = bytes_of(log, log.segments[0])
+        pieces = await upkeep.read(log, log.segments[0])
+        got = await anext(pieces)
+        await change(upkeep, log)
+        async for piece in pieces:
+            assert len(piece) <= 50
+            got += piece
+        assert got == before
+
+
+async def test_a_file_that_is_cut_while_it_is_read_ends_in_an_error(upkeep: Upkeep, monkeypatch) -> None:
+    monkeypatch.setattr(read_segment, "PIECE_BYTES", 50)
+    log = await upkeep.create()
+    pieces = await upkeep.read(log, log.segments[0])
+    await anext(pieces)
+    await asyncio.to_thread(upkeep.log.truncate_to, 0)
+    with pytest.raises(InvalidUpdateVersion):
+        async for _ in pieces:
+            pass
+
+
+async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -> None:
+    await upkeep.create()
+    loop = asyncio.get_running_loop()
+    describe = Log.describe
+
+    def slow(log: Log) -> tuple[SegmentDescription, ...]:
+        asked = upkeep.world.broker.serve(list_topics.API, list_topics.ListTopicsRequest())
+        answer = asyncio.run_coroutine_threadsafe(asked, loop).result(10)
+        assert [topic.name for topic in answer.topics] == ["t"]
+        return describe(log)
+
+    monkeypatch.setattr(Log, "describe", slow)
+    assert len((await upkeep.describe()).segments) == SEGMENTS
+
+
+async def test_bytes_that_are_no_batch_keep_no_log_from_being_described(upkeep: Upkeep) -> None:
+    log = await upkeep.create()
+    await upkeep.world.broker.stop()
+    overwrite(log, log.segments[1])
+    await upkeep.world.start()
+    first, second, *_ = (await upkeep.describe()).segments
+    assert (first.first_timestamp_ms > 0, second.first_timestamp_ms) == (True, -1)
+    assert second.size_bytes == log.segments[1].size_bytes
+
+
+async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
+    await upkeep.create()
+    await upkeep.world.broker.stop()
+    await upkeep.world.start()
+    before = opened(upkeep.world.folder)
+    log = await upkeep.describe()
+    assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
+    for segment in log.segments:
+        assert [piece async for piece in await upkeep.read(log, segment)]
+    for _ in range(100):  # a thread lets go of what it has read a moment after whoever asked has it
+        if opened(upkeep.world.folder) == before:
+            break
+        await asyncio.sleep(0.01)
+    assert not opened(upkeep.world.folder) - before
+
+
+def opened(folder: str) -> Counter[str]:
+    """How often this process holds the files under a folder open."""
+    found: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            found[os.readlink(f"/proc/self/fd/{number}")] += 1
+    return Counter({path: count for path, count in found.items() if path.startswith(folder)})

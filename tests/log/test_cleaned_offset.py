@@ -1,0 +1,110 @@
+"""How far a log has been compacted: on the disk, remembered, and lowered before it is cut."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+from log_values import START_MS, batch, topic_config
+from swap_values import FOLDER, clean
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange
+from sparklog.base.ids import TopicPartition
+from sparklog.log.checkpoints import read_offsets
+from sparklog.log.log import Log
+from sparklog.log.manager import LogManager
+from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.sim_clock import SimClock
+
+NAME = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def fs() -> MemoryFs:
+    return MemoryFs()
+
+
+class TestCleanedOffset:
+    CHECKPOINT = "/logs/cleaner-offset-checkpoint"
+
+    @pytest.fixture
+    def manager(self, fs: MemoryFs) -> LogManager:
+        return self.start(fs)
+
+    @pytest.fixture
+    def log(self, manager: LogManager) -> Log:
+        log = manager.create(NAME, topic_config())
+        for number in range(16):
+            log.append(batch(3, timestamp_ms=START_MS + number, value=b"x" * 60), leader_epoch=0)
+        return log
+
+    def start(self, fs: MemoryFs) -> LogManager:
+        manager = LogManager(fs, ("/logs",), BrokerConfig(topic_defaults=topic_config()), SimClock(START_MS))
+        manager.load()
+        return manager
+
+    def test_it_is_on_the_disk_and_remembered(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
+        assert log.cleaned_offset == 0
+        log.set_cleaned_offset(27, log.describe()[:3])
+        assert log.cleaned_offset == 27
+        assert read_offsets(fs, self.CHECKPOINT) == {NAME: 27}
+        manager.close()
+        again = self.start(fs).get(NAME)
+        assert again
+        assert again.cleaned_offset == 27
+
+    def test_segments_that_are_others_by_now_are_refused(self, fs: MemoryFs, log: Log) -> None:
+        segments = log.describe()[:3]
+        clean(fs, log, 0, 3)
+        with pytest.raises(InvalidUpdateVersion):
+            log.set_cleaned_offset(27, segments)
+        assert log.cleaned_offset == 0
+        log.set_cleaned_offset(27, log.describe()[:1])
+        with pytest.raises(OffsetOutOfRange):
+            log.set_cleaned_offset(49, ())
+
+    def test_segments_that_retention_took_are_clean(self, log: Log) -> None:
+        segments = log.describe()[:3]
+        log.advance_log_start(10)
+        log.delete_old_segments(START_MS)
+        assert log.cleaned_offset == 10
+        log.set_cleaned_offset(27, segments)
+        assert log.cleaned_offset == 27
+
+    def test_a_truncation_lowers_it_before_it_cuts(self, fs: MemoryFs, log: Log) -> None:
+        log.set_cleaned_offset(27, log.describe()[:3])
+        fs.fail_under(FOLDER, errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            log.truncate_to(20)
+        fs.repair(FOLDER)
+        assert read_offsets(fs, self.CHECKPOINT) == {NAME: 20}
+
+    def test_a_log_that_begins_anew_has_nothing_compacted(self, fs: MemoryFs, log: Log) -> None:
+        log.set_cleaned_offset(27, log.describe()[:3])
+        log.truncate_fully_and_start_at(100)
+        assert log.cleaned_offset == 100
+        assert read_offsets(fs, self.CHECKPOINT) == {}
+
+    def test_it_goes_with_a_deleted_partition(self, fs: MemoryFs, log: Log, manager: LogManager) -> None:
+        log.set_cleaned_offset(27, log.describe()[:3])
+        manager.delete(NAME)
+        assert read_offsets(fs, self.CHECKPOINT) == {}
+        assert manager.create(NAME, topic_config()).cleaned_offset == 0
+
+    def test_that_of_a_partition_that_cannot_be_opened_is_kept(self, fs: MemoryFs, log: Log) -> None:
+        log.set_cleaned_offset(27, log.describe()[:3])
+        crashed = fs.crash(random.Random(1))
+        damaged = crashed.open(f"{FOLDER}/{18:020d}.log")
+        damaged.truncate(0)
+        damaged.append(b"\xff" * 100)
+        again = self.start(crashed)
+        with pytest.raises(KafkaStorageError):
+            again.get(NAME)
+        again.close()
+        assert read_offsets(crashed, self.CHECKPOINT) == {NAME: 27}
+
+    def test_a_hole_that_a_crash_tears_does_not_pass_for_the_cleaners(self, log: Log) -> None:
+        log.set_cleaned_offset(48, ())
+        assert log.recovery_point == 48

@@ -1,0 +1,212 @@
+"""Log directories that fail: what goes offline, what stays so, and what is not lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+
+import pytest
+from log_values import START_MS, batch, offsets_in, read_all, topic_config
+from managed_logs import ORDERS, fill, start
+
+from sparklog.base.errors import KafkaStorageError
+from sparklog.base.ids import TopicPartition
+from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.sim_clock import SimClock
+
+
+@pytest.fixture
+def fs() -> MemoryFs:
+    return MemoryFs()
+
+
+@pytest.fixture
+def clock() -> SimClock:
+    return SimClock(START_MS)
+
+
+class TestFailingDisks:
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    def test_a_failed_directory_takes_only_its_own_partitions_offline(
+        self, fs: MemoryFs, clock: SimClock, number: int
+    ) -> None:
+        told: list[tuple[str, int | None]] = []
+        manager = start(fs, clock, on_dir_failure=lambda path, error: told.append((path, error.errno)))
+        fill(manager, *ORDERS)
+        [on_a, also_on_a], [on_b, _] = (
+            [log.partition for log in manager if log.folder.startswith(path)] for path in ("/a", "/b")
+        )
+        log, other = manager.get(on_a), manager.get(also_on_a)
+        before = log.log_end_offset
+        fs.fail_under("/a", number)
+
+        with pytest.raises(KafkaStorageError):
+            log.append(batch(), leader_epoch=0)
+
+        assert told == [("/a", number)]
+        assert list(manager.failed_dirs) == ["/a"]
+        assert manager.dirs == ("/b",)
+        for name in (on_a, also_on_a):
+            with pytest.raises(KafkaStorageError, match="/a has failed"):
+                manager.get(name)
+        with pytest.raises(KafkaStorageError):
+            other.read(0, 100)
+        fill(manager, on_b)
+        assert log.log_end_offset == before
+        manager.flush_due(clock.monotonic_ms())
+        manager.checkpoint_recovery_points()
+        manager.apply_retention(clock.time_ms())
+        assert manager.create(TopicPartition("new", 0), topic_config()).folder == "/b/new-0"
+        with pytest.raises(KafkaStorageError, match="failed directory"):
+            manager.create(TopicPartition("old", 0), topic_config(), is_new=False)
+        manager.close()
+
+        fs.repair("/a")
+        again = start(fs, clock)
+        assert again.get(on_a).log_end_offset == before
+        assert offsets_in(read_all(again.get(on_a))) == list(range(before))
+        assert again.get(on_b).log_end_offset == 30
+
+    def test_what_a_failed_directory_may_hold_does_not_count_as_deleted(self, fs: MemoryFs, clock: SimClock) -> None:
+        told: list[str] = []
+        manager = start(fs, clock, on_dir_failure=lambda path, _: told.append(path))
+        fill(manager, *ORDERS)
+        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
+        fs.fail_under("/a", errno.EIO)
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError):
+                manager.delete(on_a)
+        with pytest.raises(KafkaStorageError, match="failed directory"):
+            manager.delete(TopicPartition("old", 0))
+        assert told == ["/a"]
+        manager.close()
+
+    def test_a_partition_in_a_failed_directory_is_not_made_anew_in_another(self, fs: MemoryFs, clock: SimClock) -> None:
+        manager = start(fs, clock)
+        fill(manager, *ORDERS)
+        on_a = next(log.partition for log in manager if log.folder.startswith("/a"))
+        fs.fail_under("/a", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            manager.delete(on_a)
+        with pytest.raises(KafkaStorageError, match="/a has failed"):
+            manager.create(on_a, topic_config(), is_new=True)
+        manager.close()
+        fs.repair("/a")
+        assert start(fs, clock).get(on_a).log_end_offset == 15
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+    @pytest.mark.parametrize("is_there", [False, True])
+    def test_wherever_the_disk_fails_no_partition_gets_a_second_folder(
+        self, clock: SimClock, number: int, *, is_there: bool
+    ) -> None:
+        """While it is made or deleted; both are tried again, and then the power fails."""
+        name, after, has_failed = TopicPartition("t", 0), 0, True
+        while has_failed:
+            fs = MemoryFs()
+            manager = start(fs, clock)
+            if is_there:
+                fill(manager, name, batches=2)
+                manager.flush_due(clock.monotonic_ms())
+            fs.fail_under("/a", number, after=after)
+            has_failed = False
+            for number_of_try in range(4):
+                try:
+                    if number_of_try % 2:
+                        manager.create(name, topic_config())
+                    else:
+                        manager.delete(name)
+                except KafkaStorageError:
+                    has_failed = True
+            for seed in range(4):
+                left = fs.crash(random.Random(seed))
+                assert not (left.exists("/a/t-0") and left.exists("/b/t-0"))
+            after += 1
+        assert after > 5
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+    def test_wherever_the_disk_fails_nothing_appended_is_lost(self, clock: SimClock, number: int) -> None:
+        after = 0
+        while True:
+            fs = MemoryFs()
+            manager = start(fs, clock, config=topic_config(retention_bytes=2500))
+            fill(manager, *ORDERS[:2], batches=1)
+            fs.fail_under("/a", number, after=after)
+            appended = dict.fromkeys(ORDERS[:2], 3)
+            for _ in range(14):
+                for name in ORDERS[:2]:
+                    with contextlib.suppress(KafkaStorageError):
+                        fill(manager, name, batches=1)
+                        appended[name] += 3
+                manager.flush_due(clock.monotonic_ms())
+                manager.checkpoint_recovery_points()
+                manager.apply_retention(clock.time_ms())
+            has_failed = bool(manager.failed_dirs)
+            assert set(manager.failed_dirs) <= {"/a"}
+            manager.close()
+            fs.repair("/a")
+            again = start(fs, clock)
+            for name in ORDERS[:2]:
+                log = again.get(name)
+                assert log.log_end_offset == appended[name]
+                found = offsets_in(read_all(log))
+                assert found == list(range(found[0], appended[name]))
+            assert appended[ORDERS[1]] == 45
+            if not has_failed:
+                break
+            after += 5
+        assert after > 50
+
+    @pytest.mark.parametrize("work", ["flush", "checkpoint", "read", "retention", "roll"])
+    def test_whatever_finds_out_first(self, fs: MemoryFs, clock: SimClock, work: str) -> None:
+        manager = start(fs, clock, config=topic_config(retention_bytes=0))
+        fill(manager, *ORDERS)
+        log = manager.get(ORDERS[0])
+        path = log.folder.rpartition("/")[0]
+        fs.fail_under(path, errno.EIO)
+        if work == "checkpoint":
+            manager.checkpoint_recovery_points()
+        elif work == "retention":
+            manager.apply_retention(clock.time_ms())
+            manager.checkpoint_recovery_points()
+        else:
+            with pytest.raises(KafkaStorageError):
+                {"flush": log.flush, "read": lambda: log.read(0, 100).read(), "roll": log.roll}[work]()
+        assert list(manager.failed_dirs) == [path]
+        assert len(list(manager)) == 2
+
+    def test_a_directory_that_fails_at_the_start_is_left_out(self, fs: MemoryFs, clock: SimClock) -> None:
+        start(fs, clock).close()
+        fs.fail_under("/a", errno.EIO)
+        manager = start(fs, clock)
+        assert manager.dirs == ("/b",)
+        manager.close()
+
+    def test_no_directory_that_works_is_an_error(self, fs: MemoryFs, clock: SimClock) -> None:
+        fs.fail_under("/a", errno.EIO)
+        with pytest.raises(KafkaStorageError):
+            start(fs, clock, "/a")
+
+    def test_the_last_directory_that_fails_while_logs_are_opened_is_an_error(
+        self, fs: MemoryFs, clock: SimClock
+    ) -> None:
+        manager = start(fs, clock, "/a")
+        fill(manager, ORDERS[0])
+        folder = manager.get(ORDERS[0]).folder
+        left = fs.kill()
+        left.fail_under(folder, errno.ENOSPC)
+        with pytest.raises(KafkaStorageError, match="no log directory works"):
+            start(left, clock, "/a")
+
+    def test_too_many_open_files_are_not_the_disks_fault(self, fs: MemoryFs, clock: SimClock) -> None:
+        manager = start(fs, clock)
+        fill(manager, ORDERS[0])
+        log = manager.get(ORDERS[0])
+        log.roll()
+        fs.fail_under(log.folder, errno.EMFILE)
+        with pytest.raises(KafkaStorageError):
+            log.append(batch(), leader_epoch=0)
+        fs.repair(log.folder)
+        assert not manager.failed_dirs
+        log.append(batch(), leader_epoch=0)
+        assert offsets_in(read_all(log)) == list(range(16))
