@@ -95,6 +95,28 @@ class TestFailingDisks:
         fs.repair("/a")
         assert start(fs, clock).get(on_a).log_end_offset == 15
 
+    def test_a_log_that_is_made_while_its_directory_fails_is_offline_too(
+        self, fs: MemoryFs, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = start(fs, clock)
+        fill(manager, *ORDERS)
+        on_a = next(log for log in manager if log.folder.startswith("/a"))
+        make_dir = fs.make_dir
+
+        def fail_meanwhile(path: str) -> None:
+            make_dir(path)
+            fs.fail_under(on_a.folder, errno.EIO)
+            with pytest.raises(KafkaStorageError):
+                on_a.append(batch(), leader_epoch=0)
+
+        monkeypatch.setattr(fs, "make_dir", fail_meanwhile)
+        name = TopicPartition("t", 0)
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match="/a has failed"):
+                manager.create(name, topic_config())
+        assert not fs.exists("/b/t-0")
+        assert name not in [log.partition for log in manager]
+
     @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
     @pytest.mark.parametrize("is_there", [False, True])
     def test_wherever_the_disk_fails_no_partition_gets_a_second_folder(
