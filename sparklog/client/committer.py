@@ -62,7 +62,8 @@ class Committer:
 
     def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the consumer stands in each partition, where that is known."""
-        return with_metadata(self._assignment.standing())
+        standing = self._assignment.standing()
+        return {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in standing.items()}
 
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""

@@ -23,7 +23,8 @@ not know, or that was asked with what is out of date, refuses, and is looked up 
 leader makes a position out of range.
 
 Without a position, a partition is looked up where the group has committed, if there is a group; else as
-auto_offset_reset says.
+auto_offset_reset says. A commit has the leader epoch of what was read: what is lost before somebody goes on there is
+noticed, too.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection, error_of
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
-from sparklog.client.positions import COMMITTED, Assignment, Chunk, PartitionState
+from sparklog.client.positions import COMMITTED, Assignment, PartitionState, Place
 from sparklog.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
 
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
-Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int | None]]]
+Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, Place | None]]]
 """Tells where a group has committed; None where it has not."""
 
 Moment = dict[PartitionState, int]
@@ -198,11 +199,11 @@ class Fetcher:
         asked = [state.partition for state in moment if state.reset == COMMITTED]
         if not asked or self.committed is None:
             return set()
-        found = {item: at for item, at in (await self.committed(asked)).items() if at is not None}
+        found = {item: place for item, place in (await self.committed(asked)).items() if place is not None}
         with self._assignment.lock:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
-                    state.move_to(found[state.partition])
+                    state.move_to(*found[state.partition])
         self.tell()
         return set(found)
 
@@ -247,15 +248,17 @@ class Fetcher:
         self.tell()
 
     def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
-        """Only of a leader is it certain that it knows every epoch, so another replica is told of none."""
-        is_leader = state.read_replica < 0
+        """Only of a leader is it certain that it knows every epoch, so another replica is told of none; nor is a leader
+        whose own is older than what a group has committed: the topic may be another one of the same name."""
+        known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
+        is_known = known_epoch is not None and 0 <= state.last_epoch <= known_epoch
         return log_pb2.PartitionFetch(
             topic=state.partition.topic,
             partition=state.partition.partition,
             fetch_offset=state.fetch_from,
             partition_max_bytes=self._config.max_partition_fetch_bytes,
-            current_leader_epoch=self._cluster.known_epoch(state.partition) if is_leader else None,
-            last_fetched_epoch=state.last_epoch if is_leader and state.last_epoch >= 0 else None,
+            current_leader_epoch=known_epoch,
+            last_fetched_epoch=state.last_epoch if is_known else None,
         )
 
     def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
@@ -268,7 +271,7 @@ class Fetcher:
                 elif part.HasField("preferred_read_replica"):
                     self._prefer(state, part.preferred_read_replica)
                 elif part.next_offset > state.fetch_from:
-                    state.add(Chunk(part.batches, part.next_offset))
+                    state.add(part.batches, part.next_offset)
 
     def _go_back(self, state: PartitionState, end_offset: int) -> None:
         """The leader's log departs at `end_offset` from what was read. With the lock held."""

@@ -20,7 +20,7 @@ from sparklog.client.coordinator import Coordinator
 from sparklog.client.group import Group
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.membership import LEAVE_TIMEOUT_MS, Membership
-from sparklog.client.positions import Assignment
+from sparklog.client.positions import Assignment, Place
 from sparklog.client.retry import retrying
 from sparklog.client.subscription import Selection
 from sparklog.client.turns import Call, Turns
@@ -99,10 +99,10 @@ class Participation:
         self.turns.grant()
         return self.turns.next_call()
 
-    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Place | None]:
         """Where the group has committed; one attempt."""
         found = await self.committer.committed(partitions)
-        return {partition: at.offset if at else None for partition, at in found.items()}
+        return {partition: Place(at.offset, at.leader_epoch) if at else None for partition, at in found.items()}
 
     async def committed_until(self, partitions: list[TopicPartition]) -> Any:
         """As Committer.committed, tried again for default_api_timeout_ms."""

@@ -78,7 +78,7 @@ class Places(ABC):
         first = {partition: some.column("offset")[0].as_py() for partition, some in rows}
         with self._assignment.lock:
             for partition, offset in first.items():
-                self._assignment.state(partition).move_to(offset)
+                self._assignment.state(partition).go_back_to(offset)
             self._assignment.to_the_front(first)
         self._wake()
 

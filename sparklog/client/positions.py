@@ -4,7 +4,8 @@
                  the group has committed, if there is a group
     chunks       batches as they came, oldest first; the first may begin before `position`
     fetch_from   where the next fetch continues: after the last chunk
-    last_epoch   the leader epoch of the last record before it, as far as it was fetched; -1: not known
+    last_epoch   the leader epoch of the last record before it, as far as it was fetched or committed; -1: not known
+    begin_epoch  the same before `position`, where there is no chunk
     generation   counts seeks: an answer to a fetch from before the last one is of no use any more
 
 Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
@@ -28,17 +29,28 @@ Reset = OffsetSpec | Literal["committed"] | None
 """Where to look for a position. None: as auto_offset_reset says, as also where nothing is committed."""
 
 
+class Place(NamedTuple):
+    """Where to go on reading. leader_epoch: that of the last record before, or of one that was fetched with it; -1: not
+    known. By it a leader says whether that record is still there (KIP-320); a later one finds the same."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
 class Chunk(NamedTuple):
     """What one fetch brought for one partition; after it comes the offset `next_offset`."""
 
     data: bytes
     next_offset: int
+    last_epoch: int
+    """Of its last record, and without any of the one before."""
 
 
 class PartitionState:
     """One assigned partition."""
 
     __slots__ = (
+        "begin_epoch",
         "chunks",
         "error",
         "failures",
@@ -78,21 +90,31 @@ class PartitionState:
         self.rows: Any = None  # the first chunk's records from `position` on, decoded; see records.py
         self.queued_bytes = 0
         self.fetch_from = -1
-        self.last_epoch = -1
+        self.begin_epoch = self.last_epoch = -1
         self.error: KafkaError | None = None
         self.generation += 1
 
-    def move_to(self, offset: int) -> None:
+    def move_to(self, offset: int, leader_epoch: int = -1) -> None:
         """Stand at `offset`."""
         self._forget()
         self.position = self.fetch_from = offset
+        self.begin_epoch = self.last_epoch = leader_epoch
+
+    def go_back_to(self, offset: int) -> None:
+        """Stand at `offset` again, from which on records have been taken and not returned."""
+        self.move_to(offset, self.epoch_before)
 
     def drop_ahead(self) -> None:
         """Forget what was fetched and not returned, but not `last_epoch`; fetch from `position` on again."""
         assert self.position is not None
-        last_epoch = self.last_epoch
-        self.move_to(self.position)
+        begin_epoch, last_epoch = self.begin_epoch, self.last_epoch
+        self.move_to(self.position, begin_epoch)
         self.last_epoch = last_epoch
+
+    @property
+    def epoch_before(self) -> int:
+        """Of the last record before `position`, or of one that was fetched with it; -1: not known."""
+        return self.chunks[0].last_epoch if self.chunks else self.begin_epoch
 
     def look_up(self, reset: Reset) -> None:
         """Stand where `reset` says, once that has been looked up."""
@@ -100,19 +122,19 @@ class PartitionState:
         self.position = None
         self.reset = reset
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, data: bytes, next_offset: int) -> None:
         """Keep what was fetched from `fetch_from`."""
-        self.fetch_from = chunk.next_offset
-        if chunk.data:
-            self.last_epoch = last_leader_epoch(chunk.data)
-        self.chunks.append(chunk)
-        self.queued_bytes += len(chunk.data)
+        self.fetch_from = next_offset
+        if data:
+            self.last_epoch = last_leader_epoch(data)
+        self.chunks.append(Chunk(data, next_offset, self.last_epoch))
+        self.queued_bytes += len(data)
 
     def drop_chunk(self) -> None:
         """The first chunk has been returned to its end."""
         chunk = self.chunks.popleft()
         self.rows = None
-        self.position = chunk.next_offset
+        self.position, self.begin_epoch = chunk.next_offset, chunk.last_epoch
 
 
 class Assignment:
@@ -165,12 +187,12 @@ class Assignment:
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
 
-    def standing(self) -> dict[TopicPartition, int]:
+    def standing(self) -> dict[TopicPartition, Place]:
         """The next record of each partition, where that is known, as the user sees it; takes the lock."""
         unread = self._first_unread()
         with self.lock:
             return {
-                state.partition: unread.get(state.partition, state.position)
+                state.partition: Place(unread.get(state.partition, state.position), state.epoch_before)
                 for state in self
                 if state.position is not None
             }
@@ -179,7 +201,7 @@ class Assignment:
         """Stand before the records that an iteration has left unread; with the lock held."""
         for partition, offset in self._first_unread().items():
             if partition in self._states:
-                self._states[partition].move_to(offset)
+                self._states[partition].go_back_to(offset)
         self.unread.clear()
 
     def drop_unread(self, states: Iterable[PartitionState]) -> None:
