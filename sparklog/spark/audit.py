@@ -4,10 +4,10 @@
     2  facts     what the bytes of every segment say, in tasks
     3  view      again: what was so before and is not any more was only in motion
     4  facts     of the segments that something is wrong with, and the batches of slices that differ; only if there are
-    5  view      a segment that has been replaced or deleted since 3 is left out
+    5  view      a segment that has been replaced or deleted since 3 is left out, and a replica that was moved
 
-A log that is written, rolled, compacted or trimmed meanwhile gives no findings. In memory of the driver are a row for
-each segment and each suspicious offset; of a task, a piece of a segment, its indexes and a row for each slice.
+A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. In memory of the driver are a
+row for each segment and each suspicious offset; of a task, a piece of a segment, its indexes and a row for each slice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.audit_differences import differing_slices, first_differences
+from sparklog.spark.audit_differences import comparable, differing_slices, first_differences
 from sparklog.spark.audit_findings import (
     confirmed,
     findings,
@@ -31,12 +31,13 @@ from sparklog.spark.audit_findings import (
     problems_of_bytes,
     problems_of_state,
 )
-from sparklog.spark.audit_tables import DIFFERENCES, FINDINGS, PROBLEMS, Tables, View, to_table, work_rows
+from sparklog.spark.audit_tables import DIFFERENCES, FINDINGS, Tables, View, to_table, work_rows
 from sparklog.spark.audit_tasks import read_batches, read_facts
 
 Say = Callable[[str], None]
 TOLD_EVERY_S = 1.0
 BAR = 40
+SEGMENTS = "broker int, topic string, partition int, base_offset bigint, next_offset bigint, identity string"
 SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches bigint, size_bytes bigint"
 
 
@@ -102,10 +103,10 @@ class Auditor:
         after = self.source.view()
         last = after.tables(self.spark)
         same = ["broker", "topic", "partition", "base_offset", "identity"]
-        unchanged = facts.join(_identities(self.spark, after), same)
-        again = confirmed(problems, _all_problems(tables, last, unchanged))
-        other = first_differences(batches, differences, last.replicas)
-        return again.unionByName(_above_start(other, last.replicas))
+        seen, there = _segments(self.spark, view), _segments(self.spark, after).select(*same)
+        again = confirmed(problems, _all_problems(tables, last, facts.join(there, same)))
+        able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
+        return again.unionByName(first_differences(batches, differences, able))
 
     def _read(self, view: View, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None) -> _Facts:
         """All of it is read now."""
@@ -175,23 +176,13 @@ def _listing(view: View, differing: list[Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _identities(spark: SparkSession, view: View) -> DataFrame:
+def _segments(spark: SparkSession, view: View) -> DataFrame:
     rows = [
-        (replica.broker, *replica.partition, segment.base_offset, segment.identity)
+        (replica.broker, *replica.partition, segment.base_offset, segment.next_offset, segment.identity)
         for replica in view.replicas
         for segment in replica.segments
     ]
-    return to_table(spark, rows, "broker int, topic string, partition int, base_offset bigint, identity string")
-
-
-def _above_start(problems: DataFrame, replicas: DataFrame) -> DataFrame:
-    """Without what has been trimmed, or may have been cleaned, on any replica."""
-    starts = replicas.groupBy("topic", "partition").agg(F.max("compare_from").alias("start"))
-    return problems.join(starts, ["topic", "partition"]).where("offset >= start").select(*_names(PROBLEMS))
-
-
-def _names(schema: str) -> list[str]:
-    return [column.split()[0] for column in schema.split(", ")]
+    return to_table(spark, rows, SEGMENTS)
 
 
 def _summed(facts: DataFrame) -> DataFrame:

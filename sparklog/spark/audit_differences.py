@@ -5,6 +5,16 @@
 
 Digests are compared slice by slice. The reference is what most replicas have; among equals what the leader has, else
 the lowest broker. Of the first slice in which a replica differs, batches are compared one by one.
+
+A batch that one replica has and the other has not, or not so, stands as a difference if of both of them is true:
+
+    the replica was there before the batches were read, and was there afterwards
+    its high watermark was above the batch before they were read: but for unclean elections, which lose records, no
+    replica gives up what is committed
+    afterwards no log begins above the batch, and no cleaner has been beyond it
+    the segment that the batch is to be in, and those above, are the same files before and afterwards
+
+So a replica that is moved away while it is read, or moved back and fetched anew, lacks nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +22,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from sparklog.base.config_keys import MAX_LONG
 from sparklog.records.batch import DELETE_HORIZON_BIT
 from sparklog.spark.audit_bytes import MISSING_BATCH
 from sparklog.spark.audit_tables import PARTITION, REPLICA
@@ -30,8 +41,7 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
         F.max("last_offset").alias("last_offset"),
     )
     bounds = whole.groupBy(*keys).agg(F.min("first_offset").alias("first"), F.max("last_offset").alias("last"))
-    # Of a segment that was gone when it was to be read, and of what is below, nothing is said.
-    gone = facts.where("is_gone").groupBy(*REPLICA).agg(F.max("next_offset").alias("gone_to"))
+    gone = _reach(facts.where("is_gone"))
     able = replicas.select(*REPLICA, "is_leader", "compare_from", "high_watermark").join(gone, REPLICA, "left")
     covered = bounds.join(able, PARTITION).where(
         "first >= greatest(compare_from, coalesce(gone_to, 0)) and last < high_watermark"
@@ -40,6 +50,15 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
     each = covered.join(digests, [*REPLICA, "number", "cut"], "left")
     each = each.fillna(0, ["batches", "digest"])
     return _first_of(_against_reference(each, keys))
+
+
+def _reach(gone: DataFrame) -> DataFrame:
+    """Up to where nothing can be said of a replica of which segments were gone: of these, and of what is below.
+
+    Without its last segment, that is everything: the replica itself was being deleted, or made anew.
+    """
+    end = F.when(F.col("next_offset") < 0, F.lit(MAX_LONG)).otherwise(F.col("next_offset"))
+    return gone.groupBy(*REPLICA).agg(F.max(end).alias("gone_to"))
 
 
 def _against_reference(each: DataFrame, keys: list[str]) -> DataFrame:
@@ -75,14 +94,31 @@ def _first_of(each: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def first_differences(batches: DataFrame, differences: DataFrame, replicas: DataFrame) -> DataFrame:
+def comparable(before: DataFrame, after: DataFrame, changed: DataFrame) -> DataFrame:
+    """Of each replica that is there before and after a reading, from where to where it can be held against others.
+
+    before, after: REPLICAS. changed: what of `before` are other segments afterwards, or none; of each the replica and
+    `next_offset`. `gaps_to`: below, batches may be missing.
+    """
+    starts = after.groupBy(*PARTITION).agg(F.max("compare_from").alias("start"), F.max("gaps_to").alias("gaps_to"))
+    there = before.select(*REPLICA, "high_watermark").join(after.select(*REPLICA), REPLICA).join(starts, PARTITION)
+    return there.join(_reach(changed), REPLICA, "left").select(
+        *REPLICA,
+        F.greatest("start", "gone_to").alias("begin"),  # which ignores a null
+        F.col("high_watermark").alias("end"),
+        "gaps_to",
+    )
+
+
+def first_differences(batches: DataFrame, differences: DataFrame, able: DataFrame) -> DataFrame:
     """PROBLEMS: of each replica of DIFFERENCES the first batch that it has not as its reference has it.
 
-    Where a cleaner may have been, batches may be missing and have fewer records; but both having the same one, with the
-    same records, have it alike. Nothing is said about what lies behind damage: what is there is not known.
+    able: what is `comparable`. Where a cleaner may have been, batches may be missing and have fewer records; but both
+    having the same one, with the same records, have it alike. Nothing is said about what lies behind damage: what is
+    there is not known.
     """
-    gaps = replicas.groupBy(*PARTITION).agg(F.max("gaps_to").alias("gaps_to"))
-    pairs = differences.join(gaps, PARTITION)
+    theirs = able.select(*PARTITION, "broker", "begin", "end").toDF(*PARTITION, "reference", "their_begin", "their_end")
+    pairs = differences.join(able, REPLICA).join(theirs, [*PARTITION, "reference"])
     both = _side(batches, pairs, "broker", "mine").join(
         _side(batches, pairs, "reference", "theirs"), [*PARTITION, "reference", "broker", "base_offset"], "full"
     )
@@ -90,7 +126,12 @@ def first_differences(batches: DataFrame, differences: DataFrame, replicas: Data
     pair = Window.partitionBy(*PARTITION, "reference", "broker")
     damaged = F.when(~F.col("mine.is_right") | ~F.col("theirs.is_right"), F.col("base_offset"))
     both = both.withColumn("damaged_from", F.min(damaged).over(pair))
-    candidates = both.where("damaged_from is null or base_offset < damaged_from").where(_is_other_batch())
+    candidates = (
+        both.where("damaged_from is null or base_offset < damaged_from")
+        .where("base_offset >= greatest(begin, their_begin)")
+        .where("greatest(mine.last_offset, theirs.last_offset) < least(end, their_end)")
+        .where(_is_other_batch())
+    )
     order = Window.partitionBy(*PARTITION, "broker").orderBy("base_offset")
     first = candidates.withColumn("rank", F.row_number().over(order)).where("rank = 1")
     missing = F.col("mine").isNull()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chispa import assert_df_equality
 
-from sparklog.spark.audit_differences import differing_slices, first_differences
+from sparklog.spark.audit_differences import comparable, differing_slices, first_differences
 from sparklog.spark.audit_findings import (
     confirmed,
     epoch_disagreements,
@@ -193,13 +193,22 @@ def batch(broker, base, *, crc=1, epoch=4, count=10, attributes=0, right=True):
     return (broker, *T, base, base + 9, epoch, crc, attributes, -1, count, right)
 
 
+CHANGED = "broker int, topic string, partition int, next_offset bigint"
+
+
+def settled(replicas, *, after=None, changed=()):
+    """What can be compared of replicas that are the same after a reading, unless a test says otherwise."""
+    changed = to_table(replicas.sparkSession, changed, CHANGED)
+    return comparable(replicas, replicas if after is None else after, changed)
+
+
 def test_the_first_batch_that_differs_is_named(spark, tables):
     batches = [batch(1, base) for base in (0, 10, 20, 30)]
     batches += [batch(2, 0), batch(2, 10, crc=2, epoch=3), batch(2, 20, crc=2), batch(2, 30)]  # diverged from 10 on
     batches += [batch(3, 0), batch(3, 10), batch(3, 30)]  # 20 is missing
     differences = to_table(spark, [(*T, 1, 2, 0, 39, 1, 2), (*T, 1, 3, 0, 39, 2, 2)], DIFFERENCES)
     same(
-        first_differences(to_table(spark, batches, BATCHES), differences, tables().replicas),
+        first_differences(to_table(spark, batches, BATCHES), differences, settled(tables().replicas)),
         [
             (
                 2, *T, "diverged", 10, "at 10 broker 1 has another batch: leader epoch 4 and CRC 1, here 3 and 2; "
@@ -217,7 +226,62 @@ def test_what_a_cleaner_did_is_no_difference_and_nothing_is_said_behind_damage(s
     differences = to_table(spark, [(*T, 1, 2, 0, 39, 1, 1), (*T, 1, 3, 0, 39, 1, 1)], DIFFERENCES)
     replicas = tables(replicas=[replica(1), replica(2, gaps_to=30), replica(3)]).replicas
     found = "at 30 broker 1 has another batch: leader epoch 4 and CRC 1, here 4 and 9; 1 of 1 slices differ"
-    same(first_differences(to_table(spark, batches, BATCHES), differences, replicas), [(2, *T, "diverged", 30, found)])
+    able = settled(replicas)
+    same(first_differences(to_table(spark, batches, BATCHES), differences, able), [(2, *T, "diverged", 30, found)])
+
+
+def test_a_replica_that_was_being_deleted_while_it_was_read_differs_from_none(spark, tables):
+    """Its first segment was read, the last one was gone."""
+    facts = [
+        fact(1, next_offset=40, slices=[(0, 1, 2, 70, 0, 39)]),
+        fact(1, base=40, slices=[(0, 1, 3, 88, 40, 99)]),
+        fact(2, next_offset=40, slices=[(0, 1, 2, 70, 0, 39)]),
+        fact(2, base=40, gone=True),
+    ]
+    replicas = tables(replicas=[replica(1), replica(2)]).replicas
+    same(differing_slices(to_table(spark, facts, FACTS), replicas), [], DIFFERENCES)
+
+
+ONE, TWO = replica(1), replica(2)
+MOTIONS = {
+    "nothing moves": ([ONE, TWO], [ONE, TWO], [], 0),
+    "moved away before batches are read": ([ONE], [ONE, TWO], [], None),
+    "moved away while they are": ([ONE, TWO], [ONE], [], None),
+    "the other one is moved away": ([ONE, TWO], [TWO], [], None),
+    "moved away and back, so its last segment is another": ([ONE, TWO], [ONE, TWO], [(2, *T, -1)], None),
+    "moved back, and has begun to fetch": ([ONE, replica(2, hw=5)], [ONE, TWO], [], None),
+    "the other one has begun to fetch": ([replica(1, hw=10), TWO], [ONE, TWO], [], 0),
+    "a segment is replaced": ([ONE, TWO], [ONE, TWO], [(1, *T, 20)], 20),
+    "trimmed": ([ONE, TWO], [ONE, replica(2, compare_from=10)], [], 10),
+}
+"""What is there before batches are read and afterwards, what has changed, and from where on batches are missing."""
+
+
+def test_a_difference_stands_only_where_both_replicas_are_the_same_before_and_after_and_say_that_it_is_committed(spark):
+    def all_of(rows, number):
+        return [(row[0], row[1], number, *row[3:]) for row in rows]
+
+    batches, differences, before, after, changed = [], [], [], [], []
+    for number, (seen, seen_after, others, _) in enumerate(MOTIONS.values()):
+        batches += all_of([*(batch(1, base) for base in (0, 10, 20, 30)), batch(2, 30)], number)
+        differences.append((T[0], number, 1, 2, 0, 39, 1, 1))
+        before += all_of(seen, number)
+        after += all_of(seen_after, number)
+        changed += all_of(others, number)
+    able = settled(to_table(spark, before, REPLICAS), after=to_table(spark, after, REPLICAS), changed=changed)
+    found = first_differences(to_table(spark, batches, BATCHES), to_table(spark, differences, DIFFERENCES), able)
+    offsets = {(row.broker, row.kind, row.partition): row.offset for row in found.collect()}
+    assert {motion: offsets.pop((2, "missing_batch", number), None) for number, motion in enumerate(MOTIONS)} == {
+        motion: offset for motion, (*_, offset) in MOTIONS.items()
+    }
+    assert not offsets
+
+
+def test_a_difference_above_the_start_of_the_logs_is_not_told_behind_damage_below_it(spark, tables):
+    batches = [batch(1, base) for base in (0, 10, 20, 30)] + [batch(2, 0, right=False)]
+    differences = to_table(spark, [(*T, 1, 2, 0, 39, 1, 1)], DIFFERENCES)
+    able = settled(tables(replicas=[replica(1, compare_from=20), replica(2)]).replicas)
+    same(first_differences(to_table(spark, batches, BATCHES), differences, able), [])
 
 
 def test_only_what_is_still_so_at_a_second_look_is_confirmed(spark):
