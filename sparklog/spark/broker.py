@@ -1,7 +1,8 @@
 """Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
 
 The one module of reading that loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`: it is the
-clients' time-out.
+clients' time-out. One broker is waited for less long: where it hangs, its partitions have other leaders before long,
+and who still waits for it would have no time left to ask those.
 
 A broker's files are read where its log directory can be seen from here: the same path holds a ``meta.properties`` that
 names the same cluster and the same broker. They are read up to the high watermark that the broker told.
@@ -40,6 +41,12 @@ from sparklog.spark.options import (
 
 FETCH_BYTES = 8 << 20
 """Asked for at once: some ten thousand records of the usual size."""
+ANSWER_MS = 10_000
+"""How long one broker may take to answer a question. Twice that is less than `ELECTION_MS`: whoever is asked for the
+leader may hang, and the leader too.
+"""
+FETCH_MS = 30_000
+"""How long one may take to answer a fetch, as in every consumer: there are megabytes in it."""
 ELECTION_MS = 30_000
 """How long a partition may have no leader before a read fails for it: a broker that has died is found out in less."""
 ELECTION_PAUSE_S = 0.1
@@ -51,7 +58,7 @@ class BrokerLookup:
     def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
         self._client = {
             "bootstrap_servers": broker.bootstrap_servers,
-            "request_timeout_ms": broker.timeout_ms,
+            "request_timeout_ms": min(broker.timeout_ms, ANSWER_MS),
             "default_api_timeout_ms": broker.timeout_ms,
             **broker.security,
         }
@@ -184,7 +191,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
     assert broker is not None  # ranges to fetch come from a broker
     with Consumer(
         bootstrap_servers=broker.bootstrap_servers,
-        request_timeout_ms=broker.timeout_ms,
+        request_timeout_ms=min(broker.timeout_ms, FETCH_MS),
         default_api_timeout_ms=broker.timeout_ms,
         max_partition_fetch_bytes=FETCH_BYTES,
         prefetch_max_bytes=2 * FETCH_BYTES,

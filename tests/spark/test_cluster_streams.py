@@ -16,8 +16,13 @@ import pytest
 from broker_process import BrokerProcess
 from cluster_processes import ClusterProcesses, partitions_of
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from sparklog.client import Admin, Consumer, Producer
+from sparklog.spark import broker
+from sparklog.spark.columns import table_schema
+from sparklog.spark.option_parsing import Use, parse_read_options
+from sparklog.spark.stream import TopicStreamReader
 
 pytestmark = pytest.mark.slow
 PARTITIONS = 3
@@ -37,9 +42,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProce
 def cluster(processes: ClusterProcesses) -> Iterator[ClusterProcesses]:
     """All three brokers run, also after a test that has killed one."""
     yield processes
-    for broker in processes.brokers.values():
-        if not broker.is_running:
-            broker.start()
+    for process in processes.brokers.values():
+        if not process.is_running:
+            process.start()
     processes.wait_for_brokers(3)
 
 
@@ -210,6 +215,30 @@ def test_a_stream_reads_each_record_once_though_leaders_are_stopped_and_killed(
     ]
     for copy in copies:
         assert copy.log() == written_log
+
+
+def test_a_leader_that_hangs_holds_no_stream_up(cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker, "ANSWER_MS", 1_000)
+    topic = create(cluster, "hanging")
+    options = {"kafka.bootstrap.servers": cluster.grpc, "subscribe": topic}
+    reader = TopicStreamReader(parse_read_options(options, Use.STREAM), table_schema(include_headers=False))
+    begin = reader.initialOffset()
+
+    def read_on() -> list[int]:
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        tasks = reader.partitions(begin, end)
+        return [row["partition"] for task in tasks for rows in reader.read(task) for row in rows.to_pylist()]
+
+    victim = cluster.brokers[cluster.leader(topic)]
+    with Numbers(cluster, topic) as numbers, ThreadPoolExecutor(1) as pool:
+        written = numbers.wait_for_progress()
+        victim.pause()  # who reads has connections to it that will not break
+        try:
+            read = pool.submit(read_on).result(PATIENCE_S)
+        finally:
+            victim.resume()
+    reader.stop()
+    assert all(read.count(partition) >= offset for partition, offset in enumerate(written))
 
 
 def test_a_stream_writes_each_record_once_and_in_order_though_a_leader_is_killed(
