@@ -25,11 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM: `make test` runs them in one process, so that there is one SparkSession."""
+    """Mark the tests that need a JVM, and those that need Spark: these go to one process, so that there is one session."""
     for item in items:
-        in_kafka = item.path.relative_to(TESTS).parts[0] == "kafka"
-        if in_kafka or "spark" in getattr(item, "fixturenames", ()):
+        needs_spark = "spark" in getattr(item, "fixturenames", ())
+        if needs_spark or item.path.relative_to(TESTS).parts[0] == "kafka":
             item.add_marker(pytest.mark.jvm)
+        if needs_spark:
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
