@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM, and those that need Spark: these go to one process, so that there is one session."""
+    """Mark the tests that need a JVM. Those that need Spark go to one process, so that there is one SparkSession."""
     for item in items:
         needs_spark = "spark" in getattr(item, "fixturenames", ())
         if needs_spark or item.path.relative_to(TESTS).parts[0] == "kafka":

@@ -8,7 +8,9 @@
     non-monotonic send     of one producer, what was sent later is earlier in the partition
     non-monotonic poll     a consumer was shown an offset that is not greater than the one before
     poll skip              a consumer passed over a record that is there
-    unseen                 a consumer read to the end, and was not shown what is there
+    unseen                 a consumer read to the end, and was not shown what is there; but for what it was told to be
+                           deleted, as somebody had asked for. It may be there again: a log start that nobody has
+                           acknowledged does not outlive its leader
     above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
     lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
@@ -28,6 +30,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing.sim_history import (
     Commit,
     Final,
+    FindStart,
     History,
     Operation,
     Outcome,
@@ -219,9 +222,21 @@ def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicP
             continue
         shown = {offset for _, polled in polls for offset, _ in polled.records}
         first = min((poll.position for poll, _ in polls), default=0)
+        deleted_to = _said_to_begin_at(history, client, partition, may_expire=log.expires)
         for offset in log.records:
-            if offset >= first and offset not in shown and not log.may_be_lost(offset):
+            if offset >= max(first, deleted_to) and offset not in shown and not log.may_be_lost(offset):
                 yield Anomaly("unseen", f"{client} never saw {_name((partition, offset))} = {log.records[offset]!r}")
+
+
+def _said_to_begin_at(history: History, client: str, partition: TopicPartition, *, may_expire: bool) -> int:
+    told = [
+        int(operation.result)
+        for operation, find in history.of(FindStart)
+        if operation.is_ok and (operation.client, find.partition) == (client, partition)
+    ]
+    asked = [trim.before_offset for _, trim in history.of(Trim) if trim.partition == partition]
+    start = max(told, default=0)
+    return start if may_expire else min(start, max(asked, default=0))
 
 
 _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (

@@ -77,6 +77,13 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindStart:
+    """A consumer asks where the log begins, to go on there. Its result is what it was told."""
+
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """Anything else that was asked of the cluster."""
 
@@ -139,6 +146,8 @@ class FinalLog:
     unclean: Sequence[UncleanElection] = ()
     keeps_start: bool = True
     """Whether a log start that was acknowledged must last: it is on disk only a little later."""
+    expires: bool = False
+    """Retention may have moved its start."""
 
     def may_be_lost(self, offset: int, leader_epoch: int | None = None) -> bool:
         """Whether what an epoch has written at an offset may be gone; None: any epoch."""

@@ -314,6 +314,7 @@ class _Run:
             records=values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset), log.log_start_offset),
             unclean=tuple(self._cluster.tree.unclean.get(name, ())),
             keeps_start=self._scenario.keeps_log_starts,
+            expires=self._scenario.retention_bytes >= 0,
         )
 
     def _look_at_elections(self) -> None:

@@ -30,7 +30,7 @@ from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.sim_client import BACKOFF_S, SimClient
-from sparklog.testing.sim_history import Commit, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
+from sparklog.testing.sim_history import Commit, FindStart, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
 
 NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
 """Errors that a broker answers before it appends."""
@@ -189,13 +189,16 @@ class Consumer:
             topic=self.partition.topic, partition=self.partition.partition, position=list_offsets.EARLIEST
         )
         request = list_offsets.ListOffsetsRequest(partitions=[query])
+        operation = self._history.begin(self.name, FindStart(partition=self.partition))
         try:
             address, _ = await self._client.leader(self.partition)
             found = (await self._client.ask(address, list_offsets.API, request)).partitions[0]
             if found.error:
                 raise found.error
             self.position = found.offset
-        except KafkaError:
+            self._history.end(operation, Outcome.OK, found.offset)
+        except KafkaError as error:
+            self._history.end(operation, Outcome.FAIL, str(error))
             self._client.forget_leader(self.partition)
         await self._client.back_off()
 

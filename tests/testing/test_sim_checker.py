@@ -12,6 +12,7 @@ from sparklog.testing.sim_history import (
     Commit,
     Final,
     FinalLog,
+    FindStart,
     History,
     Outcome,
     Poll,
@@ -62,6 +63,15 @@ class Past:
     def read_commit(self, offset: int, *, is_current: bool = False) -> Past:
         read = ReadCommit(group="g", partition=T, is_current=is_current)
         self.history.end(self.history.begin("c", read), Outcome.OK, offset)
+        return self
+
+    def trim(self, before_offset: int, outcome: Outcome = Outcome.OK) -> Past:
+        operation = self.history.begin("a", Trim(partition=T, before_offset=before_offset))
+        self.history.end(operation, outcome, before_offset)
+        return self
+
+    def find_start(self, told: int) -> Past:
+        self.history.end(self.history.begin("c", FindStart(partition=T)), Outcome.OK, told)
         return self
 
     def kinds(self, *values: str, start: int = 0, drained: bool = False) -> list[str]:
@@ -144,6 +154,16 @@ def test_unseen() -> None:
     assert past.kinds("a", "b", drained=True) == ["unseen"]
 
 
+@pytest.mark.parametrize(
+    ("told", "asked", "kinds"), [(2, 2, []), (2, 3, []), (2, 1, ["unseen"]), (1, 2, ["unseen"]), (2, 0, ["unseen"])]
+)
+def test_what_was_said_to_be_deleted_need_not_be_seen_though_it_is_there_again(
+    told: int, asked: int, kinds: list[str]
+) -> None:
+    past = Past().poll(0).send("a", "b", "c", at=0).trim(asked, Outcome.INFO).find_start(told).poll(2, (2, "c"))
+    assert past.kinds("a", "b", "c", drained=True) == kinds
+
+
 def test_above_the_high_watermark() -> None:
     past = Past().send("a", "b", at=0).poll(0, (0, "a"), (1, "b"), high_watermark=1)
     assert past.kinds("a", "b") == ["above high watermark"]
@@ -201,8 +221,7 @@ def test_what_an_unclean_election_may_lose() -> None:
 
 
 def test_a_log_start_that_moves_back() -> None:
-    past = Past()
-    past.history.end(past.history.begin("a", Trim(partition=T, before_offset=2)), Outcome.OK, 2)
+    past = Past().trim(2)
     final = FinalLog(log_start_offset=1, records={})
     assert [each.kind for each in check(past.history, {T: final})] == ["log start moved back"]
     assert check(past.history, {T: dataclasses.replace(final, keeps_start=False)}) == []
