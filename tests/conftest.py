@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ settings.register_profile("sparklog", deadline=None, max_examples=60)
 settings.load_profile("sparklog")
 
 TESTS = Path(__file__).parent
+os.environ.setdefault("SPARK_CONF_DIR", str(TESTS / "conf"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,13 +14,14 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from jvm import JAVA
+
 START_S = 60
 TICK_MS = 200
 JARS = ("zookeeper-", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java",
         "netty-", "commons-io", "commons-cli")  # fmt: skip
-JAVA = ("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-        "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.4lw.commands.whitelist=*",
-        "-Dzookeeper.forceSync=no")  # fmt: skip
+OPTIONS = ("-Xmx128m", "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=false",
+           "-Dzookeeper.4lw.commands.whitelist=*", "-Dzookeeper.forceSync=no")  # fmt: skip
 
 
 class ZooKeeperServer:
@@ -44,7 +45,7 @@ class ZooKeeperServer:
         """Returns when it answers."""
         with (self._folder / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*JAVA, "-cp", class_path(), "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
+                [*JAVA, *OPTIONS, "-cp", class_path(), "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
                 cwd=self._folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -80,8 +81,8 @@ class ZooKeeperServer:
     def shell(self, *command: str) -> str:
         """What ZooKeeper's own command-line tool prints: `shell("get", "/controller")`."""
         done = subprocess.run(
-            [*JAVA, "-cp", class_path(shell=True), "org.apache.zookeeper.ZooKeeperMain", "-server", self.address,
-             *command],
+            [*JAVA, *OPTIONS, "-cp", class_path(shell=True), "org.apache.zookeeper.ZooKeeperMain",
+             "-server", self.address, *command],
             capture_output=True, text=True, timeout=START_S, check=True,
         )  # fmt: skip
         return done.stdout

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from broker_process import CACHE, BrokerProcess
+from broker_process import BrokerProcess
+from jvm import kafka_command
 
 from sparklog.client import Admin, Consumer, Producer
 
-JARS = CACHE / "kafka"
-JVM = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 PARTITIONS, RECORDS = 6, 300
 JAVA_NAMES = {
     "range": "RangeAssignor",
@@ -63,7 +62,7 @@ class JavaMember:
 
 @contextmanager
 def java_member(broker: BrokerProcess, topic: str, strategy: str) -> Iterator[JavaMember]:
-    command = [*JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.VerifiableConsumer"]
+    command = kafka_command("org.apache.kafka.tools.VerifiableConsumer")
     command += [
         "--bootstrap-server",
         broker.kafka,

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import trustme
+from jvm import kafka_command
 
 from sparklog.testing import RunningBroker, start_broker
 
-JARS = Path(__file__).parents[2] / ".cache" / "kafka"
-JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 pytestmark = pytest.mark.jvm
@@ -36,13 +35,12 @@ class Tools:
             f"ssl.truststore.type=PEM\nssl.truststore.location={self._folder / 'ca.pem'}\n"
         )
         connect = ("--bootstrap-server", str(self._address), "--command-config", str(settings))
-        command = [*JVM, "-cp", f"{JARS}/*", name, *connect, *arguments]
+        command = kafka_command(name, *connect, *arguments)
         return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Iterator[Tools]:
-    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")

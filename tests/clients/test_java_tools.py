@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from broker_process import CACHE, BrokerProcess
+from broker_process import BrokerProcess
+from jvm import kafka_command
 
 from sparklog.client import Admin
 
-JARS = CACHE / "kafka"
-JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 Tool = Callable[..., str]
 pytestmark = pytest.mark.jvm
 
@@ -21,10 +20,9 @@ pytestmark = pytest.mark.jvm
 @pytest.fixture
 def tool(broker: BrokerProcess) -> Tool:
     """Run a class of org.apache.kafka.tools with these arguments; what it printed. Fails where the tool fails."""
-    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
 
     def run(name: str, *arguments: str, given: str = "") -> str:
-        command = [*JVM, "-cp", f"{JARS}/*", f"org.apache.kafka.tools.{name}", *arguments]
+        command = kafka_command(f"org.apache.kafka.tools.{name}", *arguments)
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -23,8 +23,8 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import kafka
-from broker_process import CACHE
 from cluster_processes import ClusterProcesses, partitions_of
+from jvm import kafka_command
 
 from sparklog.client import Consumer, Producer
 
@@ -34,7 +34,6 @@ EVERY_S = 0.005
 PATIENCE_S = 90
 REQUEST_TIMEOUT_MS = 3_000
 """Shorter than by default, so that who asks a broker that is paused soon asks another."""
-JVM = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 Acknowledged = dict[int, dict[int, int | None]]
 """For each partition, the offset of each number; None: unknown."""
 
@@ -206,9 +205,10 @@ class JavaWriter(Writer):
             )
             config.flush()
             producer = subprocess.Popen(
-                [*JVM, "-cp", f"{CACHE / 'kafka'}/*", "org.apache.kafka.tools.VerifiableProducer",
-                 "--bootstrap-server", self._cluster.kafka, "--topic", TOPIC, "--throughput", str(int(1 / EVERY_S)),
-                 "--command-config", config.name],
+                kafka_command(
+                    "org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", self._cluster.kafka,
+                    "--topic", TOPIC, "--throughput", str(int(1 / EVERY_S)), "--command-config", config.name,
+                ),
                 stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             stopping = threading.Thread(target=lambda: (self._stop.wait(), producer.terminate()))

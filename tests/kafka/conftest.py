@@ -8,24 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from jvm import kafka_command
 
-JARS = Path(__file__).parents[2] / ".cache" / "kafka"
 # The tool says this of every segment that does not begin at offset 0, those that Kafka wrote included.
 OF_EVERY_SEGMENT = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.MULTILINE)
-JVM = ["java", "-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
 
 
 @pytest.fixture(scope="session")
 def kafka_tool() -> Callable[..., str]:
     """Run one of Kafka's tools by the name of its class; returns what it printed, complaints too.
 
-    Fails where the tool fails; `make test` has fetched its jars.
+    Fails where the tool fails.
     """
-    assert list(JARS.glob("kafka-tools-*.jar")), f"no Kafka tools in {JARS}: run `make test`, which fetches them"
 
     def run(name: str, *arguments: str, stdin: str | None = None) -> str:
         done = subprocess.run(
-            [*JVM, "-cp", f"{JARS}/*", name, *arguments],
+            kafka_command(name, *arguments),
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

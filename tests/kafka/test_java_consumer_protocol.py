@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 from confluent_kafka import Producer
+from jvm import kafka_command
 
 from sparklog.testing import start_broker
-
-JARS = Path(__file__).parents[2] / ".cache" / "kafka"
 
 
 def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:
@@ -18,8 +16,7 @@ def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:
         for number in range(30):
             producer.produce("orders", f"{number}")
         assert producer.flush(10) == 0
-        command = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-        command += ["-cp", f"{JARS}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer"]
+        command = kafka_command("org.apache.kafka.tools.consumer.ConsoleConsumer")
         command += ["--bootstrap-server", broker.kafka, "--topic", "orders", "--group", "java", "--from-beginning"]
         command += ["--command-property", "group.protocol=consumer", "--max-messages", "30", "--timeout-ms", "30000"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
