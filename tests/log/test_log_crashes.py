@@ -12,7 +12,7 @@ def test_what_was_flushed_survives_power_cuts(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", range(10))
 def test_what_was_flushed_survives_thousands_of_power_cuts(block: int) -> None:
     for seed in range(block * 100, block * 100 + 100):
         Life(1000 + seed).live(crashes=4)
