@@ -10,7 +10,7 @@ IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test test-spark test-others sim bench proto lock format clean
+.PHONY: help setup demo lint check test sim bench proto lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,14 +24,8 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
 
 test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
-	$(MAKE) --no-print-directory --jobs 2 test-spark test-others
-
-# Beside each other, as each waits a lot; those that need Spark in one process, so that there is one SparkSession.
-test-spark:
-	$(BIN)/pytest -q -m spark
-
-test-others:
 	$(BIN)/pytest -q -n 2 -m "not spark"
+	$(BIN)/pytest -q -m spark
 
 SECONDS ?= 60
 JOBS ?= 2

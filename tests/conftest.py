@@ -54,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # it lasts: the optimizing compiler pays
     }
     session = local_session("sparklog tests", settings=settings)
     yield session
