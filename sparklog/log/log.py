@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import posixpath
 import uuid
+import weakref
 from collections.abc import Callable
 
 from sparklog.base.clock import Clock
@@ -47,6 +48,19 @@ from sparklog.log.snapshots import SnapshotFiles
 __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 
 
+def _told_of(log: Log, tell: Callable[..., None] | None) -> Callable[..., None]:
+    """`tell` with the log as its first argument. It does not keep the log, which has it: in a cycle, files of a deleted
+    log would stay open, and their room taken, until the cycle is collected."""
+    reference = weakref.ref(log)
+
+    def tell_it(*arguments: object) -> None:
+        living = reference()
+        if tell and living is not None:
+            tell(living, *arguments)
+
+    return tell_it
+
+
 class Log(CuttableLog):
     """One partition's log, made by `open`. Where the disk fails, methods raise KafkaStorageError."""
 
@@ -58,8 +72,8 @@ class Log(CuttableLog):
         remember: Callable[[Log], None] | None,
         jitter: Callable[[int], int] | None,
     ) -> None:
-        disk = DiskGuard(loaded.folder, lambda error: on_error(self, error) if on_error else None)
-        super().__init__(loaded, disk, clock, lambda: remember(self) if remember else None, jitter)
+        disk = DiskGuard(loaded.folder, _told_of(self, on_error))
+        super().__init__(loaded, disk, clock, _told_of(self, remember), jitter)
         self.topic_id = loaded.topic_id
 
     @classmethod
@@ -141,4 +155,6 @@ class Log(CuttableLog):
                 raise
             self.folder = folder
             self._segments.move(folder)
+            for segment in self.segments:
+                self._cache.forget(segment)
             return folder

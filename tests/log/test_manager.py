@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
+import os
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +33,20 @@ def fs() -> MemoryFs:
 @pytest.fixture
 def clock() -> SimClock:
     return SimClock(START_MS)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Only what nothing refers to goes: a cycle stays."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def open_files(part_of_path: str) -> list[str]:
+    return [
+        path for fd in os.listdir("/proc/self/fd") if part_of_path in (path := os.path.realpath(f"/proc/self/fd/{fd}"))
+    ]
 
 
 class MakingTogether(MemoryFs):
@@ -238,6 +256,21 @@ class TestDeletion:
         clock.advance(60_000)
         assert manager.delete_expired(clock.monotonic_ms()) == 1
         assert left not in fs.list("/a")
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds open files in /proc")
+    def test_its_files_are_closed_at_once_so_that_their_room_is_free(
+        self, tmp_path: Path, clock: SimClock, no_collector: None
+    ) -> None:
+        manager = start(LocalFs(), clock, str(tmp_path))
+        manager.create(ORDERS[0], topic_config(segment_bytes=1))
+        fill(manager, ORDERS[0])
+        read_all(manager.get(ORDERS[0]))
+        assert len(open_files("orders-0")) > 3  # those of the segment that is written, and one that was read
+
+        manager.delete(ORDERS[0])
+
+        assert open_files("orders-0") == []
+        manager.close()
 
     def test_a_new_partition_of_that_name_inherits_nothing(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a")
