@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 UNFINISHED = 1
 POLL_S = 0.5
+TOLD_S = 5.0
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
@@ -244,9 +245,19 @@ def _wait(admin: Admin, started: Plan) -> None:
             shown = percent
             time.sleep(POLL_S)
         bar.update(100 - shown)
-    missing = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in started})}
-    if elsewhere := [name for name, target in started.items() if missing.get(name) != target]:
+    there = _replicas_once_told(admin, started)
+    if elsewhere := [name for name, target in started.items() if there.get(name) != target]:
         raise ClientError(f"{len(elsewhere)} partitions were sent elsewhere meanwhile, {elsewhere[0]} is one of them")
+
+
+def _replicas_once_told(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where they are: the broker that is asked may hear of the end of a move a little later than the controller."""
+    deadline = time.monotonic() + TOLD_S
+    while True:
+        there = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in planned})}
+        if all(there.get(name) == target for name, target in planned.items()) or time.monotonic() > deadline:
+            return there
+        time.sleep(POLL_S)
 
 
 def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:

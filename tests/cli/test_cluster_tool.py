@@ -200,7 +200,7 @@ def test_a_broker_is_drained(sparklog: Sparklog, admin: Admin, topic: str) -> No
 
     leader = replicas(admin, topic)[0][0]
     assert sparklog("cluster", "drain", str(leader), "--leaders-only", "--execute", "--wait").status == 0
-    assert leader not in [part.leader for part in admin.describe_topics([topic])[0].partitions]
+    until(lambda: leader not in [part.leader for part in admin.describe_topics([topic])[0].partitions])
 
 
 @pytest.mark.parametrize(
