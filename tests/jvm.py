@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from broker_process import CACHE
 
 # A process that lives for seconds is done sooner with the simplest compiler and collector.
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-KAFKA_JARS = Path(__file__).parents[1] / ".cache" / "kafka"
+KAFKA_JARS = CACHE / "kafka"
 
 
 def kafka_command(name: str, *arguments: str) -> list[str]:

@@ -132,7 +132,7 @@ def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Mem
         assert other.stdout is not None
         os.set_blocking(other.stdout.fileno(), False)
         try:
-            members.until(lambda: other.stdout.read() == b"ready\n")
+            members.until(lambda: len(members.has("a")) == 2 and other.stdout.read() == b"ready\n")
         finally:
             other.kill()
     members.until(lambda: members.has("a") == all_of(topic))
