@@ -43,10 +43,10 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def open_files(part_of_path: str) -> list[str]:
-    return [
-        path for fd in os.listdir("/proc/self/fd") if part_of_path in (path := os.path.realpath(f"/proc/self/fd/{fd}"))
-    ]
+def open_files(beginning: str) -> list[str]:
+    """Those of this process whose path begins so."""
+    paths = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+    return [path for path in paths if path.startswith(beginning)]
 
 
 class MakingTogether(MemoryFs):
@@ -265,11 +265,11 @@ class TestDeletion:
         manager.create(ORDERS[0], topic_config(segment_bytes=1))
         fill(manager, ORDERS[0])
         read_all(manager.get(ORDERS[0]))
-        assert len(open_files("orders-0")) > 3  # those of the segment that is written, and one that was read
+        assert len(open_files(f"{tmp_path}/orders-0")) > 3  # those of the segment that is written, and one that was read
 
         manager.delete(ORDERS[0])
 
-        assert open_files("orders-0") == []
+        assert open_files(f"{tmp_path}/orders-0") == []
         manager.close()
 
     def test_a_new_partition_of_that_name_inherits_nothing(self, fs: MemoryFs, clock: SimClock) -> None:
