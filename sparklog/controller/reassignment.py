@@ -2,8 +2,9 @@
 
 RS replicas, ORS those it had, TRS those it is to have, AR = TRS - ORS (adding), RR = ORS - TRS (removing).
 
-    U   asked for           /brokers/topics/T gets RS = TRS + ORS with AR and RR; then the context. Whom the move that
-                            was under way would have added, and this one does not want, is stopped and its log deleted
+    U   asked for           whom the move that was under way would have added, and this one does not want, leaves the
+                            ISR, is stopped, and deletes its log. Then /brokers/topics/T gets RS = TRS + ORS with AR
+                            and RR: until then, the former move can be gone on with
     A   TRS not in sync     the leader epoch rises, LeaderAndIsr to RS, so that AR follow; AR are New
     B   TRS in sync         AR are Online; RS = TRS for all brokers, led by one of TRS: nobody joins the ISR from RR any
                             more. RR leave the ISR, are stopped, and delete their logs. Then /brokers/topics/T gets
@@ -207,14 +208,20 @@ class Reassignment(Operation):
             is_cancelled = current.is_reassigning and assignment.target == current.origin
             kind = Kind.REASSIGNMENT_CANCELLED if is_cancelled else Kind.REASSIGNMENT_BEGUN
             self._note(kind, name, origin=current.origin, target=assignment.target)
-            await self._write(name, assignment)
             self._context.set_assignment(name, assignment)
-            unwanted = [broker for broker in current.replicas if broker not in assignment.replicas]
-            known = self._context.leadership.get(name)
-            if known and known.leader in unwanted:
-                await self._partitions.move([name], PartitionState.ONLINE)
-            await self._remove(name, unwanted)
+            if unwanted := [broker for broker in current.replicas if broker not in assignment.replicas]:
+                await self._give_up(name, unwanted)
+            await self._write(name, assignment)
         await self._advance(name)
+
+    async def _give_up(self, name: TopicPartition, unwanted: Collection[int]) -> None:
+        """Remove those that the former move was adding; none of them leads any more, nor comes into the ISR again."""
+        known = self._context.leadership.get(name)
+        if known and known.leader in unwanted:
+            await self._partitions.move([name], PartitionState.ONLINE)
+        else:
+            await self._bump_leader_epoch(name)
+        await self._remove(name, unwanted)
 
     async def _advance(self, name: TopicPartition) -> None:
         if name not in self._context.leadership:
@@ -224,12 +231,15 @@ class Reassignment(Operation):
             await self._complete(name, assignment)
             return
         await self._bump_leader_epoch(name)
-        added = [Replica(name, broker) for broker in assignment.adding]
+        await self._begin_to_follow([Replica(name, broker) for broker in assignment.adding])
+
+    async def _begin_to_follow(self, added: Iterable[Replica]) -> None:
         unborn = [each for each in added if self._context.replica_state(each) is ReplicaState.NON_EXISTENT]
         await self._replicas.move(unborn, ReplicaState.NEW)
 
     async def _complete(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
         added = [Replica(name, broker) for broker in assignment.adding if self._context.is_online(broker, name)]
+        await self._begin_to_follow(added)
         await self._replicas.move(added, ReplicaState.ONLINE)
         done = ReplicaAssignment(replicas=assignment.target)
         self._context.set_assignment(name, done)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Awaitable, Callable
 
 import pytest
 from scripted_brokers import Failure, ScriptedCluster, simulated
 
-from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
+from sparklog.base.errors import KafkaError, NoReassignmentInProgress, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import ReplicaAssignment
+from sparklog.cluster.partition_states import encode_state
+from sparklog.cluster.topics import state_path
 from sparklog.controller.reassignment import encode_request
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -158,6 +162,38 @@ def test_what_only_the_added_replica_has_is_not_given_up() -> None:
         cluster.catch_up(T0)
         await cluster.settle()
         assert cluster.assignment(T0) == ReplicaAssignment(replicas=(3, 4))
+
+    simulated(test)
+
+
+def test_who_alone_is_in_sync_keeps_its_log_and_can_be_moved_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last other one leaves the ISR while the move is being cancelled."""
+
+    async def test() -> None:
+        cluster = await cluster_of(5, (1, 2))
+        cluster.held_back |= {2, 5}
+        await cluster.reassign({T0: (1, 4, 5)})
+        await cluster.settle()
+        cluster.kill(1)
+        await cluster.settle()
+        state = cluster.state(T0)
+        assert (state.leader, sorted(state.isr)) == (4, [2, 4])
+
+        def shrink_before_the_first_write() -> None:
+            monkeypatch.undo()
+            shrunk = dataclasses.replace(state, isr=(4,))
+            cluster.store.set(state_path(*T0), encode_state(shrunk), state.version)
+
+        monkeypatch.setattr(cluster, "count_write", shrink_before_the_first_write)
+        await cluster.reassign({T0: None})
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr) == (-1, (4,))
+        assert 4 in cluster.logs(T0)
+
+        assert await cluster.reassign({T0: (4,)}) == {T0: None}
+        await cluster.settle()
+        assert (cluster.state(T0).leader, cluster.state(T0).isr) == (4, (4,))
+        assert cluster.assignment(T0) == ReplicaAssignment(replicas=(4,))
 
     simulated(test)
 
@@ -313,6 +349,47 @@ def test_whichever_write_fails_the_move_is_completed(failure: Failure) -> None:
             assert cluster.logs(name) == sorted(state.isr)
         return writes
 
+    each_write_fails(run, more_than=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", Failure)
+@pytest.mark.parametrize("target", [None, (1, 6)], ids=["cancelled", "sent elsewhere"])
+def test_whichever_write_fails_who_is_no_longer_wanted_is_not_in_sync(
+    failure: Failure, target: tuple[int, ...] | None
+) -> None:
+    """Whoever is in sync and no replica has no log soon: acks=all would wait for it."""
+
+    async def run(number: int) -> int:
+        cluster = await cluster_of(6, (1, 2))
+        controller = cluster.controller()
+        cluster.held_back.add(5)
+        await cluster.reassign({T0: (1, 4, 5)})
+        await cluster.settle()
+        assert sorted(cluster.state(T0).isr) == [1, 2, 4]
+        cluster.fail_write(number, failure)
+        for _ in range(2):
+            try:
+                await cluster.reassign({T0: target})
+            except NoReassignmentInProgress:
+                break
+            except KafkaError:
+                await cluster.settle()
+                assert set(cluster.state(T0).isr) <= set(cluster.assignment(T0).replicas)
+        await cluster.settle()
+        writes = cluster.writes
+        if controller not in cluster.brokers:
+            await cluster.start(controller)
+            await cluster.settle()
+        wanted = [1, 2] if target is None else sorted(target)
+        assert sorted(cluster.assignment(T0).replicas) == sorted(cluster.state(T0).isr) == cluster.logs(T0) == wanted
+        return writes
+
+    each_write_fails(run, more_than=3)
+
+
+def each_write_fails(run: Callable[[int], Awaitable[int]], *, more_than: int) -> None:
+    """One simulated run for each write of controllers, by its number from 1 on; it returns how many there were."""
     for number in itertools.count(1):
         assert number < MAX_WRITES
         ended = []
@@ -322,5 +399,5 @@ def test_whichever_write_fails_the_move_is_completed(failure: Failure) -> None:
 
         simulated(test)
         if ended[0] < number:
-            assert number > 8
+            assert number > more_than
             return
