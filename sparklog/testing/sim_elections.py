@@ -1,4 +1,8 @@
-"""The cluster store of a simulation, and what in it decides how much may be lost: unclean elections."""
+"""The cluster store of a simulation, and what must be seen there while it happens.
+
+Unclean elections decide how much may be lost. Who is in sync is a replica: the log of anybody else is deleted, and
+acks=all waits for it. But for one that alone is in sync: it keeps its log.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from sparklog.testing.sim_history import UncleanElection
 Ended = tuple[LeaderEpochs, int]
 """A log: its leader epochs, and where it ends."""
 _STATE = re.compile("/brokers/topics/([^/]+)/partitions/([0-9]+)/state")
+_TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
 def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
@@ -34,11 +39,16 @@ def _departs(leader: Ended, other: Ended) -> int:
 
 
 class ObservedTree(MemoryTree):
-    """A store that sees who is elected. `log_end` tells up to where a broker's replica has what all others have."""
+    """A store that sees who is elected, and who is in sync.
+
+    `log_end` tells up to where a broker's replica has what all others have.
+    """
 
     def __init__(self, log_end: Callable[[TopicPartition, int], int]) -> None:
         super().__init__()
         self.unclean: dict[TopicPartition, list[UncleanElection]] = {}
+        self.outsiders: set[tuple[TopicPartition, int]] = set()
+        """Brokers that were in sync when they were no replicas."""
         self._log_end = log_end
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:
@@ -48,6 +58,16 @@ class ObservedTree(MemoryTree):
         for path, before in states:
             if before is not None and (after := self._state(path)) is not None:
                 self._compare(path, before, after)
+        for topic in {found[1] for each in operations if (found := _TOPIC.match(each.path))}:
+            self._look_for_outsiders(topic)
+
+    def _look_for_outsiders(self, topic: str) -> None:
+        node = self.find(f"/brokers/topics/{topic}")
+        for number, replicas in json.loads(node.data)["partitions"].items() if node else ():
+            state = self._state(f"/brokers/topics/{topic}/partitions/{number}/state")
+            if state and len(state["isr"]) > 1:
+                name = TopicPartition(topic, int(number))
+                self.outsiders |= {(name, broker) for broker in state["isr"] if broker not in replicas}
 
     def _state(self, path: str) -> dict[str, Any] | None:
         node = self.find(path) if _STATE.fullmatch(path) else None

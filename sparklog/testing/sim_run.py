@@ -208,7 +208,7 @@ class _Run:
         self._compare_replicas()
         if scenario.merges:
             await self._compare_segments()
-        self._look_at_elections()
+        self._look_at_the_store()
         for task in watching:
             task.cancel()
 
@@ -317,10 +317,12 @@ class _Run:
             expires=self._scenario.retention_bytes >= 0,
         )
 
-    def _look_at_elections(self) -> None:
+    def _look_at_the_store(self) -> None:
         for name, elections in self._cluster.tree.unclean.items():
             if not (self._scenario.is_unclean and name in self._partitions):
                 self.anomalies.append(Anomaly("unclean election", f"{name}: {elections}"))
+        for name, broker in sorted(self._cluster.tree.outsiders):
+            self.anomalies.append(Anomaly("no replica", f"{name}: {broker} was in sync and no replica"))
 
     async def _compare_segments(self) -> None:
         """Closed segments become the same files everywhere, whatever was replaced where."""

@@ -24,8 +24,11 @@ MakeContext = Callable[..., JobContext]
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     data_dir = tmp_path_factory.mktemp("broker-of-jobs")
     groups = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}
-    marks = {"replica_high_watermark_checkpoint_interval_ms": 50}
-    with start_broker(data_dir, kafka=True, auto_create_topics_enable=False, **marks, **groups) as broker:
+    intervals = {"replica_high_watermark_checkpoint_interval_ms": 50}
+    retention = {"log_retention_ms": -1}  # records of tests are of any time
+    with start_broker(
+        data_dir, kafka=True, auto_create_topics_enable=False, **retention, **intervals, **groups
+    ) as broker:
         made = Topics(broker)
         yield made
         made.close()

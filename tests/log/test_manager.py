@@ -265,11 +265,12 @@ class TestDeletion:
         manager.create(ORDERS[0], topic_config(segment_bytes=1))
         fill(manager, ORDERS[0])
         read_all(manager.get(ORDERS[0]))
-        assert len(open_files(f"{tmp_path}/orders-0")) > 3  # those of the segment that is written, and one that was read
+        folder = str(tmp_path / "orders-0")
+        assert len(open_files(folder)) > 3  # those of the segment that is written, and one that was read
 
         manager.delete(ORDERS[0])
 
-        assert open_files(f"{tmp_path}/orders-0") == []
+        assert open_files(folder) == []
         manager.close()
 
     def test_a_new_partition_of_that_name_inherits_nothing(self, fs: MemoryFs, clock: SimClock) -> None:

@@ -17,9 +17,10 @@ Read = Callable[..., DataFrame]
 @pytest.fixture(scope="session")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     data_dir = tmp_path_factory.mktemp("broker")
-    intervals = {"log_retention_check_interval_ms": 50, "replica_high_watermark_checkpoint_interval_ms": 50}
+    retention = {"log_retention_ms": -1, "log_retention_check_interval_ms": 50}  # records of tests are of any time
+    intervals = {"replica_high_watermark_checkpoint_interval_ms": 50}
     groups = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}
-    with start_broker(data_dir, auto_create_topics_enable=False, **intervals, **groups) as broker:
+    with start_broker(data_dir, auto_create_topics_enable=False, **retention, **intervals, **groups) as broker:
         made = Topics(broker)
         yield made
         made.close()

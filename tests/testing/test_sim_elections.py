@@ -1,9 +1,19 @@
-"""Up to where the log of a leader that was not in sync has what others have."""
+"""Up to where the log of a leader that was not in sync has what others have; and who is in sync and no replica."""
 
 from __future__ import annotations
 
+import dataclasses
+from uuid import UUID
+
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.model import ReplicaAssignment
+from sparklog.cluster.partition_states import Leadership, encode_state
+from sparklog.cluster.store import ensure_path
+from sparklog.cluster.topics import TopicStore, encode_assignment, state_path
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.testing.sim_elections import Ended, kept_end
+from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
 
 
 def log(end: int, *starts: tuple[int, int]) -> Ended:
@@ -17,3 +27,32 @@ def test_what_the_leader_lacks_begins_at_its_end() -> None:
 def test_what_another_epoch_wrote_at_the_same_offsets_is_lacking() -> None:
     assert kept_end(log(60, (0, 0), (1, 44)), [log(73, (0, 0), (1, 44), (3, 58))]) == 58
     assert kept_end(log(60, (0, 0), (1, 44)), [log(44, (0, 0))]) == 60
+
+
+def tree_with(replicas: tuple[int, ...], state: Leadership) -> tuple[ObservedTree, MemoryStore]:
+    """With partition 0 of the topic t."""
+    tree = ObservedTree(lambda *_: 0)
+    store = MemoryStore(tree)
+    topics = TopicStore(store, TopicConfig())
+    topics.make_paths()
+    topics.add("t", UUID(int=1), [replicas], {})
+    ensure_path(store, "/brokers/topics/t/partitions/0")
+    store.create(state_path("t", 0), encode_state(state))
+    return tree, store
+
+
+def test_who_is_in_sync_and_no_replica_is_seen_whichever_of_both_was_written() -> None:
+    name = TopicPartition("t", 0)
+    state = Leadership(leader=1, leader_epoch=0, isr=(1, 2, 3), controller_epoch=1)
+    tree, store = tree_with((1, 2, 3), state)
+    assert not tree.outsiders
+
+    store.set(state_path(*name), encode_state(dataclasses.replace(state, isr=(1, 4))))
+    assert tree.outsiders == {(name, 4)}
+    store.set("/brokers/topics/t", encode_assignment(UUID(int=1), [ReplicaAssignment(replicas=(4, 2))]))
+    assert tree.outsiders == {(name, 4), (name, 1)}
+
+
+def test_who_alone_is_in_sync_may_be_no_replica() -> None:
+    tree, _ = tree_with((1, 2), Leadership(leader=-1, leader_epoch=0, isr=(3,), controller_epoch=1))
+    assert not tree.outsiders
