@@ -273,15 +273,18 @@ class SimCluster:
         self.nodes = {number: SimNode(self, number) for number in range(brokers)}
         self.disks = self._settings["log.dirs"].split(",")
 
-    def _log_end(self, name: TopicPartition, broker_id: int) -> int:
+    def _log_end(self, name: TopicPartition, elected: int, former: int) -> int:
         """Up to where a replica has what others have; 0 where it cannot be seen. A dead process counts as it was."""
         found: dict[int, Ended] = {}
         for node in self.nodes.values():
             if node.broker is None or not hasattr(node.broker, "services"):
                 return 0
-            if replica := node.broker.services.replicas.find(name):
-                found[node.broker_id] = replica.log.epochs, replica.log.log_end_offset
-        return kept_end(found.pop(broker_id), found.values()) if broker_id in found else 0
+            services = node.broker.services
+            for log in services.logs:
+                if log.partition == name:
+                    is_leading = node.is_running and (services.replicas.is_led(name) or node.broker_id == former)
+                    found[node.broker_id] = Ended(log.epochs, log.log_end_offset, is_leading)
+        return kept_end(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:
         """Random numbers of their own for each part, so that one part's use of them does not change another's."""

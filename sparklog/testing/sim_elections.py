@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryTree
@@ -17,34 +17,43 @@ from sparklog.cluster.store import Operation, Set
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.testing.sim_history import UncleanElection
 
-Ended = tuple[LeaderEpochs, int]
-"""A log: its leader epochs, and where it ends."""
 _STATE = re.compile("/brokers/topics/([^/]+)/partitions/([0-9]+)/state")
 _TOPIC = re.compile("/brokers/topics/([^/]+)")
 
 
+class Ended(NamedTuple):
+    """A replica's log, and whether more may come into it though another leader is elected: its broker leads, or is
+    about to, and does not know yet that it does not."""
+
+    epochs: LeaderEpochs
+    end: int
+    is_leading: bool = False
+
+
 def kept_end(leader: Ended, others: Iterable[Ended]) -> int:
-    """The first offset at which another replica has a record that the leader has not: the same epoch wrote the same."""
-    return min((leader[1], *(_departs(leader, other) for other in others)))
+    """The first offset at which another replica has, or may get, a record that the leader has not: the same epoch
+    wrote the same."""
+    return min((leader.end, *(_departs(leader, other) for other in others)))
 
 
 def _departs(leader: Ended, other: Ended) -> int:
     """The leader's end where the other has nothing else than it."""
-    (mine, my_end), (theirs, their_end) = leader, other
-    mine_by, theirs_by = dict(mine.entries), dict(theirs.entries)
-    differ = mine_by.keys() ^ theirs_by.keys()
-    starts = [mine_by.get(epoch, theirs_by.get(epoch, 0)) for epoch in differ]
-    at = min((my_end, *starts))
-    return at if their_end > at else my_end
+    mine, theirs = dict(leader.epochs.entries), dict(other.epochs.entries)
+    starts = [mine.get(epoch, theirs.get(epoch, 0)) for epoch in mine.keys() ^ theirs.keys()]
+    at = min((leader.end, *starts))
+    if other.is_leading:
+        return min(at, other.end)
+    return at if other.end > at else leader.end
 
 
 class ObservedTree(MemoryTree):
     """A store that sees who is elected, and who is in sync.
 
-    `log_end` tells up to where a broker's replica has what all others have.
+    `log_end` tells, of a partition, the broker that is elected and the leader before it, up to where the elected one
+    has what all others have.
     """
 
-    def __init__(self, log_end: Callable[[TopicPartition, int], int]) -> None:
+    def __init__(self, log_end: Callable[[TopicPartition, int, int], int]) -> None:
         super().__init__()
         self.unclean: dict[TopicPartition, list[UncleanElection]] = {}
         self.outsiders: set[tuple[TopicPartition, int]] = set()
@@ -80,5 +89,5 @@ class ObservedTree(MemoryTree):
         found = _STATE.fullmatch(path)
         assert found
         name = TopicPartition(found[1], int(found[2]))
-        election = UncleanElection(self._log_end(name, leader), after["leader_epoch"])
+        election = UncleanElection(self._log_end(name, leader, before["leader"]), after["leader_epoch"])
         self.unclean.setdefault(name, []).append(election)
