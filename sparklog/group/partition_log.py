@@ -1,11 +1,10 @@
 """What a shard is written to: the partition of the offsets topic that it belongs to, as long as it is led here.
 
-Where flush.messages asks for it, what was written counts as committed only once it is on the disk too.
+Where flush.messages asks for it, what was written is committed only once it is on the disk.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from sparklog.base.config import BrokerConfig
@@ -50,14 +49,12 @@ class PartitionLog:
     def is_committed(self, offset: int) -> bool:
         replica = self._replicas.find(self._name)
         try:
-            return replica is not None and replica.is_replicated(offset, self._led_since) and not replica.log.must_flush
+            return replica is not None and replica.is_replicated(offset, self._led_since)
         except KafkaError:
             return False  # `wait_committed` says why
 
     async def wait_committed(self, offset: int) -> None:
-        log = self._replicas.get(self._name).log
-        if log.must_flush:
-            await asyncio.to_thread(log.flush)
+        await self._replicas.flush_if_due(self._replicas.get(self._name))
 
         def attempt() -> bool | None:
             return self._replicas.get(self._name).is_replicated(offset, self._led_since) or None

@@ -79,6 +79,11 @@ class DurableLog(ReadableLog):
         """Whether flush.messages records are unflushed. Appends wait for no disk: whoever appends sees to it."""
         return self.log_end_offset - self.recovery_point >= self.config.flush_messages
 
+    @property
+    def counted_end_offset(self) -> int:
+        """Up to where what is written may count as safe here: to the end, or to what is flushed where more must be."""
+        return self.recovery_point if self.must_flush else self.log_end_offset
+
     def flush_if_due(self, now_ms: int) -> bool:
         """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
 

@@ -207,6 +207,7 @@ class ReplicaManager(Replicas):
                 state,
                 controller_epoch,
                 log_end_offset=replica.log.log_end_offset,
+                counted_end_offset=replica.log.counted_end_offset,
                 now_ms=self._clock.monotonic_ms(),
             )
             self.isr_changes.carry_out(partition, effects)
@@ -267,6 +268,8 @@ class ReplicaManager(Replicas):
         log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
         if log.config != config:
             log.configure(config)
+        if log.must_flush:  # whoever leads counts what is flushed
+            log.flush()
         committed = self._files.find(posixpath.dirname(log.folder), state.name)
         return _Opened(log, log.log_start_offset if committed is None else committed)
 
@@ -307,7 +310,7 @@ class ReplicaManager(Replicas):
     def append_to(
         self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """Append the batches of one produce request; their offsets are written into `data`.
+        """Append the batches of one produce request; their offsets are written into `data`. Call `flush_if_due` then.
 
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
@@ -316,11 +319,22 @@ class ReplicaManager(Replicas):
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
         if not appended.is_duplicate:
-            if partition.log_appended(appended.last_offset + 1):
+            if partition.log_appended(appended.last_offset + 1, counts=not replica.log.must_flush):
                 self._on_high_watermark(partition.name)
             elif partition.followers:
                 self._on_log_end(partition.name)
         return appended
+
+    async def flush_if_due(self, replica: Replica) -> None:
+        """Return once what was appended is on the disk, where flush.messages wants that; at the leader it counts then.
+
+        Raises KafkaStorageError.
+        """
+        log, partition = replica.log, replica.partition
+        if log.must_flush:
+            await asyncio.to_thread(log.flush)
+        if partition.is_leader and partition.log_counts(log.counted_end_offset):
+            self._on_high_watermark(partition.name)
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
         """Committed batches from `offset`; raises OffsetOutOfRange outside of the log."""

@@ -15,10 +15,11 @@ waiting.
 
 The leader's rules:
 
-- HW = the lowest LEO in the maximal ISR. Who is pending to leave still counts, as the store may say no; who is pending
-  to join counts already. A follower outside that is caught up counts too, though it need not: else a leader
-  alone would always be ahead of a follower that has come back, which could never join. HW never moves back while the
-  leader stays.
+- HW = the lowest LEO in the maximal ISR. The leader's own counts as far as no record must be flushed first: where
+  flush.messages asks for that, a power cut would take what was shown. (Followers flush before they fetch again.)
+- Who is pending to leave still counts for the HW, as the store may say no; who is pending to join counts already. A
+  follower outside that is caught up counts too, though it need not: else a leader alone would always be ahead of a
+  follower that has come back, which could never join. HW never moves back while the leader stays.
 - A new leader epoch resets what is known of followers: HW stays until every one in the ISR has fetched in that epoch.
 - A follower leaves once it has not been at the log's end for replica.lag.time.max.ms. It may join when its LEO has
   reached the HW and the start of the leader epoch: before that its log may hold what the leader's does not. Its log
@@ -113,9 +114,9 @@ class Partition:
     """One replica's knowledge of its partition."""
 
     __slots__ = (
-        "_counted", "_doubtful", "adding", "broker_id", "controller_epoch", "followers", "high_watermark",
-        "in_sync_replicas", "is_leader", "leader", "leader_epoch", "leader_epoch_start", "led_since", "log_end_offset",
-        "name", "partition_epoch", "pending", "replicas", "role",
+        "_counted", "_doubtful", "adding", "broker_id", "controller_epoch", "counted_end_offset", "followers",
+        "high_watermark", "in_sync_replicas", "is_leader", "leader", "leader_epoch", "leader_epoch_start", "led_since",
+        "log_end_offset", "name", "partition_epoch", "pending", "replicas", "role",
     )  # fmt: skip
 
     def __init__(self, name: TopicPartition, *, broker_id: int, log_end_offset: int, high_watermark: int) -> None:
@@ -138,6 +139,8 @@ class Partition:
         self.pending: AlterIsr | None = None
         self.followers: dict[int, Follower] = {}
         self.log_end_offset = log_end_offset
+        self.counted_end_offset = log_end_offset
+        """At the leader: up to where its own log counts for the high watermark."""
         self.high_watermark = min(high_watermark, log_end_offset)
         self._counted: tuple[Follower, ...] = ()
         """Those whose log ends the high watermark may not pass."""
@@ -222,9 +225,18 @@ class Partition:
     # What it becomes
 
     def become_leader(
-        self, state: PartitionState, controller_epoch: int, *, log_end_offset: int, now_ms: int
+        self,
+        state: PartitionState,
+        controller_epoch: int,
+        *,
+        log_end_offset: int,
+        counted_end_offset: int | None = None,
+        now_ms: int,
     ) -> Effects:
-        """Lead from now on; with the epoch that it leads in already: take over ISR and replicas if they are newer."""
+        """Lead from now on; with the epoch that it leads in already: take over ISR and replicas if they are newer.
+
+        counted_end_offset: where less than all of the log counts as yet.
+        """
         if self.is_leader and state.leader_epoch == self.leader_epoch:
             if state.partition_epoch <= self.partition_epoch:
                 return NOTHING
@@ -237,6 +249,7 @@ class Partition:
         self.role, self.is_leader = Role.LEADER, True
         self.leader, self.leader_epoch = self.broker_id, state.leader_epoch
         self.log_end_offset = self.leader_epoch_start = log_end_offset
+        self.counted_end_offset = log_end_offset if counted_end_offset is None else counted_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)  # or an append below would pass for safe
         self.followers.clear()
         self._follow_up(now_ms)
@@ -297,13 +310,26 @@ class Partition:
 
     # What happens at the leader
 
-    def log_appended(self, log_end_offset: int) -> bool:
-        """The leader's own log has grown. True: the high watermark has moved, so look at who waits for it."""
+    def log_appended(self, log_end_offset: int, *, counts: bool = True) -> bool:
+        """The leader's own log has grown. True: the high watermark has moved, so look at who waits for it.
+
+        counts: not where it must be flushed first; `log_counts` says when it is.
+        """
         self.log_end_offset = log_end_offset
+        if not counts:
+            return False
+        self.counted_end_offset = log_end_offset
         if self._counted or log_end_offset <= self.high_watermark:
             return False  # a follower that counts is at the old end at best, and so is the high watermark
         self.high_watermark = log_end_offset
         return True
+
+    def log_counts(self, end_offset: int) -> bool:
+        """The leader's own log is on the disk up to there, where it must be. Whether the high watermark has moved."""
+        if end_offset <= self.counted_end_offset:
+            return False
+        self.counted_end_offset = end_offset
+        return self._advance().has_committed
 
     def follower_fetched(
         self,
@@ -400,7 +426,7 @@ class Partition:
         self._counted = tuple(each for each in self.followers.values() if each.is_caught_up or each.broker_id in isr)
 
     def _advance(self, alter: AlterIsr | None = None) -> Effects:
-        lowest = self.log_end_offset
+        lowest = self.counted_end_offset
         for follower in self._counted:
             lowest = min(lowest, follower.log_end_offset)
         if lowest <= self.high_watermark:

@@ -1,7 +1,10 @@
-"""A broker whose power is cut, on a disk in memory: what it acknowledged after a flush is there at its next start."""
+"""A broker whose power is cut, on a disk in memory, and that flushes what it writes: what it acknowledged or showed is
+there at its next start.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 
@@ -64,6 +67,16 @@ async def produce_until_the_power_goes(broker: Broker, chance: random.Random) ->
     return acknowledged
 
 
+async def watch(broker: Broker, shown: dict[int, int]) -> None:
+    """Never returns: takes down up to where each partition was shown to consumers."""
+    while True:
+        for partition in range(PARTITIONS):
+            replica = broker.services.replicas.find(TopicPartition("t", partition))
+            if replica is not None:
+                shown[partition] = max(shown.get(partition, 0), replica.partition.high_watermark)
+        await asyncio.sleep(0)
+
+
 async def read_everything(broker: Broker) -> Acknowledged:
     found: Acknowledged = {}
     for partition in range(PARTITIONS):
@@ -85,7 +98,9 @@ async def read_everything(broker: Broker) -> Acknowledged:
 
 
 @pytest.mark.parametrize("seeds", [range(first, first + 10) for first in range(0, 40, 10)], ids=str)
-async def test_what_was_acknowledged_after_a_flush_survives(seeds: range, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_was_acknowledged_or_shown_after_a_flush_survives(
+    seeds: range, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
     for seed in seeds:
         chance = random.Random(seed)
@@ -94,14 +109,21 @@ async def test_what_was_acknowledged_after_a_flush_survives(seeds: range, caplog
         topic = create_topics.NewTopic(name="t", partitions=PARTITIONS, configs={"internal.segment.bytes": "900"})
         await broker.serve(create_topics.API, create_topics.CreateTopicsRequest(topics=[topic]))
         acknowledged: Acknowledged = {}
+        shown: dict[int, int] = {}
         for _ in range(3):
             fs.cut_power_after(chance.randint(1, 400), chance)
+            watching = asyncio.create_task(watch(broker, shown))
             acknowledged |= await produce_until_the_power_goes(broker, chance)
+            watching.cancel()
             await broker._schedule.stop()  # all that a process without power stops doing; nothing is closed
             fs = fs.crash(chance)
             broker = await start(fs, store)
             found = await read_everything(broker)
             assert {place: found.get(place) for place in acknowledged} == acknowledged, f"seed {seed}"
+            ends = {
+                partition: max((at for its, at in found if its == partition), default=-1) + 1 for partition in shown
+            }
+            assert all(ends[partition] >= end for partition, end in shown.items()), f"seed {seed}"
         await broker.stop()
 
 

@@ -102,6 +102,23 @@ async def test_an_answer_waits_for_the_disk_where_flush_messages_says_so_and_nob
     assert log.recovery_point == 3
 
 
+async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None:
+    """A power cut would take it, and something else would come at its offset."""
+    await world.start()
+    await world.create("careful", flush_messages="1")
+    world.fs.may_flush.clear()
+    writing = asyncio.create_task(world.produce("careful", batch([b"x"])))
+    reading = asyncio.create_task(world.fetch("careful", 0, max_wait_ms=60_000))
+    log = world.broker.services.replicas.get(TopicPartition("careful", 0)).log
+    await until(lambda: log.log_end_offset == 1)
+    shown = await world.fetch("careful", 0)
+    world.fs.may_flush.set()
+    assert (shown.slice, shown.high_watermark) == (None, 0)
+    assert (await writing).base_offset == 0
+    async with asyncio.timeout(10):
+        assert (await reading).high_watermark == 1
+
+
 async def test_a_failed_directory_takes_only_its_own_partitions_offline(world, batch, tmp_path: Path) -> None:
     good, bad = str(tmp_path / "good"), str(tmp_path / "bad")
     await world.start(log_dirs=f"{good},{bad}")

@@ -62,6 +62,32 @@ def test_everything_in_the_log_of_a_lone_leader_is_committed() -> None:
     assert not led.is_committed(103)
 
 
+def test_what_is_to_be_flushed_first_counts_at_the_leader_once_it_is() -> None:
+    alone = leader((1,))
+    assert not alone.log_appended(103, counts=False)
+    assert alone.high_watermark == 100
+    assert alone.log_counts(102)
+    assert alone.high_watermark == 102
+    assert not alone.log_counts(101)  # a flush that began earlier ends later
+    assert alone.log_counts(103)
+
+    led = leader()
+    assert not led.log_appended(103, counts=False)
+    assert fetch(led, 2, 103) == NOTHING
+    assert fetch(led, 3, 103) == COMMITTED
+    assert led.high_watermark == 100
+    assert led.log_counts(103)
+    assert led.high_watermark == 103
+
+
+def test_a_new_leader_counts_what_is_flushed() -> None:
+    led = partition()
+    led.become_leader(state(isr=(1,)), 1, log_end_offset=100, counted_end_offset=95, now_ms=0)
+    assert led.high_watermark == 95
+    assert led.log_counts(100)
+    assert led.high_watermark == 100
+
+
 def test_a_record_is_committed_once_every_replica_in_sync_has_it() -> None:
     led = leader()
     assert not led.log_appended(103)

@@ -10,7 +10,8 @@
 - A topic that does not exist is created with the broker's defaults if the request wants it and
   auto.create.topics.enable is set. Kafka's protocol does that when a client asks for metadata, not here.
 - Clients cannot write to internal topics (INVALID_TOPIC_EXCEPTION).
-- Where flush.messages asks for it, the answer waits until the records are on the disk; the event loop does not.
+- Where flush.messages asks for it, the answer waits until the records are on the disk, and so do those who read them;
+  the event loop does not.
 - A batch with a producer id must be the next of its producer (log/producer_state.py); one that has been written before
   is answered as it was then, and not written again. Its log append time is given only where timestamps are the
   broker's; Apache Kafka gives the batch's timestamp as that in any case. A negative epoch, and a negative id other than
@@ -20,7 +21,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -163,7 +163,9 @@ async def _settle(
 ) -> None:
     """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
     for each in pending:
-        if error := await _flush_if_due(each.replica):
+        try:
+            await services.replicas.flush_if_due(each.replica)
+        except KafkaError as error:
             results[each.place] = _failed(results[each.place], error)
     waiting = [each for each in pending if results[each.place].error is None]
 
@@ -182,16 +184,6 @@ async def _settle(
     if await services.waiting.wait(names, attempt, request.timeout_ms) is None:
         for each in waiting:
             results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
-
-
-async def _flush_if_due(replica: Replica) -> KafkaError | None:
-    """Wait until records are on the disk where flush.messages wants that; in a thread. What went wrong."""
-    if replica.log.must_flush:
-        try:
-            await asyncio.to_thread(replica.log.flush)
-        except KafkaError as error:
-            return error
-    return None
 
 
 def _why_gone(services: Services, pending: _Pending) -> KafkaError | None:
