@@ -20,6 +20,9 @@ settings.load_profile("sparklog")
 
 TESTS = Path(__file__).parent
 os.environ.setdefault("SPARK_CONF_DIR", str(TESTS / "conf"))
+# Kafka's messages come with strategies for Hypothesis where that is installed. A process that is started in a folder of
+# its own would make Hypothesis' tables of Unicode there, for two seconds.
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(TESTS.parent / ".hypothesis"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,8 @@
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
     log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
 
-Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there.
+Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there;
+its log may also begin lower.
 
 Names are those of Jepsen's queue workload where it has one. Pure: a history and the logs in, anomalies out.
 """
@@ -205,7 +206,9 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, trim in history.of(Trim):
         log = final.get(trim.partition)
-        if operation.is_ok and log and log.keeps_start and log.log_start_offset < operation.result:
+        if not operation.is_ok or log is None or log.unclean:  # who was not in sync may not know of it
+            continue
+        if log.keeps_start and log.log_start_offset < operation.result:
             yield Anomaly(
                 "log start moved back",
                 f"{trim.partition} begins at {log.log_start_offset}, though DeleteRecords was told {operation.result} "

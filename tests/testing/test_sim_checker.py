@@ -225,3 +225,4 @@ def test_a_log_start_that_moves_back() -> None:
     final = FinalLog(log_start_offset=1, records={})
     assert [each.kind for each in check(past.history, {T: final})] == ["log start moved back"]
     assert check(past.history, {T: dataclasses.replace(final, keeps_start=False)}) == []
+    assert check(past.history, {T: dataclasses.replace(final, unclean=(UncleanElection(5, 4),))}) == []
