@@ -30,7 +30,7 @@ from sparklog.client import Consumer, Producer
 
 TOPIC = "numbers"
 PARTITIONS = 3
-EVERY_S = 0.02
+EVERY_S = 0.05
 PATIENCE_S = 90
 REQUEST_TIMEOUT_MS = 3_000
 """Shorter than by default, so that who asks a broker that is paused soon asks another."""
