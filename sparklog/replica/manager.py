@@ -326,14 +326,21 @@ class ReplicaManager(Replicas):
         return appended
 
     async def flush_if_due(self, replica: Replica) -> None:
-        """Return once what was appended is on the disk, where flush.messages wants that; at the leader it counts then.
-
-        Raises KafkaStorageError.
+        """Return once what was appended is on the disk, where flush.messages wants that; at the leader it counts then,
+        whether whoever asks still waits or not. Raises KafkaStorageError.
         """
-        log, partition = replica.log, replica.partition
-        if log.must_flush:
-            await asyncio.to_thread(log.flush)
-        if partition.is_leader and partition.log_counts(log.counted_end_offset):
+        if replica.log.must_flush:
+            await asyncio.shield(self._flush(replica))
+        else:
+            self._count(replica)
+
+    async def _flush(self, replica: Replica) -> None:
+        await asyncio.to_thread(replica.log.flush)
+        self._count(replica)
+
+    def _count(self, replica: Replica) -> None:
+        partition = replica.partition
+        if partition.is_leader and partition.log_counts(replica.log.counted_end_offset):
             self._on_high_watermark(partition.name)
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:

@@ -119,6 +119,22 @@ async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None
         assert (await reading).high_watermark == 1
 
 
+async def test_what_is_flushed_is_shown_though_its_producer_has_gone(world, batch) -> None:
+    await world.start()
+    await world.create("careful", flush_messages="1")
+    world.fs.may_flush.clear()
+    writing = asyncio.create_task(world.produce("careful", batch([b"x"])))
+    log = world.broker.services.replicas.get(TopicPartition("careful", 0)).log
+    await until(lambda: log.log_end_offset == 1)
+    reading = asyncio.create_task(world.fetch("careful", 0, max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.wait([writing])
+    world.fs.may_flush.set()
+    async with asyncio.timeout(10):
+        assert (await reading).high_watermark == 1
+
+
 async def test_a_failed_directory_takes_only_its_own_partitions_offline(world, batch, tmp_path: Path) -> None:
     good, bad = str(tmp_path / "good"), str(tmp_path / "bad")
     await world.start(log_dirs=f"{good},{bad}")
