@@ -24,7 +24,8 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
 
 test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
-	$(BIN)/pytest -q -n 2 --dist loadgroup
+	$(BIN)/pytest -q -n 2 -m "not spark"
+	$(BIN)/pytest -q -m spark
 
 SECONDS ?= 60
 JOBS ?= 2

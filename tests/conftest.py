@@ -30,14 +30,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM, and those that need the SparkSession: these share a process, and the session."""
+    """Mark the tests that need a JVM, and those that need the SparkSession: these `make test` runs in one process."""
     for item in items:
         needs_spark = "spark" in getattr(item, "fixturenames", ())
         if needs_spark or item.path.relative_to(TESTS).parts[0] == "kafka":
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
