@@ -159,6 +159,23 @@ def test_other_clients_of_kafka_get_over_the_death_of_a_leader(tmp_path: Path, c
         writing.wait_for_progress()
 
 
+def wait_for_the_controller(cluster: ClusterProcesses) -> None:
+    """Until it can make a topic, and all replicas are in sync.
+
+    Brokers that have lost their sessions leave the ISR for a moment: nobody can take over from a leader that dies then.
+    """
+
+    def has_made_a_topic() -> bool:
+        with Admin(bootstrap_servers=cluster.grpc) as admin:
+            if "afterwards" not in {each.name for each in admin.list_topics()}:
+                admin.create_topic("afterwards")
+        return True
+
+    cluster.wait_for_brokers(3)
+    cluster.wait(has_made_a_topic)
+    cluster.wait_for_isr(3, "afterwards", TOPIC)
+
+
 @pytest.mark.jvm
 @pytest.mark.parametrize("cluster", ["zookeeper"], indirect=True)
 @pytest.mark.parametrize("how", ["killed", "paused"])
@@ -170,7 +187,7 @@ def test_records_are_written_though_zookeeper_is_away(cluster: ClusterProcesses,
         writing.wait_for_progress()
         time.sleep(LONGER_THAN_A_SESSION_S)
         server.start() if how == "killed" else server.resume()
-        cluster.wait_for_brokers(3)
+        wait_for_the_controller(cluster)
         writing.wait_for_progress()
         cluster.brokers[leader(cluster)].kill()
         writing.wait_for_progress()
