@@ -80,8 +80,8 @@ class RunningCluster:
         self.run(self._start([broker_id]))
 
     def stop_broker(self, broker_id: int) -> None:
-        """Stop a broker cleanly; what it leads moves to others."""
-        self.run(self._nodes.pop(broker_id).stop())
+        """Stop a broker cleanly, and return once all others know; what it leads moves to them."""
+        self.run(self._stop(broker_id))
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """The outcome of a coroutine run on the brokers' event loop; not to be called from there."""
@@ -93,7 +93,7 @@ class RunningCluster:
             return
         self._is_stopped = True
         for broker_id in sorted(self._nodes, reverse=True):
-            self.stop_broker(broker_id)
+            self.run(self._nodes.pop(broker_id).stop())
         self._loop.close()
         if not self._keep_data:
             shutil.rmtree(self.data_dir)
@@ -114,13 +114,21 @@ class RunningCluster:
             node = await start_node(self._configs[broker_id])
             self._nodes[broker_id] = node
             self._keep_addresses(broker_id, node)
+        await self._all_acquainted()
+
+    async def _stop(self, broker_id: int) -> None:
+        await self._nodes.pop(broker_id).stop()
+        await self._all_acquainted()
+
+    async def _all_acquainted(self) -> None:
         async with asyncio.timeout(ACQUAINTED_WITHIN_S):
             await asyncio.gather(*(self._acquainted(node) for node in self._nodes.values()))
 
     async def _acquainted(self, node: BrokerNode) -> None:
-        """Wait until the broker knows all that run: a topic that is created then has all its replicas."""
+        """Wait until the broker knows who runs: a topic that is created then has all its replicas, and who was stopped
+        leads nothing."""
         metadata = node.broker.services.metadata
-        await metadata.wait_until(lambda: self._nodes.keys() <= metadata.brokers.keys(), ACQUAINTED_WITHIN_S * 1000)
+        await metadata.wait_until(lambda: self._nodes.keys() == metadata.brokers.keys(), ACQUAINTED_WITHIN_S * 1000)
 
     def _keep_addresses(self, broker_id: int, node: BrokerNode) -> None:
         """Have the broker come back at the ports that the system chose."""
