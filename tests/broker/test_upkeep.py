@@ -10,7 +10,7 @@ from pathlib import Path
 from sparklog.base.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node
-from sparklog.broker.apis import delete_records, delete_topics, describe_log_dirs, describe_topics
+from sparklog.broker.apis import delete_records, delete_topics, describe_log_dirs, describe_topics, produce
 from sparklog.records.records import Record, write_records
 
 SMALL = {"internal_segment_bytes": "200"}
@@ -121,18 +121,19 @@ async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None
 
 async def test_what_is_flushed_is_shown_though_its_producer_has_gone(world, batch) -> None:
     await world.start()
-    await world.create("careful", flush_messages="1")
+    await world.create("careful", partitions=2, flush_messages="1")
     world.fs.may_flush.clear()
-    writing = asyncio.create_task(world.produce("careful", batch([b"x"])))
-    log = world.broker.services.replicas.get(TopicPartition("careful", 0)).log
-    await until(lambda: log.log_end_offset == 1)
-    reading = asyncio.create_task(world.fetch("careful", 0, max_wait_ms=60_000))
+    parts = [produce.PartitionProduce(topic="careful", partition=number, data=batch([b"x"])) for number in (0, 1)]
+    writing = asyncio.create_task(world.broker.serve(produce.API, produce.ProduceRequest(partitions=parts)))
+    logs = [world.broker.services.replicas.get(TopicPartition("careful", number)).log for number in (0, 1)]
+    await until(lambda: [log.log_end_offset for log in logs] == [1, 1])
+    reading = [asyncio.create_task(world.fetch("careful", 0, number, max_wait_ms=60_000)) for number in (0, 1)]
     await asyncio.sleep(0)
     writing.cancel()
     await asyncio.wait([writing])
     world.fs.may_flush.set()
     async with asyncio.timeout(10):
-        assert (await reading).high_watermark == 1
+        assert [(await each).high_watermark for each in reading] == [1, 1]
 
 
 async def test_a_failed_directory_takes_only_its_own_partitions_offline(world, batch, tmp_path: Path) -> None:

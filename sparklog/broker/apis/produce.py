@@ -21,6 +21,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -162,11 +163,16 @@ async def _settle(
     services: Services, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]
 ) -> None:
     """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
-    for each in pending:
+
+    async def flush(each: _Pending) -> None:
         try:
             await services.replicas.flush_if_due(each.replica)
         except KafkaError as error:
             results[each.place] = _failed(results[each.place], error)
+
+    # All are begun before any is waited for: whoever asked may go, and what was appended is shown only once flushed.
+    if due := [each for each in pending if each.replica.log.must_flush]:
+        await asyncio.gather(*map(flush, due))
     waiting = [each for each in pending if results[each.place].error is None]
 
     def is_settled(each: _Pending) -> bool:
