@@ -32,6 +32,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryStore
+from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
@@ -84,6 +85,12 @@ class SimNode:
     @property
     def is_running(self) -> bool:
         return not self.process.is_dead
+
+    def find_log(self, name: TopicPartition) -> Log | None:
+        """That of its process, dead or not; None: it has none, or no process has opened its logs yet."""
+        if self.broker is None or not hasattr(self.broker, "services"):
+            return None
+        return next((log for log in self.broker.services.logs if log.partition == name), None)
 
     def start(self) -> None:
         """Start a process, if none runs; `is_up` tells when it serves."""
@@ -279,11 +286,9 @@ class SimCluster:
         for node in self.nodes.values():
             if node.broker is None or not hasattr(node.broker, "services"):
                 return 0
-            services = node.broker.services
-            for log in services.logs:
-                if log.partition == name:
-                    is_leading = node.is_running and (services.replicas.is_led(name) or node.broker_id == former)
-                    found[node.broker_id] = Ended(log.epochs, log.log_end_offset, is_leading)
+            if log := node.find_log(name):
+                is_led = node.broker.services.replicas.is_led(name) or node.broker_id == former
+                found[node.broker_id] = Ended(log.epochs, log.log_end_offset, node.is_running and is_led)
         return kept_end(found.pop(elected), found.values()) if elected in found else 0
 
     def stream(self, name: str) -> random.Random:

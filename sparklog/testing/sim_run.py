@@ -300,9 +300,7 @@ class _Run:
 
     def _log_of(self, name: TopicPartition, broker_id: int) -> Log | None:
         node = self._cluster.nodes.get(broker_id)
-        if node is None or not node.is_up or node.broker is None:
-            return None
-        return next((log for log in node.broker.services.logs if log.partition == name), None)
+        return node.find_log(name) if node and node.is_up else None
 
     def _final_log(self, name: TopicPartition) -> FinalLog | None:
         log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
