@@ -141,6 +141,13 @@ def test_non_monotonic_poll() -> None:
     assert past.kinds("a", "b") == ["non-monotonic poll"]
     past = Past().send("a", "b", at=0).poll(1, (0, "a"), (1, "b"), end=2)
     assert past.kinds("a", "b") == ["non-monotonic poll"]
+    sent_back = Past().send("a", "b", at=0).poll(0, (0, "a"), (1, "b"), end=0).poll(0, (0, "a"), (1, "b"))
+    assert sent_back.kinds("a", "b") == ["non-monotonic poll"]
+
+
+def test_a_consumer_may_begin_again() -> None:
+    past = Past().send("a", "b", at=0).poll(0, (0, "a")).poll(0, (0, "a"), (1, "b"))
+    assert past.kinds("a", "b") == []
 
 
 def test_poll_skip() -> None:
