@@ -106,7 +106,7 @@ class ZookeeperStore:
         self._missed: list[Call] = []
         """Watches that kazoo has given up, to be called when there is a connection again."""
         _make_root(hosts, self._timeout_s, connection_timeout_ms / 1000)
-        self._client = KazooClient(hosts, timeout=self._timeout_s, connection_retry=dict(RETRY))
+        self._client = KazooClient(_servers(hosts), timeout=self._timeout_s, connection_retry=dict(RETRY))
         self._client.add_listener(self._state_changed)
         _connect(self._client, hosts, connection_timeout_ms / 1000)
         self._is_connected.wait(self._timeout_s)  # for kazoo to have told of the session that it has begun
@@ -221,10 +221,21 @@ class _Watcher:
         self.store.called(self.watch, self.path, event)
 
 
+def _servers(hosts: str) -> str:
+    """`hosts` with a server that is alone named three times.
+
+    kazoo waits for a server's answer for the session's time-out divided by the number of servers. From one alone, that
+    takes a connection and then says nothing, as ZooKeeper does now and then while it starts, it would wait until the
+    session is over.
+    """
+    servers, slash, root = hosts.partition("/")
+    return hosts if "," in servers else ",".join([servers] * 3) + slash + root
+
+
 def _make_root(hosts: str, timeout_s: float, connection_timeout_s: float) -> None:
     servers, _, root = hosts.partition("/")
     if root:
-        client = KazooClient(servers, timeout=timeout_s, connection_retry=dict(RETRY))
+        client = KazooClient(_servers(servers), timeout=timeout_s, connection_retry=dict(RETRY))
         _connect(client, servers, connection_timeout_s)
         try:
             client.ensure_path_async("/" + root).get(timeout=connection_timeout_s)

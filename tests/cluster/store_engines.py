@@ -6,6 +6,7 @@ import queue
 from itertools import count
 from pathlib import Path
 from typing import Protocol
+from unittest import mock
 
 from kazoo.client import KazooClient
 from zookeeper import ZooKeeperServer
@@ -108,12 +109,13 @@ class ZookeeperEngine:
         return opened
 
     def expire(self, store: Store) -> None:
-        """Another client takes the session over, and closes it."""
+        """Another client takes the session over, and closes it, while the store cannot return to take it back."""
         assert isinstance(store, ZookeeperStore)
-        thief = KazooClient(self._hosts, client_id=store._client.client_id)
-        thief.start()
-        thief.stop()
-        thief.close()
+        with mock.patch.object(store._client.handler, "create_connection", side_effect=ConnectionRefusedError):
+            thief = KazooClient(self._hosts, client_id=store._client.client_id)
+            thief.start()
+            thief.stop()
+            thief.close()
 
     def close(self) -> None:
         for store in self._opened:

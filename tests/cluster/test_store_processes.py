@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_engines import Told
+from store_engines import PATIENCE_S, Told
 from store_process import StoreProcess, open_named
 from zookeeper import ZooKeeperServer
 
@@ -180,6 +181,26 @@ def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: 
         continue
     store.set("/a", b"2")
     assert store.get("/a").data == b"2"
+    store.close()
+
+
+@pytest.mark.jvm
+def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_session_lives(
+    own_server: ZooKeeperServer,
+) -> None:
+    store = ZookeeperStore(own_server.address, session_timeout_ms=9_000, connection_timeout_ms=20_000)
+    session_id = store.session_id
+    own_server.kill()
+    host, port = own_server.address.split(":")
+    with socket.create_server((host, int(port))) as silent:
+        silent.settimeout(PATIENCE_S)
+        connection, _ = silent.accept()
+    starting = threading.Thread(target=own_server.start)
+    starting.start()
+    with connection:
+        assert store.exists("/a") is False
+    starting.join()
+    assert store.session_id == session_id
     store.close()
 
 
