@@ -46,7 +46,7 @@ class Neighbourhood:
             store = self._stores[broker_id] = MemoryStore(self.tree)
             broker = Broker(
                 parse_broker_config([Setting(name, raw, "") for name, raw in keys.items()]),
-                fs=self._disks.setdefault(broker_id, MemoryFs()), store=store, peers=_Calls(self.brokers),
+                fs=self._disks.setdefault(broker_id, MemoryFs()), store=store, peers=Calls(self.brokers),
             )  # fmt: skip
             self.brokers[broker_id] = broker
             await broker.start(f"broker-{broker_id}:1")
@@ -132,7 +132,7 @@ class Neighbourhood:
                 await asyncio.sleep(0.001)
 
 
-class _Calls:
+class Calls:
     """Implements Peers."""
 
     def __init__(self, brokers: dict[int, Broker]) -> None:

@@ -8,7 +8,9 @@
     fail     no leader, no topic yet, no store: tried again every `RETRY_BACKOFF_S`. A batch that the topic cannot take
              at all is dropped and counted, as nothing would come after it. Where the leader does not know where the
              numbers stand, as an unclean election has cut the log, they begin anew
-    stop     what waits is sent for at most `FLUSH_WITHIN_S`
+    flush    a broker that stops waits until what it has decided is written, for at most `FLUSH_WITHIN_S`, while it still
+             hears who leads: one that was the controller has just moved the history's leader, too
+    stop     what was noted since is sent for as long
 
 A broker that dies takes with it what it had not sent, which is what was decided in the last moments (`LINGER_S`).
 
@@ -115,6 +117,9 @@ class ClusterHistory:
         self._producer_id: int | None = None
         self._next_number = 0
         self._has_work = asyncio.Event()
+        self._is_written = asyncio.Event()
+        """Nothing waits."""
+        self._is_written.set()
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
 
@@ -131,11 +136,19 @@ class ClusterHistory:
             self._waiting.popleft()
             self._drop(1)
         self._waiting.append(self._encode(kind, name, details))
+        self._is_written.clear()
         self._has_work.set()
 
     def start(self) -> None:
         if self.is_enabled:
             self._task = asyncio.create_task(self._run(), name="cluster history")
+
+    async def flush(self) -> None:
+        """Wait until all is written, for at most `FLUSH_WITHIN_S`; not where nobody leads the history."""
+        if self._task and self._metadata.leader_of(HISTORY):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_WITHIN_S):
+                    await self._is_written.wait()
 
     async def stop(self) -> None:
         """Send what can be sent within `FLUSH_WITHIN_S`."""
@@ -174,6 +187,7 @@ class ClusterHistory:
                     await asyncio.sleep(RETRY_BACKOFF_S)
                 else:
                     self._tell("")
+            self._is_written.set()
 
     def _tell(self, trouble: str) -> None:
         """Once, however often it is tried again."""

@@ -224,6 +224,7 @@ class Broker:
             with suppress(TimeoutError):  # nothing may keep a broker from stopping
                 async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
                     await hand_over(self.services, self.services.registration.epoch)
+        await self.services.history.flush()
 
     def prepare_stop(self) -> None:
         """Answer the requests that wait, and let none wait any more."""

@@ -6,6 +6,7 @@ Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. What th
                 time-out in all, then it is ConnectionLoss. One call waits; the others are told at once, so that a
                 ZooKeeper that is gone does not take all of a broker's threads. A call is only sent while there is a
                 connection: none is carried out long after it was given up.
+    silence     A server that takes a connection and then says nothing is given up while the session lives.
     watches     kazoo gives up its watches when the connection is lost, and ZooKeeper when the session expires. All are
                 called then, once there is a connection again: perhaps nothing has changed, but nothing is missed.
     sessions    Where a session has expired, kazoo begins another as soon as a server answers. A process that was

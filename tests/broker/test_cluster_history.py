@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import neighbours
 import pytest
 from neighbours import PATIENCE_MS, Neighbourhood
 
@@ -28,8 +29,10 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
 from sparklog.group.requests import JoinGroup, SyncGroup
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import iterate_records
+from sparklog.replica.messages import LeaderAndIsr
 
 T0 = TopicPartition("t", 0)
+SLOW_S = 0.1
 Found = list[dict[str, Any]]
 
 
@@ -198,6 +201,32 @@ async def test_what_is_noted_last_is_written_by_a_clean_stop() -> None:
     await cluster.stop(sender)
     assert [each["job"] for each in await noted(cluster) if "job" in each] == ["last"]
     await cluster.stop_all()
+
+
+async def test_what_a_controller_decides_about_its_own_partitions_as_it_stops_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = await start(1, 2)
+    await until(cluster, lambda each: each["kind"] == "broker up" and each["broker"] == 2)
+    await cluster.stop(2)  # so that the controller leads the history
+    await cluster.start(2)
+    await cluster.until_led(HISTORY, 1, isr={1, 2})
+    await cluster.create("t", [[1, 2]])
+    await until(cluster, lambda each: each["kind"] == "leader elected" and each["topic"] == "t")
+    call = neighbours.Calls.call
+
+    async def call_slowly(self: neighbours.Calls, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+        if isinstance(request, LeaderAndIsr):
+            await asyncio.sleep(SLOW_S)
+        return await call(self, broker, request, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(neighbours.Calls, "call", call_slowly)
+    await cluster.brokers[1].stop()  # the others reach it meanwhile
+    del cluster.brokers[1]
+    await cluster.until_led(HISTORY, 2)
+    found = [each for each in await noted(cluster) if each["kind"] == "leader elected" and each["topic"] == "t"]
+    await cluster.stop_all()
+    assert [(each["leader"], each["reason"]) for each in found] == [(1, "new"), (2, "controlled shutdown")]
 
 
 class Keeper:
