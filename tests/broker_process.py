@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import socket
@@ -54,6 +55,7 @@ class BrokerProcess:
     def pause(self) -> None:
         """Stop its clock: it answers nothing, and knows nothing of it."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until it has stopped: it may answer meanwhile
         self.is_paused = True
 
     def resume(self) -> None:

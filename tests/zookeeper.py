@@ -63,7 +63,9 @@ class ZooKeeperServer:
 
     def pause(self) -> None:
         """It answers nobody, and no session expires."""
+        assert self._process
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until it has stopped: it may answer meanwhile
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
