@@ -8,8 +8,8 @@
     fail     no leader, no topic yet, no store: tried again every `RETRY_BACKOFF_S`. A batch that the topic cannot take
              at all is dropped and counted, as nothing would come after it. Where the leader does not know where the
              numbers stand, as an unclean election has cut the log, they begin anew
-    flush    a broker that stops waits until what it has decided is written, for at most `FLUSH_WITHIN_S`, while it still
-             hears who leads: one that was the controller has just moved the history's leader, too
+    flush    a broker that stops waits until what it has decided is written, for at most `FLUSH_WITHIN_S`, while it
+             still hears who leads: one that was the controller has just moved the history's leader, too
     stop     what was noted since is sent for as long
 
 A broker that dies takes with it what it had not sent, which is what was decided in the last moments (`LINGER_S`).

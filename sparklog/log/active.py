@@ -65,7 +65,7 @@ class ActiveSegment:
         self._time_file = fs.open(segment.path(TIME_INDEX) + index_mark, create=True)
         self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_mark else segment.offsets
         self._times: TimeIndex = TimeIndex(segment.base_offset) if index_mark else segment.times
-        self._largest = self._times.last
+        self._largest = segment.largest = self._times.last  # before others see it: they would write over what is added
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
         segment.pin(self._file, self._offsets, self._times)

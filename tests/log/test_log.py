@@ -22,6 +22,7 @@ from sparklog.base.errors import (
 from sparklog.base.fs import LocalFs
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, TimestampOffset
+from sparklog.log.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
@@ -99,6 +100,23 @@ class TestAppend:
         record = Record(offset=0, timestamp_ms=START_MS, timestamp_type=TimestampType.LOG_APPEND_TIME)
         with pytest.raises(InvalidTimestamp):
             log.append(write_records([record]), leader_epoch=0)
+
+    def test_the_time_of_what_is_appended_while_somebody_asks_for_times_is_known(
+        self, log: Log, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read_last = TimeIndex.last
+
+        def append_meanwhile(index: TimeIndex) -> TimeEntry:
+            last = read_last.fget(index)  # type: ignore[attr-defined]
+            if not log.log_end_offset:
+                log.append(batch(), leader_epoch=0)
+            return last
+
+        monkeypatch.setattr(TimeIndex, "last", property(append_meanwhile))
+        log.max_timestamp()
+        if not log.log_end_offset:
+            log.append(batch(), leader_epoch=0)
+        assert log.offset_for_timestamp(START_MS) == TimestampOffset(START_MS, 0, 0)
 
     def test_records_without_timestamps_are_taken(self, log: Log) -> None:
         log.append(write_records([Record(offset=0)]), leader_epoch=0)
