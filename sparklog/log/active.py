@@ -109,10 +109,10 @@ class ActiveSegment:
         except OSError:
             _cut_to(self._file, position)
             raise
+        self.segment.size_bytes = self._file.size  # first: who learns of a timestamp looks for it up to there
         for size, last_offset, timestamp in batches:
             self.add(position, size, last_offset, timestamp)
             position += size
-        self.segment.size_bytes = position
 
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Note a batch that is in the file: greatest timestamp, and index entries when they are due."""

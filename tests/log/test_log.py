@@ -20,6 +20,7 @@ from sparklog.base.errors import (
     RecordListTooLarge,
 )
 from sparklog.base.fs import LocalFs
+from sparklog.log.active import ActiveSegment
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, TimestampOffset
 from sparklog.log.time_index import TimeEntry, TimeIndex
@@ -117,6 +118,17 @@ class TestAppend:
         if not log.log_end_offset:
             log.append(batch(), leader_epoch=0)
         assert log.offset_for_timestamp(START_MS) == TimestampOffset(START_MS, 0, 0)
+
+    def test_who_is_told_of_a_time_finds_its_record(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        add, found = ActiveSegment.add, []
+
+        def look(segment: ActiveSegment, position: int, size: int, last_offset: int, timestamp_ms: int) -> None:
+            add(segment, position, size, last_offset, timestamp_ms)
+            found.append(log.max_timestamp())
+
+        monkeypatch.setattr(ActiveSegment, "add", look)
+        log.append(batch(2), leader_epoch=0)
+        assert found == [TimestampOffset(START_MS + 1, 1, 0)]
 
     def test_records_without_timestamps_are_taken(self, log: Log) -> None:
         log.append(write_records([Record(offset=0)]), leader_epoch=0)
