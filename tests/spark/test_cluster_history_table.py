@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from sparklog.client import Admin, Maintenance
+from sparklog.cluster.history import HISTORY_TOPIC
 from sparklog.testing import RunningCluster, start_cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "HISTORY.md"
@@ -23,6 +24,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
     with start_cluster(2, controlled_shutdown_retry_backoff_ms=100) as running:
+        deadline = time.monotonic() + PATIENCE_S
+        while running.leader_of(HISTORY_TOPIC) < 0:  # it comes once there are as many brokers as it has replicas
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         yield running
 
 
