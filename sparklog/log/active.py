@@ -43,7 +43,7 @@ class ActiveSegment:
     """Writes to the last segment of a log. One writer at a time."""
 
     __slots__ = (
-        "_bytes_since_entry", "_created_ms", "_file", "_index_file", "_index_interval_bytes", "_jitter_ms", "_largest",
+        "_bytes_since_entry", "_created_ms", "_file", "_index_file", "_index_interval_bytes", "_jitter_ms",
         "_max_age_ms", "_max_bytes", "_max_offset", "_max_offsets_bytes", "_max_times_bytes", "_offsets", "_time_file",
         "_times", "segment",
     )  # fmt: skip
@@ -65,7 +65,7 @@ class ActiveSegment:
         self._time_file = fs.open(segment.path(TIME_INDEX) + index_mark, create=True)
         self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_mark else segment.offsets
         self._times: TimeIndex = TimeIndex(segment.base_offset) if index_mark else segment.times
-        self._largest = segment.largest = self._times.last  # before others see it: they would write over what is added
+        segment.largest = self._times.last  # before others see it: they would write over what is added
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
         segment.pin(self._file, self._offsets, self._times)
@@ -116,12 +116,11 @@ class ActiveSegment:
 
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Note a batch that is in the file: greatest timestamp, and index entries when they are due."""
-        if max_timestamp_ms > self._largest.timestamp_ms:
-            self._largest = TimeEntry(max_timestamp_ms, last_offset)
-            self.segment.largest = self._largest
+        if max_timestamp_ms > self.segment.largest.timestamp_ms:
+            self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
         if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full():
             self._offsets.append(last_offset, position)
-            self._times.append(*self._largest)
+            self._times.append(*self.segment.largest)
             self._bytes_since_entry = 0
             if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
                 self._write_indexes()
@@ -148,11 +147,11 @@ class ActiveSegment:
         _cut_to(self._index_file, 0)
         _cut_to(self._time_file, 0)
         self._bytes_since_entry = 0
-        self._largest = self.segment.largest = self._times.last
+        self.segment.largest = self._times.last
 
     def finish(self) -> None:
         """Complete the indexes, files included. Raises OSError."""
-        self._times.append(*self._largest)
+        self._times.append(*self.segment.largest)
         self._write_indexes()
 
     def flush_indexes(self) -> None:
@@ -181,12 +180,12 @@ class ActiveSegment:
 
     def _find_largest(self) -> None:
         """The greatest timestamp after a truncation: the last entry's, or that of a batch behind it."""
-        self._largest = self._times.last
-        start = self._offsets.position_for(self._largest.offset)
+        largest = self._times.last
+        start = self._offsets.position_for(largest.offset)
         for place in self.segment.walk(start, self.size_bytes):
-            if place.max_timestamp_ms > self._largest.timestamp_ms:
-                self._largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
-        self.segment.largest = self._largest
+            if place.max_timestamp_ms > largest.timestamp_ms:
+                largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
+        self.segment.largest = largest
 
 
 def _cut_to(file: File, size: int) -> None:
