@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from sparklog.client import Admin, Maintenance
-from sparklog.cluster.history import HISTORY_TOPIC
+from sparklog.cluster.history import HISTORY
 from sparklog.testing import RunningCluster, start_cluster
 
 DOCS = Path(__file__).parents[2] / "docs" / "HISTORY.md"
@@ -24,10 +25,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RunningCluster]:
     with start_cluster(2, controlled_shutdown_retry_backoff_ms=100) as running:
-        deadline = time.monotonic() + PATIENCE_S
-        while running.leader_of(HISTORY_TOPIC) < 0:  # it comes once there are as many brokers as it has replicas
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        for node in running.nodes.values():  # the topic comes once there are as many brokers as it has replicas
+            metadata = node.broker.services.metadata
+            assert running.run(metadata.wait_until(partial(metadata.leader_of, HISTORY), PATIENCE_S * 1000))
         yield running
 
 
