@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from broker import running_broker
 from departures import load
 from pipeline import Topic, departures_by_carrier, newest_values
 from steps import Step, must_equal, say
 
+from broker import running_broker
 from sparklog.client import Admin, Producer
 from sparklog.jobs.compaction import JOB as COMPACTION
 from sparklog.jobs.job import JobContext, run_job

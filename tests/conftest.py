@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from support import GOLDEN
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -42,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """Partition folders that Apache Kafka wrote, with Kafka's own dump beside each file."""
-    return TESTS / "data" / "golden"
+    return GOLDEN
 
 
 @pytest.fixture(scope="session")

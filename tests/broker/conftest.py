@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from segment_upkeep import Upkeep
 
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.fs import Buffer, LocalFile, LocalFs
@@ -19,6 +18,7 @@ from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.records.records import Record, write_records
 from sparklog.testing import SimClock
+from support.brokers.segment_replacement import Upkeep
 
 
 class FaultyFile(LocalFile):

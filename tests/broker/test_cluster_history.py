@@ -8,9 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-import neighbours
 import pytest
-from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.clock import SystemClock
 from sparklog.base.errors import InvalidRecord, NetworkException, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -30,6 +28,8 @@ from sparklog.group.requests import JoinGroup, SyncGroup
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import iterate_records
 from sparklog.replica.messages import LeaderAndIsr
+from support.brokers import on_one_loop
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
 
 T0 = TopicPartition("t", 0)
 SLOW_S = 0.1
@@ -47,12 +47,12 @@ def records_in(data: bytes) -> Found:
     return [json.loads(record.value or b"") for position in positions for record in iterate_records(data, position)]
 
 
-def leader_of_history(cluster: Neighbourhood) -> int:
+def leader_of_history(cluster: BrokersOnOneLoop) -> int:
     info = next(iter(cluster.brokers.values())).services.metadata.find_partition(HISTORY)
     return info.leader if info else -1
 
 
-async def noted(cluster: Neighbourhood) -> Found:
+async def noted(cluster: BrokersOnOneLoop) -> Found:
     leader = leader_of_history(cluster)
     if leader not in cluster.brokers:
         return []
@@ -62,7 +62,7 @@ async def noted(cluster: Neighbourhood) -> Found:
         return []
 
 
-async def until(cluster: Neighbourhood, is_there: Callable[[dict[str, Any]], bool]) -> Found:
+async def until(cluster: BrokersOnOneLoop, is_there: Callable[[dict[str, Any]], bool]) -> Found:
     """All that is noted, once there is such a record."""
     async with asyncio.timeout(PATIENCE_MS / 1000):
         while not any(map(is_there, found := await noted(cluster))):  # noqa: ASYNC110
@@ -70,8 +70,8 @@ async def until(cluster: Neighbourhood, is_there: Callable[[dict[str, Any]], boo
     return found
 
 
-async def start(*ids: int, **settings: str) -> Neighbourhood:
-    cluster = Neighbourhood(cluster_history_enable="true", **settings)
+async def start(*ids: int, **settings: str) -> BrokersOnOneLoop:
+    cluster = BrokersOnOneLoop(cluster_history_enable="true", **settings)
     await cluster.start(*ids)
     metadata = cluster.brokers[ids[0]].services.metadata
     assert await metadata.wait_until(lambda: set(ids) <= metadata.brokers.keys(), PATIENCE_MS)
@@ -213,14 +213,14 @@ async def test_what_a_controller_decides_about_its_own_partitions_as_it_stops_is
     await cluster.until_led(HISTORY, 1, isr={1, 2})
     await cluster.create("t", [[1, 2]])
     await until(cluster, lambda each: each["kind"] == "leader elected" and each["topic"] == "t")
-    call = neighbours.Calls.call
+    call = on_one_loop.Calls.call
 
-    async def call_slowly(self: neighbours.Calls, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
+    async def call_slowly(self: on_one_loop.Calls, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
         if isinstance(request, LeaderAndIsr):
             await asyncio.sleep(SLOW_S)
         return await call(self, broker, request, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(neighbours.Calls, "call", call_slowly)
+    monkeypatch.setattr(on_one_loop.Calls, "call", call_slowly)
     await cluster.brokers[1].stop()  # the others reach it meanwhile
     del cluster.brokers[1]
     await cluster.until_led(HISTORY, 2)
@@ -320,7 +320,7 @@ async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: py
 
 
 async def test_a_cluster_that_is_not_asked_to_keeps_no_history() -> None:
-    cluster = Neighbourhood()
+    cluster = BrokersOnOneLoop()
     await cluster.start(1)
     await cluster.create("t", [[1]])
     assert HISTORY_TOPIC not in cluster.brokers[1].services.metadata

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
-from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import fetch
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 T0 = TopicPartition("t", 0)
@@ -19,9 +19,9 @@ Batch = Callable[..., bytearray]
 
 
 @pytest.fixture
-async def racks(batch: Batch) -> AsyncIterator[Neighbourhood]:
+async def racks(batch: Batch) -> AsyncIterator[BrokersOnOneLoop]:
     """Brokers 1, 2 and 3 in the racks a, b and b; 1 leads t-0, which has one record."""
-    made = Neighbourhood(replica_selector_class=RACK_AWARE)
+    made = BrokersOnOneLoop(replica_selector_class=RACK_AWARE)
     for broker_id, rack in ((1, "a"), (2, "b"), (3, "b")):
         await made.start(broker_id, broker_rack=rack)
     metadata = made.brokers[1].services.metadata
@@ -32,13 +32,13 @@ async def racks(batch: Batch) -> AsyncIterator[Neighbourhood]:
     await made.stop_all()
 
 
-async def ask(racks: Neighbourhood, broker_id: int, offset: int = 0, **how: object) -> fetch.PartitionFetched:
+async def ask(racks: BrokersOnOneLoop, broker_id: int, offset: int = 0, **how: object) -> fetch.PartitionFetched:
     part = fetch.PartitionFetch(topic="t", partition=0, fetch_offset=offset, max_bytes=1 << 20)
     request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part])
     return (await racks.brokers[broker_id].serve(fetch.API, replace(request, **how))).partitions[0]
 
 
-async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: Neighbourhood) -> None:
+async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: BrokersOnOneLoop) -> None:
     found = await ask(racks, 1, client_rack="b", max_wait_ms=10_000)
     assert (found.preferred_read_replica, found.slice, found.error) == (2, None, None)
     for rack in ("a", "c", "", None):
@@ -46,7 +46,7 @@ async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: Neighb
         assert (found.preferred_read_replica, found.slice is None) == (-1, False), rack
 
 
-async def test_consumers_are_not_sent_to_who_is_dead(racks: Neighbourhood) -> None:
+async def test_consumers_are_not_sent_to_who_is_dead(racks: BrokersOnOneLoop) -> None:
     for each in (2, 3):
         zombie = racks.cut_off(each)
         await racks.until_led(T0, 1, isr={1, 2, 3} - set(range(2, each + 1)))
@@ -54,7 +54,7 @@ async def test_consumers_are_not_sent_to_who_is_dead(racks: Neighbourhood) -> No
         assert (await ask(racks, 1, client_rack="b")).preferred_read_replica == (3 if each == 2 else -1)
 
 
-async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: Neighbourhood, batch: Batch) -> None:
+async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: BrokersOnOneLoop, batch: Batch) -> None:
     reading = asyncio.create_task(ask(racks, 2, 1, client_rack="b", max_wait_ms=10_000))
     await asyncio.sleep(0)
     await racks.produce(1, T0, batch([b"two"]))
@@ -63,7 +63,7 @@ async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: Nei
     assert found.slice is not None
 
 
-async def test_what_a_follower_does_not_know_to_be_committed_is_not_available_yet(racks: Neighbourhood) -> None:
+async def test_what_a_follower_does_not_know_to_be_committed_is_not_available_yet(racks: BrokersOnOneLoop) -> None:
     await ask(racks, 2, 1, client_rack="b", max_wait_ms=100)
     partition = racks.brokers[2].services.replicas.get(T0).partition
     partition.high_watermark = 0
@@ -71,7 +71,7 @@ async def test_what_a_follower_does_not_know_to_be_committed_is_not_available_ye
     assert isinstance((await ask(racks, 2, 2, client_rack="b")).error, OffsetOutOfRange)
 
 
-async def test_who_says_no_rack_reads_from_leaders_only(racks: Neighbourhood) -> None:
+async def test_who_says_no_rack_reads_from_leaders_only(racks: BrokersOnOneLoop) -> None:
     found = await ask(racks, 2)
     assert isinstance(found.error, NotLeaderOrFollower)
     assert found.leader_epoch == racks.brokers[1].services.replicas.get(T0).partition.leader_epoch

@@ -7,12 +7,12 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from segment_upkeep import Upkeep, without_the_second
 
 from sparklog.base.errors import DuplicateResource, RecordListTooLarge, RequestTimedOut, ResourceNotFound
 from sparklog.base.ids import TopicPartition
 from sparklog.broker import node
 from sparklog.broker.apis import install_snapshot, upload_segment
+from support.brokers.segment_replacement import Upkeep, without_the_second
 
 
 async def test_a_lease_without_a_sign_of_life_ends_with_what_was_staged(upkeep: Upkeep) -> None:

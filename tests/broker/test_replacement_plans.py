@@ -6,19 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from segment_upkeep import (
-    NAME,
-    Upkeep,
-    deleted,
-    files_in,
-    is_staged,
-    made_again,
-    removed_by_retention,
-    replaced,
-    truncated,
-    truncated_and_written_again,
-    without_the_second,
-)
 
 from sparklog.base.errors import (
     CorruptRecord,
@@ -34,6 +21,19 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import set_cleaned_offset
 from sparklog.broker.apis.begin_replace import BeginReplaceResponse
+from support.brokers.segment_replacement import (
+    NAME,
+    Upkeep,
+    deleted,
+    files_in,
+    is_staged,
+    made_again,
+    removed_by_retention,
+    replaced,
+    truncated,
+    truncated_and_written_again,
+    without_the_second,
+)
 
 CHANGES = (replaced, truncated, truncated_and_written_again, removed_by_retention, deleted, made_again)
 STALE = (InvalidUpdateVersion, UnknownTopicOrPartition, ResourceNotFound)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from segment_upkeep import NAME, SEGMENTS, Upkeep, bytes_of, without_the_second, write_beside
 
 from sparklog.base.errors import (
     DuplicateResource,
@@ -23,6 +22,7 @@ from sparklog.broker.replacements import COMMITS_AT_ONCE
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
 from sparklog.log.staged import StagedFile
+from support.brokers.segment_replacement import NAME, SEGMENTS, Upkeep, bytes_of, without_the_second, write_beside
 
 
 async def test_one_segment_takes_the_place_of_three(upkeep: Upkeep) -> None:

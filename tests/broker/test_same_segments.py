@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from crc32c import crc32c
-from log_values import file_content
-from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.errors import NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import begin_replace, commit_replace, describe_log, set_cleaned_offset, upload_segment
 from sparklog.log.log import Log
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.logs.builders import file_content
 
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]
 
 
 @pytest.fixture
-async def three(batch: Batch) -> AsyncIterator[Neighbourhood]:
+async def three(batch: Batch) -> AsyncIterator[BrokersOnOneLoop]:
     """The topic has a batch of 100 bytes and more in each segment."""
-    made = Neighbourhood()
+    made = BrokersOnOneLoop()
     await made.start(1, 2, 3)
     for broker in made.brokers.values():
         metadata = broker.services.metadata
@@ -34,16 +34,16 @@ async def three(batch: Batch) -> AsyncIterator[Neighbourhood]:
     await made.stop_all()
 
 
-def log_of(three: Neighbourhood, broker_id: int) -> Log:
+def log_of(three: BrokersOnOneLoop, broker_id: int) -> Log:
     return three.brokers[broker_id].services.replicas.get(T0).log
 
 
-def files(three: Neighbourhood, broker_id: int) -> dict[int, bytes]:
+def files(three: BrokersOnOneLoop, broker_id: int) -> dict[int, bytes]:
     log, disk = log_of(three, broker_id), three.disk(broker_id)
     return {each.base_offset: file_content(disk, f"{log.folder}/{each.base_offset:020d}.log") for each in log.segments}
 
 
-async def until_equal(three: Neighbourhood) -> None:
+async def until_equal(three: BrokersOnOneLoop) -> None:
     async with asyncio.timeout(20):
         while any(each.services.replicas.find(T0) is None for each in three.brokers.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -51,7 +51,7 @@ async def until_equal(three: Neighbourhood) -> None:
             await asyncio.sleep(0.005)
 
 
-async def replace_first(three: Neighbourhood, broker_id: int, count: int) -> None:
+async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> None:
     """Of so many segments, only the last one's batch stays; the log is said to be compacted so far."""
     broker = three.brokers[broker_id]
     described = (await broker.serve(describe_log.API, describe_log.DescribeLogRequest(partitions=[T0]))).logs[T0]
@@ -74,7 +74,7 @@ async def replace_first(three: Neighbourhood, broker_id: int, count: int) -> Non
     await broker.serve(set_cleaned_offset.API, cleaned)
 
 
-async def test_followers_take_over_what_was_replaced_through_the_leader(three: Neighbourhood) -> None:
+async def test_followers_take_over_what_was_replaced_through_the_leader(three: BrokersOnOneLoop) -> None:
     await replace_first(three, 1, 3)
     await until_equal(three)
     assert sorted(files(three, 3)) == [0, 3, 4, 5]
@@ -83,12 +83,14 @@ async def test_followers_take_over_what_was_replaced_through_the_leader(three: N
             await asyncio.sleep(0.005)
 
 
-async def test_only_the_leaders_log_is_replaced(three: Neighbourhood) -> None:
+async def test_only_the_leaders_log_is_replaced(three: BrokersOnOneLoop) -> None:
     with pytest.raises(NotLeaderOrFollower):
         await replace_first(three, 2, 3)
 
 
-async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(three: Neighbourhood, batch: Batch) -> None:
+async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(
+    three: BrokersOnOneLoop, batch: Batch
+) -> None:
     await three.stop(3)
     await replace_first(three, 1, 3)
     await three.produce(1, T0, batch([b"x" * 100]))
@@ -96,7 +98,7 @@ async def test_a_follower_that_was_away_has_the_same_files_when_it_is_back(three
     await until_equal(three)
 
 
-async def test_who_takes_over_the_lead_has_the_last_word(three: Neighbourhood, batch: Batch) -> None:
+async def test_who_takes_over_the_lead_has_the_last_word(three: BrokersOnOneLoop, batch: Batch) -> None:
     """It may have been told, or not."""
     await replace_first(three, 1, 3)
     zombie = three.cut_off(1)

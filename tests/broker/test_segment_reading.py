@@ -8,12 +8,21 @@ import os
 from collections import Counter
 
 import pytest
-from segment_upkeep import SEGMENTS, Upkeep, bytes_of, deleted, made_again, overwrite, removed_by_retention, replaced
 
 from sparklog.base.errors import InvalidUpdateVersion
 from sparklog.broker.apis import list_topics, read_segment
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
+from support.brokers.segment_replacement import (
+    SEGMENTS,
+    Upkeep,
+    bytes_of,
+    deleted,
+    made_again,
+    overwrite,
+    removed_by_retention,
+    replaced,
+)
 
 
 async def test_a_file_is_read_to_its_end_as_it_was(upkeep: Upkeep, monkeypatch) -> None:

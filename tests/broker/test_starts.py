@@ -7,7 +7,6 @@ from contextlib import suppress
 from uuid import UUID
 
 import pytest
-from neighbours import Neighbourhood
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
@@ -17,18 +16,19 @@ from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.store import Delete, ensure_path, subtree
 from sparklog.cluster.topics import TopicStore
 from sparklog.testing.memory_fs import PowerCut
+from support.brokers.on_one_loop import BrokersOnOneLoop
 
 T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture
 async def one():
-    made = Neighbourhood(default_replication_factor="1", offsets_topic_replication_factor="1")
+    made = BrokersOnOneLoop(default_replication_factor="1", offsets_topic_replication_factor="1")
     yield made
     await made.stop_all()
 
 
-async def test_a_killed_broker_leads_again_at_once_though_its_session_lasts(one: Neighbourhood, batch) -> None:
+async def test_a_killed_broker_leads_again_at_once_though_its_session_lasts(one: BrokersOnOneLoop, batch) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -40,7 +40,7 @@ async def test_a_killed_broker_leads_again_at_once_though_its_session_lasts(one:
         await killed.stop()
 
 
-async def test_a_store_from_before_there_were_controllers_is_taken_over(one: Neighbourhood, batch) -> None:
+async def test_a_store_from_before_there_were_controllers_is_taken_over(one: BrokersOnOneLoop, batch) -> None:
     store = MemoryStore(one.tree)
     topics = TopicStore(store, TopicConfig())
     topics.make_paths()
@@ -57,7 +57,7 @@ async def test_a_store_from_before_there_were_controllers_is_taken_over(one: Nei
     assert topic.partitions[0].leader_epoch > 7
 
 
-async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone(one: Neighbourhood, batch) -> None:
+async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone(one: BrokersOnOneLoop, batch) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -71,7 +71,7 @@ async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone
     assert b"a" in await one.read(1, T0)
 
 
-async def test_among_others_they_stay_as_they_are(one: Neighbourhood, batch) -> None:
+async def test_among_others_they_stay_as_they_are(one: BrokersOnOneLoop, batch) -> None:
     await one.start(1)
     await one.create("t", [[1]])
     await one.produce(1, T0, batch([b"a"]))
@@ -84,7 +84,7 @@ async def test_among_others_they_stay_as_they_are(one: Neighbourhood, batch) -> 
     assert "t-0" in one.folders(1)
 
 
-async def test_a_second_broker_of_the_same_id_does_not_start(one: Neighbourhood) -> None:
+async def test_a_second_broker_of_the_same_id_does_not_start(one: BrokersOnOneLoop) -> None:
     await one.start(1)
     first = one.brokers.pop(1)
     one.new_disk(1)

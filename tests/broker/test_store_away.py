@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.errors import RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster import brokers, elections
 from sparklog.cluster.memory import MemoryStore
 from sparklog.replica import isr_changes
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
 
 Batch = Callable[..., bytearray]
 
@@ -60,7 +60,7 @@ async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(isr_changes, "TRIES", 1)
-    cluster = Neighbourhood(replica_lag_time_max_ms="1000000")  # nobody looks for laggards meanwhile
+    cluster = BrokersOnOneLoop(replica_lag_time_max_ms="1000000")  # nobody looks for laggards meanwhile
     await cluster.start(3, 1, 2)
     metadata = cluster.brokers[3].services.metadata
     assert await metadata.wait_until(lambda: len(metadata.brokers) == 3, PATIENCE_MS)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from neighbours import PATIENCE_MS, Neighbourhood
-
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
 from sparklog.cluster.messages import TopicState, UpdateMetadata
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
 
 T0 = TopicPartition("t", 0)
 
 
 async def test_a_stray_is_deleted_also_by_a_broker_that_the_controller_has_told_much_before() -> None:
-    cluster = Neighbourhood()
+    cluster = BrokersOnOneLoop()
     await cluster.start(1, 2)
     services = cluster.brokers[2].services
     known = cluster.brokers[1].services.metadata

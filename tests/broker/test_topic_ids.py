@@ -14,8 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.engines import CLUSTER_STORE
 from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.testing import RunningBroker, start_broker
-
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+from support import GOLDEN
 
 
 def test_a_folder_that_kafka_wrote_keeps_its_topics_id(tmp_path: Path) -> None:

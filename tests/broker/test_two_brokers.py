@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from neighbours import PATIENCE_MS, Neighbourhood
 
 from sparklog.base.errors import NotCoordinator, NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
@@ -13,20 +12,21 @@ from sparklog.broker.apis import delete_topics, find_coordinator, metadata
 from sparklog.cluster.brokers import broker_path
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
 
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]
 
 
 @pytest.fixture
-async def two() -> AsyncIterator[Neighbourhood]:
-    made = Neighbourhood()
+async def two() -> AsyncIterator[BrokersOnOneLoop]:
+    made = BrokersOnOneLoop()
     await made.start(1, 2)
     yield made
     await made.stop_all()
 
 
-async def test_what_one_acknowledges_both_have(two: Neighbourhood, batch: Batch) -> None:
+async def test_what_one_acknowledges_both_have(two: BrokersOnOneLoop, batch: Batch) -> None:
     await two.create("t", [[2, 1]])
     assert (await two.produce(2, T0, batch([b"a", b"b"]))).error is None
     assert isinstance((await two.produce(1, T0, batch([b"c"]))).error, NotLeaderOrFollower)
@@ -34,7 +34,9 @@ async def test_what_one_acknowledges_both_have(two: Neighbourhood, batch: Batch)
     assert logs[0].read(0, 1 << 20).read() == logs[1].read(0, 1 << 20).read() == await two.read(2, T0)
 
 
-async def test_the_other_leads_when_one_is_gone_and_follows_when_it_is_back(two: Neighbourhood, batch: Batch) -> None:
+async def test_the_other_leads_when_one_is_gone_and_follows_when_it_is_back(
+    two: BrokersOnOneLoop, batch: Batch
+) -> None:
     await two.create("t", [[2, 1]])
     await two.produce(2, T0, batch([b"a"]))
     zombie = two.cut_off(2)
@@ -47,7 +49,7 @@ async def test_the_other_leads_when_one_is_gone_and_follows_when_it_is_back(two:
     assert log.read(0, 1 << 20).read() == await two.read(1, T0)
 
 
-async def test_a_broker_that_stops_has_handed_over_before(two: Neighbourhood, batch: Batch) -> None:
+async def test_a_broker_that_stops_has_handed_over_before(two: BrokersOnOneLoop, batch: Batch) -> None:
     await two.create("t", [[1, 2]])
     await two.produce(1, T0, batch([b"a"]))
     await two.stop(1)  # it was the controller, too
@@ -56,7 +58,7 @@ async def test_a_broker_that_stops_has_handed_over_before(two: Neighbourhood, ba
 
 
 async def test_a_broker_whose_session_has_ended_registers_again_and_begins_another_life(
-    two: Neighbourhood, batch: Batch
+    two: BrokersOnOneLoop, batch: Batch
 ) -> None:
     await two.create("t", [[2, 1]])
     first = two.brokers[2].services.registration.epoch
@@ -67,7 +69,7 @@ async def test_a_broker_whose_session_has_ended_registers_again_and_begins_anoth
     assert (await two.produce(1, T0, batch([b"a"]))).error is None
 
 
-async def test_groups_go_where_their_partition_is_led(two: Neighbourhood) -> None:
+async def test_groups_go_where_their_partition_is_led(two: BrokersOnOneLoop) -> None:
     await two.create("t", [[1, 2]])
     (found,) = (await ask_coordinator(two, 1)).coordinators
     assert found.broker is not None
@@ -88,7 +90,7 @@ async def test_groups_go_where_their_partition_is_led(two: Neighbourhood) -> Non
     await zombie.stop()
 
 
-async def test_all_are_told_of_all(two: Neighbourhood) -> None:
+async def test_all_are_told_of_all(two: BrokersOnOneLoop) -> None:
     await two.create("t", [[2, 1]])
     zombie = two.cut_off(2)
     await two.until_led(T0, 1)
@@ -100,7 +102,7 @@ async def test_all_are_told_of_all(two: Neighbourhood) -> None:
 
 
 async def test_a_topic_that_was_deleted_while_a_broker_was_away_goes_when_it_is_back(
-    two: Neighbourhood, batch: Batch
+    two: BrokersOnOneLoop, batch: Batch
 ) -> None:
     await two.create("t", [[1, 2]])
     await two.produce(1, T0, batch([b"a"]))
@@ -115,6 +117,6 @@ async def test_a_topic_that_was_deleted_while_a_broker_was_away_goes_when_it_is_
     assert "t-0" not in two.folders(2)
 
 
-async def ask_coordinator(two: Neighbourhood, broker_id: int) -> find_coordinator.FindCoordinatorResponse:
+async def ask_coordinator(two: BrokersOnOneLoop, broker_id: int) -> find_coordinator.FindCoordinatorResponse:
     request = find_coordinator.FindCoordinatorRequest(keys=["g"])
     return await two.brokers[broker_id].serve(find_coordinator.API, request)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ended import Ended
 
 from sparklog.cli import run
 from sparklog.testing import RunningBroker
+from support.clients.command_result import CommandResult
 
 
 @pytest.fixture
 def sparklog(
     sparklog_broker: RunningBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ended]:
+) -> Callable[..., CommandResult]:
     """Runs `sparklog` with some arguments."""
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP", sparklog_broker.bootstrap)
 
-    def command(*arguments: str) -> Ended:
+    def command(*arguments: str) -> CommandResult:
         status = run(arguments)
         printed = capsys.readouterr()
-        return Ended(status, printed.out, printed.err)
+        return CommandResult(status, printed.out, printed.err)
 
     return command

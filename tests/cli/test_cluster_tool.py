@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ended import Ended
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cli import run
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
+from support.clients.command_result import CommandResult
 
 pytestmark = pytest.mark.slow
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 NUMBERS = itertools.count()
 ATTEMPTS = 5_000
 HISTORY = "__cluster_history"
@@ -37,13 +37,13 @@ def admin(cluster: RunningCluster) -> Iterator[Admin]:
 @pytest.fixture
 def sparklog(
     cluster: RunningCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ended]:
+) -> Callable[..., CommandResult]:
     monkeypatch.setenv("SPARKLOG_BOOTSTRAP", cluster.bootstrap.partition(",")[0])
 
-    def command(*arguments: str) -> Ended:
+    def command(*arguments: str) -> CommandResult:
         status = run(arguments)
         printed = capsys.readouterr()
-        return Ended(status, printed.out, printed.err)
+        return CommandResult(status, printed.out, printed.err)
 
     return command
 

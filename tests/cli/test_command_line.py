@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 import pytest
-from ended import Ended
 
 from sparklog.cli import TOOLS, run
 from sparklog.testing import RunningBroker
+from support.clients.command_result import CommandResult
 
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 
 HEAVY = {"grpc", "pyarrow", "numpy", "numba", "rich"}
 HELP_LOADS = """

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from sparklog.cli.dump import command
 from sparklog.records.batch import Codec
+from support import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 DUMPS = sorted(GOLDEN.glob("*/*.dump"))
 EXPECTED = sorted(GOLDEN.glob("*/expected.jsonl"))
 LOG = "00000000000000000000.log"

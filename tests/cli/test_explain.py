@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from ended import Ended
 
 from sparklog.client import Producer
 from sparklog.spark.compaction_work import REPORT_ARROW
 from sparklog.testing import RunningBroker
+from support.clients.command_result import CommandResult
 
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 
 
 @pytest.fixture

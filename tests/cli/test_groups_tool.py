@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from ended import Ended
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
+from support.clients.command_result import CommandResult
 
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ended import Ended
 
 from sparklog.client import Producer
 from sparklog.testing import RunningBroker
+from support.clients.command_result import CommandResult
 
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 READ = ("--from-beginning", "--exit-at-end")
 
 

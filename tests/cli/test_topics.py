@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ended import Ended
+from support.clients.command_result import CommandResult
 
-Sparklog = Callable[..., Ended]
+Sparklog = Callable[..., CommandResult]
 
 
 def test_a_topic_is_created_with_partitions_and_configuration(sparklog: Sparklog) -> None:

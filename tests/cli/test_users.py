@@ -7,23 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ended import Ended
-from zookeeper import ZooKeeperServer
 
 from sparklog.cli import run
+from support.clients.command_result import CommandResult
+from support.processes.zookeeper import ZooKeeperServer
 
-Users = Callable[..., Ended]
+Users = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def users(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Users:
     """Runs `sparklog users` on a folder of its own, with a standard input."""
 
-    def command(*arguments: str, typed: str = "") -> Ended:
+    def command(*arguments: str, typed: str = "") -> CommandResult:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         status = run(["users", *arguments, "--data-dir", str(tmp_path / "data")])
         printed = capsys.readouterr()
-        return Ended(status, printed.out, printed.err)
+        return CommandResult(status, printed.out, printed.err)
 
     return command
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker_process import BrokerProcess
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Delivery, Producer
+from support.processes.broker import BrokerProcess
 
 PARTITIONS = 2
 RECORDS = 6_000

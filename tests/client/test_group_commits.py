@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from group_members import Listener, poll_until, read, shares
 
 from sparklog.base.errors import ClosedError, IllegalGeneration, KafkaError, UnknownMemberId, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, ConsumerRecord, OffsetAndMetadata, Producer
 from sparklog.testing import RunningBroker, start_broker
+from support.clients.group_members import Listener, poll_until, read, shares
 
 NewConsumer = Callable[..., Consumer]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
-from group_members import Listener, crash, poll_until, read, shares
 
 from sparklog.base.errors import ConfigError, FencedInstanceId, InconsistentGroupProtocol, InvalidRequest
 from sparklog.base.ids import TopicPartition
@@ -18,6 +17,7 @@ from sparklog.client.aio import AsyncConsumer
 from sparklog.client.assignors import Assignor, Member
 from sparklog.client.assignors.assignor import Assignments, PartitionCounts
 from sparklog.testing import RunningBroker, start_broker
+from support.clients.group_members import Listener, crash, poll_until, read, shares
 
 pytestmark = pytest.mark.slow
 

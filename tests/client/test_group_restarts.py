@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker_process import BrokerProcess
-from group_members import Listener, crash, poll_until, read, shares
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, ConsumerRecord, Producer
 from sparklog.testing import start_broker
+from support.clients.group_members import Listener, crash, poll_until, read, shares
+from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
-from lossy_proxy import LossyProxy
-from scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
 
 from sparklog.base.errors import (
     ConfigError,
@@ -27,6 +24,9 @@ from sparklog.client.accumulator import LAST_EPOCH
 from sparklog.client.aio import AsyncProducer
 from sparklog.client.config import ProducerConfig
 from sparklog.log.producer_state import ProducerState
+from support.brokers.scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
+from support.processes.broker import BrokerProcess
+from support.processes.lossy_proxy import LossyProxy
 
 pytestmark = pytest.mark.slow
 

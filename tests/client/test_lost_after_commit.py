@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from scripted import running
 from test_lost_records import PARTITION, Replica, read, reader
 
 from sparklog.base.errors import LogTruncation
 from sparklog.client.aio import AsyncConsumer
 from sparklog.v1 import groups_pb2, groups_pb2_grpc
+from support.brokers.scripted import running
 
 
 class Coordinator(Replica, groups_pb2_grpc.GroupsServicer):

@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from scripted import LOSE_ANSWER, LOSE_REST, ScriptedBroker, running
 
 from sparklog.base.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
 from sparklog.client import sender
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
+from support.brokers.scripted import LOSE_ANSWER, LOSE_REST, ScriptedBroker, running
 
 NOBODY = -1
 ELSEWHERE = 7  # a broker that the cluster does not have

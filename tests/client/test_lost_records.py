@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from scripted import ScriptedBroker, running
 
 from sparklog.base.errors import FencedLeaderEpoch, KafkaError, LogTruncation, OffsetOutOfRange, UnknownLeaderEpoch
 from sparklog.base.ids import TopicPartition
@@ -20,6 +19,7 @@ from sparklog.log.epochs import LeaderEpochs
 from sparklog.records.batch import last_leader_epoch
 from sparklog.records.records import Record, write_records
 from sparklog.v1 import admin_pb2, log_pb2, records_pb2
+from support.brokers.scripted import ScriptedBroker, running
 
 PARTITION = TopicPartition("t", 0)
 READER = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5}

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from broker_process import BrokerProcess
 from crc32c import crc32c
 
 from sparklog.base.errors import (
@@ -39,6 +38,7 @@ from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import maintenance_pb2, maintenance_pb2_grpc
+from support.processes.broker import BrokerProcess
 
 RECORDS = 20
 VALUE = b"x" * 300

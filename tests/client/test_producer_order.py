@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
 
 from sparklog.base.errors import (
     CorruptRecord,
@@ -20,6 +19,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.client.aio import AsyncProducer
+from support.brokers.scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
 
 pytestmark = pytest.mark.slow
 

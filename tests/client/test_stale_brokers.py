@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from scripted import ScriptedBroker, running
 
 from sparklog.base.clock import SystemClock
 from sparklog.base.errors import NotCoordinator, NotEnoughReplicas
@@ -20,6 +19,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.config import ClientConfig
 from sparklog.client.coordinator import Coordinator
 from sparklog.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
+from support.brokers.scripted import ScriptedBroker, running
 
 OLD, NEW = 0, 1
 NOBODY = -1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from broker_process import BrokerProcess
 
 from sparklog.client import Admin
+from support.processes.broker import BrokerProcess
 
 
 @pytest.fixture(scope="session")

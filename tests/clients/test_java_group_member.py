@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
-from jvm import kafka_command
 
 from sparklog.client import Admin, Consumer, Producer
+from support.processes.broker import BrokerProcess
+from support.processes.java import kafka_command
 
 PARTITIONS, RECORDS = 6, 300
 JAVA_NAMES = {

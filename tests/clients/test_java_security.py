@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from jvm import kafka_command
 
 from sparklog.testing import RunningBroker, start_broker
+from support.processes.java import kafka_command
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from broker_process import BrokerProcess
-from jvm import kafka_command
 
 from sparklog.client import Admin
+from support.processes.broker import BrokerProcess
+from support.processes.java import kafka_command
 
 Tool = Callable[..., str]
 pytestmark = pytest.mark.jvm

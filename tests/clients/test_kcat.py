@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from broker_process import CACHE, BrokerProcess
 
 from sparklog.client import Admin
+from support import CACHE
+from support.processes.broker import BrokerProcess
 
 KCAT = CACHE / "kcat" / "kcat"
 Kcat = Callable[..., str]

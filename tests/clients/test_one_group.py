@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import aiokafka
 import confluent_kafka
-import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from broker_process import BrokerProcess
 
+import kafka
 from sparklog.cli import run
 from sparklog.client import Admin, Consumer, Producer
+from support.processes.broker import BrokerProcess
 
 TOPIC, GROUP = "shared", "all-together"
 PARTITIONS, EACH = 8, 100

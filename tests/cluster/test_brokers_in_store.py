@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from store_engines import Told
 
 from sparklog.base.addresses import Address
 from sparklog.base.errors import BadVersion, ConfigError, ConnectionLoss, NodeExists
@@ -15,6 +14,7 @@ from sparklog.cluster.elections import NO_CONTROLLER, Elected
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import Create, ensure_path
+from support.store_engines import Told
 
 ONE = BrokerInfo(
     broker_id=1,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from store_engines import Told
 
 from sparklog.base.errors import ConnectionLoss, SessionExpired
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.store import SessionState
+from support.store_engines import Told
 
 
 @pytest.fixture

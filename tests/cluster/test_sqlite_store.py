@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_engines import Told
 
 from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
 from sparklog.cluster import sqlite_tree
 from sparklog.cluster.sqlite import OtherSessions, SqliteStore
 from sparklog.cluster.sqlite_tree import Session
 from sparklog.cluster.store import NO_OWNER, SessionState
+from support.store_engines import Told
 
 Open = Callable[..., SqliteStore]
 

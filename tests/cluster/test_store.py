@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_engines import Engine, MemoryEngine, SqliteEngine, Told, ZookeeperEngine, settle
-from zookeeper import ZooKeeperServer
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import (
@@ -21,6 +19,8 @@ from sparklog.cluster.store import (
     parent_of,
     subtree,
 )
+from support.processes.zookeeper import ZooKeeperServer
+from support.store_engines import Engine, MemoryEngine, SqliteEngine, Told, ZookeeperEngine, settle
 
 ZOOKEEPER = pytest.param("zookeeper", marks=[pytest.mark.jvm, pytest.mark.slow])
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from store_engines import Engine, MemoryEngine, SqliteEngine, Told
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import Check, Create, Delete, Operation, SessionState, Set, parent_of
+from support.store_engines import Engine, MemoryEngine, SqliteEngine, Told
 
 PATHS = ("/a", "/b", "/a/x", "/a/x/y")
 FLUSH = "/flush"

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_engines import PATIENCE_S, Told
-from store_process import StoreProcess, open_named
-from zookeeper import ZooKeeperServer
 
 from sparklog.base.addresses import Address
 from sparklog.base.errors import ConnectionLoss
@@ -20,6 +17,9 @@ from sparklog.cluster import brokers, elections
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import SessionState, Store
 from sparklog.cluster.zookeeper import ZookeeperStore
+from support.processes.store import StoreProcess, open_named
+from support.processes.zookeeper import ZooKeeperServer
+from support.store_engines import PATIENCE_S, Told
 
 pytestmark = pytest.mark.slow
 TIMEOUT_MS = 1_500

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
-from zookeeper import ZooKeeperServer
 
 from sparklog.client import Admin
+from support.processes.broker import BrokerProcess
+from support.processes.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

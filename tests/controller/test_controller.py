@@ -6,8 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from controller_world import World
-from simulated import simulated
 
 from sparklog.base.errors import ControllerMoved, InvalidUpdateVersion, NotController
 from sparklog.base.ids import TopicPartition
@@ -15,6 +13,8 @@ from sparklog.cluster.memory import MemoryStore
 from sparklog.controller.active import ActiveController
 from sparklog.controller.context import Replica
 from sparklog.controller.states import PartitionState, ReplicaState
+from support.controller.fake_brokers import World
+from support.controller.virtual_time import simulated
 
 T0 = TopicPartition("t", 0)
 THREE = [(1, 2, 3)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
-from controller_world import FakeBroker, World
-from simulated import simulated
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import Operation
+from support.controller.fake_brokers import FakeBroker, World
+from support.controller.virtual_time import simulated
 
 pytestmark = pytest.mark.slow
 TOPICS = {"t": [(3, 2, 1), (2, 3, 1)], "u": [(3, 1), (1, 3)], "alone": [(3,)]}

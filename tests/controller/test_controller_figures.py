@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from controller_world import World
-from simulated import simulated
-
 from sparklog.base.ids import TopicPartition
+from support.controller.fake_brokers import World
+from support.controller.virtual_time import simulated
 
 
 @simulated

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controller_scenario import ControllerScenario
 
 from sparklog.testing.sim_loop import SimLoop
+from support.scenarios.controller import ControllerScenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

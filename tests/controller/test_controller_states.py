@@ -6,8 +6,6 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from machines_world import MachinesWorld
-from simulated import simulated
 
 from sparklog.base.ids import TopicPartition
 from sparklog.controller.context import Replica
@@ -20,6 +18,8 @@ from sparklog.controller.states import (
     print_diagram,
     print_table,
 )
+from support.controller.state_machines import MachinesWorld
+from support.controller.virtual_time import simulated
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ILLEGAL_OF_PARTITIONS = [pair for pair in product(PartitionState, PartitionState) if pair not in PARTITION_MOVES]

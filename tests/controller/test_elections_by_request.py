@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from scripted_brokers import ScriptedCluster, simulated
 
 from sparklog.base.errors import BrokerNotAvailable, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
@@ -13,6 +12,7 @@ from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.context import ControllerContext
 from sparklog.controller.preferred import imbalanced
+from support.controller.scripted_cluster import ScriptedCluster, simulated
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
-from scripted_brokers import Failure, ScriptedCluster, simulated
 
 from sparklog.base.errors import KafkaError, NoReassignmentInProgress, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
@@ -15,6 +14,7 @@ from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import encode_state
 from sparklog.cluster.topics import state_path
 from sparklog.controller.reassignment import encode_request
+from support.controller.scripted_cluster import Failure, ScriptedCluster, simulated
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MAX_WRITES = 60

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from machines_world import MachinesWorld
-from simulated import simulated
 
 from sparklog.base.errors import ControllerMoved, EligibleLeadersNotAvailable, PreferredLeaderNotAvailable
 from sparklog.base.ids import TopicPartition
@@ -16,6 +14,8 @@ from sparklog.controller.context import Replica
 from sparklog.controller.election import Election
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.replica.messages import LeaderAndIsr, StopReplica
+from support.controller.state_machines import MachinesWorld
+from support.controller.virtual_time import simulated
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

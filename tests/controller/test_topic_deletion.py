@@ -6,11 +6,11 @@ import itertools
 from uuid import UUID
 
 import pytest
-from scripted_brokers import Failure, ScriptedCluster, simulated
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.controller import deletion
+from support.controller.scripted_cluster import Failure, ScriptedCluster, simulated
 
 T0 = TopicPartition("t", 0)
 MAX_WRITES = 60

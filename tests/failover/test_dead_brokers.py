@@ -10,9 +10,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from cluster_processes import ClusterProcesses
-from group_reader import GroupReader
-from writers import (
+
+from sparklog.client import Admin
+from support.clients.group_reader import GroupReader
+from support.clients.writers import (
     PARTITIONS,
     TOPIC,
     AiokafkaWriter,
@@ -23,9 +24,8 @@ from writers import (
     Writer,
     Writing,
 )
-from zookeeper import ZooKeeperServer
-
-from sparklog.client import Admin
+from support.processes.cluster import ClusterProcesses
+from support.processes.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 LONGER_THAN_A_SESSION_S = 5.0

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_processes import ClusterProcesses
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer
+from support.processes.cluster import ClusterProcesses
 
 pytestmark = pytest.mark.slow
 HISTORY = "__cluster_history"

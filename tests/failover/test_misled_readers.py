@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_processes import ClusterProcesses, partitions_of
 
 from sparklog.base.errors import LogTruncation
 from sparklog.client import Admin, Consumer, Producer
+from support.processes.cluster import ClusterProcesses, partitions_of
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cluster_processes import ClusterProcesses
-from writers import PARTITIONS, TOPIC, GrpcWriter, LibrdkafkaWriter, Writing
-from zookeeper import ZooKeeperServer
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
+from support.clients.writers import PARTITIONS, TOPIC, GrpcWriter, LibrdkafkaWriter, Writing
+from support.processes.cluster import ClusterProcesses
+from support.processes.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 BROKERS = (1, 2, 3)

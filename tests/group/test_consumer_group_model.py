@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from consumer_world import Client, FakeTopics, World, settle
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.base.errors import FencedMemberEpoch, UnknownMemberId
+from support.groups.consumer_group import Client, FakeTopics, World, settle
 
 names = st.sampled_from("abcd")
 topics = st.sampled_from(["orders", "payments", "ordinals"])

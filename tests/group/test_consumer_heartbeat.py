@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from consumer_world import Client, FakeTopics, World, partitions, settle
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
@@ -21,6 +20,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_heartbeat import AssignTimer, RevocationTimer, SessionTimer
 from sparklog.group.consumer_member import MemberState
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from support.groups.consumer_group import Client, FakeTopics, World, partitions, settle
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from consumer_world import Client, FakeTopic, FakeTopics, World
 
 from sparklog.base.ids import decode_id
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_groups import ConsumerKey
 from sparklog.group.records import ConsumerGroupValue, CoordinatorRecord, TargetEpochValue, decode, encode
 from sparklog.records.records import iterate_records
+from support.groups.consumer_group import Client, FakeTopic, FakeTopics, World
 
 MEMBER = "7wSGDar7TEK3capRAbBjJQ"
 TOPICS = {"codec-none": "2Cg-9hYhRRS9iMTaYmRJpA", "codec-lz4": "Xyg-rCByQe2gszROUqVrgg"}

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from group_world import SimTopics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from sparklog.log.log import Log
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, iterate_records, write_records
 from sparklog.testing import SimClock
+from support.groups.coordinator import SimTopics
 
 LOG = "__consumer_offsets-0/00000000000000000000.log"
 texts = st.text(max_size=20)

@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from group_world import GroupWorld
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -37,6 +36,7 @@ from sparklog.group.requests import (
 )
 from sparklog.group.shard import Shard
 from sparklog.group.states import EMPTY, PREPARING_REBALANCE, STABLE
+from support.groups.coordinator import GroupWorld
 
 GROUP = "g"
 clients = st.sampled_from(["a", "b", "c", "static-d", "static-e"])

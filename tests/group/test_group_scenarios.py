@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scenario import Scenario
+
+from support.scenarios.group import Scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from group_world import GroupWorld
 
 from sparklog.base.consumer_protocol import (
     Assignment,
@@ -39,6 +38,7 @@ from sparklog.group.requests import (
     OffsetToCommit,
     SyncGroup,
 )
+from support.groups.coordinator import GroupWorld
 
 TOPIC = "orders"  # has 8 partitions
 ALL = {TopicPartition(TOPIC, number) for number in range(8)}

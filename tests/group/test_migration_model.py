@@ -6,7 +6,6 @@ import contextlib
 from itertools import count
 from uuid import UUID
 
-from consumer_world import FakeTopics
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -34,6 +33,7 @@ from sparklog.group.requests import (
 )
 from sparklog.group.shard import Shard
 from sparklog.runtime.machine import SetTimer
+from support.groups.consumer_group import FakeTopics
 
 ALL = [TopicPartition("orders", number) for number in range(5)]
 CONFIG = BrokerConfig(group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0)

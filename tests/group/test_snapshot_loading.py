@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from consumer_world import FakeTopics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from sparklog.records.arrow import encode_all
 from sparklog.records.records import Record, write_records
 from sparklog.testing import SimClock
 from sparklog.testing.memory_fs import MemoryFs
+from support.groups.consumer_group import FakeTopics
 
 FOLDER = "/data/__consumer_offsets-0"
 TOPIC = "orders"

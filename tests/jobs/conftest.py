@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from reading import Topics
 
 from sparklog.jobs.job import JobContext
 from sparklog.testing import start_broker
+from support.spark_topics import Topics
 
 MakeContext = Callable[..., JobContext]
 

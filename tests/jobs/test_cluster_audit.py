@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited_folders import flip, places, rewrite
 from pyspark.sql import Row
-from reading import Topics
 
 from sparklog.base.cluster_config import CLUSTER_STORE
 from sparklog.base.errors import SparklogError
@@ -28,6 +26,8 @@ from sparklog.jobs.job import FINDINGS, OK, JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.server.node import BrokerNode
 from sparklog.testing import RunningCluster, start_cluster
+from support.logs.faulty_replicas import flip, places, rewrite
+from support.spark_topics import Topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 60

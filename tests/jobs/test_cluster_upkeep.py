@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from cluster_processes import ClusterProcesses, partitions_of
-from compacting import consume, newest
 from deltalake import DeltaTable
 
 from sparklog.base.ids import TopicPartition
@@ -19,6 +17,8 @@ from sparklog.jobs import compaction, offset_replay, retention
 from sparklog.jobs.job import OK, Job, JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.spark.compaction import compact
+from support.jobs.compactions import consume, newest
+from support.processes.cluster import ClusterProcesses, partitions_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from compacting import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
-from reading import Topics
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer
 from sparklog.spark.compaction_task import compact_in_task
 from sparklog.testing import start_broker
+from support.jobs.compactions import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
+from support.spark_topics import Topics
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -10,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from broker_process import BrokerProcess
-from compacting import (
+
+from sparklog.client import Admin, Maintenance, Producer
+from sparklog.spark.compaction_task import compact_in_task
+from support import environment
+from support.jobs.compactions import (
     COMPACTED,
     close_segments,
     compact,
@@ -23,17 +25,14 @@ from compacting import (
     settings_of,
     works_of,
 )
-from reading import Topics
+from support.processes.broker import BrokerProcess
+from support.spark_topics import Topics
 
-from sparklog.client import Admin, Maintenance, Producer
-from sparklog.spark.compaction_task import compact_in_task
-
-TESTS = Path(__file__).parents[1]
 STEPS = [("commit_replace", 1), ("commit_replace", 2), ("set_cleaned_offset", 1)]
 """What is called, and for the how manieth time: the process or the broker dies right before."""
 WORKER = """
 import os, signal, sys
-from compacting import settings_of, works_of
+from support.jobs.compactions import settings_of, works_of
 from sparklog.client import Maintenance
 from sparklog.spark.compaction_task import compact_in_task
 
@@ -63,10 +62,9 @@ def test_a_run_after_one_that_was_killed_does_the_rest(topics, context):
     names = [make_topic(topics) for _ in STEPS]
     expected = [expected_offsets(consume(topics.bootstrap, topic)) for topic in names]
     tables = [newest(consume(topics.bootstrap, topic)) for topic in names]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     for topic, (step, times) in zip(names, STEPS, strict=True):
         command = [sys.executable, "-c", WORKER, topics.bootstrap, topic, step, str(times)]
-        assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+        assert subprocess.run(command, env=environment(), check=False).returncode == -signal.SIGKILL
     assert [newest(consume(topics.bootstrap, topic)) for topic in names] == tables
     rows = compact(context, *names)
     assert {row.outcome for row in rows} == {"compacted"}

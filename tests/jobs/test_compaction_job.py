@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from compacting import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
 from delta.tables import DeltaTable
 
 from sparklog.base.errors import ConfigError
@@ -15,6 +14,7 @@ from sparklog.jobs.compaction import JOB
 from sparklog.jobs.job import run_job
 from sparklog.jobs.options import parse_options
 from sparklog.testing import SimClock
+from support.jobs.compactions import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from compacting import consume, newest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
@@ -15,6 +14,7 @@ from sparklog.jobs.job import OK, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.testing import start_cluster
 from sparklog.testing.cluster import RunningCluster
+from support.jobs.compactions import consume, newest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOPIC = "departures"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from compacting import COMPACTED, NOW_MS, close_segments, consume, rows_of, settings_of, works_of
 
 from sparklog.base.errors import NetworkException
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.spark.compaction_shuffle import compact_by_shuffle
 from sparklog.spark.compaction_task import compact_in_task
+from support.jobs.compactions import COMPACTED, NOW_MS, close_segments, consume, rows_of, settings_of, works_of
 
 VERSIONED = COMPACTED | {"compaction_strategy": "timestamp"}
 LARGE = "x" * 15_000

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
-from compacting import (
+
+from sparklog.spark import compaction_rewrite, compaction_shuffle, segment_files
+from sparklog.spark.compaction import compact
+from sparklog.spark.compaction_shuffle import compact_by_shuffle
+from sparklog.spark.compaction_task import compact_in_task
+from support.jobs.compactions import (
     COMPACTED,
     NOW_MS,
     ROOM_FOR_FEW,
@@ -20,11 +25,6 @@ from compacting import (
     settings_of,
     works_of,
 )
-
-from sparklog.spark import compaction_rewrite, compaction_shuffle, segment_files
-from sparklog.spark.compaction import compact
-from sparklog.spark.compaction_shuffle import compact_by_shuffle
-from sparklog.spark.compaction_task import compact_in_task
 
 pytestmark = pytest.mark.slow
 

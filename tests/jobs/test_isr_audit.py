@@ -6,7 +6,6 @@ import shutil
 import threading
 
 import pytest
-from audited_folders import flip, places
 
 from sparklog.client import Maintenance
 from sparklog.jobs.isr_audit import JOB
@@ -14,6 +13,7 @@ from sparklog.jobs.job import FINDINGS, OK, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.spark import audit_broker
 from sparklog.testing import start_broker
+from support.logs.faulty_replicas import flip, places
 
 pytestmark = pytest.mark.slow
 

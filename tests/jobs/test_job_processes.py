@@ -15,12 +15,11 @@ from urllib.request import urlopen
 import pytest
 
 from sparklog.jobs.runs import last_runs
+from support import ROOT, environment
 
-HERE = Path(__file__).parent
 ENVIRONMENT = {
-    **os.environ,
+    **environment(),
     "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "PYTHONPATH": str(HERE),
     "PYSPARK_PYTHON": sys.executable,
 }
 SPARKLOG = [sys.executable, "-m", "sparklog", "jobs"]
@@ -55,7 +54,7 @@ def start(tmp_path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_path):
     script = tmp_path / "cheap.py"
-    script.write_text('from sparklog.cli.jobs import submit\nsubmit("run", "cheap_jobs:CHEAP")\n')
+    script.write_text('from sparklog.cli.jobs import submit\nsubmit("run", "support.jobs.cheap_jobs:CHEAP")\n')
     process = start("spark-submit", str(script), "--outcome", "broken", "--json")
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, err
@@ -65,7 +64,7 @@ def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_
     assert (last.status, last.findings) == (1, 1)
 
 
-@pytest.mark.parametrize("script", sorted((HERE.parents[1] / "jobs").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("script", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)
 def test_each_script_for_spark_submit_is_a_command_with_help(script):
     done = subprocess.run([sys.executable, script, "--help"], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -73,7 +72,7 @@ def test_each_script_for_spark_submit_is_a_command_with_help(script):
 
 
 def test_an_interrupted_run_says_so_in_its_status_and_in_the_table_of_runs(start, tmp_path):
-    process = start(*SPARKLOG, "run", "cheap_jobs:CHEAP", "--until", "gate")
+    process = start(*SPARKLOG, "run", "support.jobs.cheap_jobs:CHEAP", "--until", "gate")
     await_true((tmp_path / "gate.started").exists)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE_S)
@@ -96,7 +95,7 @@ def runs_that_were_ok(address: str) -> int:
 def test_a_server_outlives_its_jvm_and_stops_when_it_is_told_to(start, tmp_path):
     (tmp_path / "jobs.toml").write_text(
         'metrics.listener = "127.0.0.1:0"\n[spark]\nmaster = "local[1]"\ndriver.memory = "600m"\n'
-        '[schedule.often]\njob = "cheap_jobs:CHEAP"\ncron = "* * * * * *"\n'
+        '[schedule.often]\njob = "support.jobs.cheap_jobs:CHEAP"\ncron = "* * * * * *"\n'
     )
     server = start(*SPARKLOG, "serve", "--config", "jobs.toml", "--log-level", "error")
     said = server.stdout.readline()

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cheap_jobs import CHEAP
 
 from sparklog.base.errors import ConfigError, NetworkException
 from sparklog.cli.job_runs import Surroundings, run_in
 from sparklog.jobs.job import append, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.runs import last_runs
+from support.jobs.cheap_jobs import CHEAP
 
 
 def written(context, name):

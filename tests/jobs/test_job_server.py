@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cheap_jobs import CHEAP
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sparklog.jobs.cron import parse_cron
@@ -19,6 +18,7 @@ from sparklog.jobs.runs import last_runs
 from sparklog.jobs.schedule import JobServer
 from sparklog.jobs.schedule_config import Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
+from support.jobs.cheap_jobs import CHEAP
 
 NEVER = "0 0 29 2 mon"
 EACH_SECOND = "* * * * * *"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
 from deltalake import DeltaTable
 
 from sparklog.base.errors import SparklogError
@@ -15,6 +14,7 @@ from sparklog.client import Admin, Producer
 from sparklog.jobs import isr_audit, retention
 from sparklog.jobs.job import OK, JobContext, run_job
 from sparklog.jobs.options import parse_options
+from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from broker_process import BrokerProcess
 from confluent_kafka import Consumer as Librdkafka
 from pyspark.sql import DataFrame, SparkSession
-from reading import Topics
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
@@ -34,6 +32,8 @@ from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark import offsets_topic
 from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
+from support.processes.broker import BrokerProcess
+from support.spark_topics import Topics
 
 JOBS_MD = Path(__file__).parents[2] / "docs" / "JOBS.md"
 PATIENT_MS = 3_600_000

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archiving import archived_rows, describe, fill_days
 from chispa import assert_df_equality
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
-from reading import Topics
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
@@ -29,6 +27,8 @@ from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.retention import GivenUp, count_removable
 from sparklog.spark.archive_files import Place
 from sparklog.spark.archive_table import COLUMNS, Archived, ArchiveTable, Progress
+from support.jobs.archives import archived_rows, describe, fill_days
+from support.spark_topics import Topics
 
 
 def run(context: JobContext, *topics: str, dry_run: bool = False, **options: Any) -> Run:

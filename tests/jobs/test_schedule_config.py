@@ -12,7 +12,7 @@ from sparklog.jobs.schedule_config import SCHEDULE_KEYS, load_server_config
 from sparklog.jobs.table import JOBS, load_job
 
 CONF = Path(__file__).parents[2] / "conf" / "jobs.toml"
-CHEAP = 'job = "cheap_jobs:CHEAP"\n'
+CHEAP = 'job = "support.jobs.cheap_jobs:CHEAP"\n'
 
 
 @pytest.fixture

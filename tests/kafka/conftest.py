@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from jvm import kafka_command
+
+from support.processes.java import kafka_command
 
 # The tool says this of every segment that does not begin at offset 0, those that Kafka wrote included.
 OF_EVERY_SEGMENT = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.MULTILINE)

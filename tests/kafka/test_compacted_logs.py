@@ -7,7 +7,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from compacting import (
+from sparklog.client import Producer
+from sparklog.records.batch import Codec
+from sparklog.spark.compaction_task import compact_in_task
+from sparklog.testing import start_broker
+from support.jobs.compactions import (
     COMPACTED,
     close_segments,
     consume,
@@ -17,12 +21,7 @@ from compacting import (
     settings_of,
     works_of,
 )
-from reading import Topics
-
-from sparklog.client import Producer
-from sparklog.records.batch import Codec
-from sparklog.spark.compaction_task import compact_in_task
-from sparklog.testing import start_broker
+from support.spark_topics import Topics
 
 COMPLAINTS = re.compile(
     r"mismatch|isvalid: false|out of order|does not match|Indexed offset|corrupt|Error", re.IGNORECASE

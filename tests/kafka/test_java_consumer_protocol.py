@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 
 from confluent_kafka import Producer
-from jvm import kafka_command
 
 from sparklog.testing import start_broker
+from support.processes.java import kafka_command
 
 
 def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:

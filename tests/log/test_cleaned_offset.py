@@ -6,8 +6,6 @@ import errno
 import random
 
 import pytest
-from log_values import START_MS, batch, topic_config
-from swap_values import FOLDER, clean
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange
@@ -17,6 +15,8 @@ from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, batch, topic_config
+from support.logs.replacements import FOLDER, clean
 
 NAME = TopicPartition("orders", 0)
 

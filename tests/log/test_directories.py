@@ -7,13 +7,13 @@ import errno
 import random
 
 import pytest
-from log_values import START_MS, batch, offsets_in, read_all, topic_config
-from managed_logs import ORDERS, fill, start
 
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
+from support.logs.managers import ORDERS, fill, start
 
 
 @pytest.fixture

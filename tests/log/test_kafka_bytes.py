@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from log_values import open_log, topic_config
 
 from sparklog.base.fs import LocalFs
 from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX
 from sparklog.records.batch import iterate_headers
+from support import GOLDEN
+from support.logs.builders import open_log, topic_config
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 DEFAULTS = {"index_interval_bytes": 4096, "internal_segment_bytes": 16384}
 DENSE = DEFAULTS | {"index_interval_bytes": 1024}
 FOLDERS = {

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_values import START_MS, batch, check_indexes, file_content, offsets_in, open_log, read_all, topic_config
 
 from sparklog.base.errors import (
     CorruptRecord,
@@ -28,6 +27,16 @@ from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import (
+    START_MS,
+    batch,
+    check_indexes,
+    file_content,
+    offsets_in,
+    open_log,
+    read_all,
+    topic_config,
+)
 
 FOLDER = "/logs/orders-0"
 

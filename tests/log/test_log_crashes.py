@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from crash_model import Life
+
+from support.logs.crash_model import Life
 
 
 @pytest.mark.parametrize("seed", range(40))

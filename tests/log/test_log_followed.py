@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from log_values import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 
 from sparklog.base.errors import InvalidRecord, OffsetOutOfRange, UnexpectedGap
 from sparklog.base.fs import Fs
@@ -13,6 +12,7 @@ from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 
 UNLIMITED = topic_config(internal_segment_bytes=1 << 20)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-NURSERY = Path(__file__).with_name("kill_nursery.py")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+from support import environment
+
 """It uses what tests of several folders share."""
 Batches = dict[int, tuple[int, str]]
 """By base offset: next offset and name."""
@@ -86,17 +86,17 @@ class Judge:
 def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
     chance = random.Random(block)
     judge = Judge()
-    command = [sys.executable, str(NURSERY), str(tmp_path / "logs")]
+    command = [sys.executable, "-m", "support.logs.killed_writer", str(tmp_path / "logs")]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=ENVIRONMENT
-    ) as nursery:
-        assert nursery.stdin
-        assert nursery.stdout
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment()
+    ) as program:
+        assert program.stdin
+        assert program.stdout
         for life in range(100):
-            nursery.stdin.write(f"{block * 1000 + life}\n")
-            _follow(nursery.stdout, judge, lines=chance.choice((0, 1, 5, 20, 100)) + chance.randrange(30))
-        nursery.stdin.close()
-        assert nursery.wait(timeout=30) == 0
+            program.stdin.write(f"{block * 1000 + life}\n")
+            _follow(program.stdout, judge, lines=chance.choice((0, 1, 5, 20, 100)) + chance.randrange(30))
+        program.stdin.close()
+        assert program.wait(timeout=30) == 0
     assert judge.opened > 50
     assert judge.end > 100
 
@@ -115,4 +115,4 @@ def _follow(lines_of: Iterator[str], judge: Judge, lines: int) -> None:
         if child and heard > lines:
             os.kill(child, signal.SIGKILL)
             child = 0
-    raise AssertionError("the nursery has ended")
+    raise AssertionError("the program has ended")

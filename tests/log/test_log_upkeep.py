@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_values import START_MS, batch, file_content, offsets_in, read_all, topic_config
-from managed_logs import ORDERS, crash, fill, start
 
 from sparklog.base.errors import OffsetOutOfRange, SparklogError
 from sparklog.base.fs import LocalFs
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, batch, file_content, offsets_in, read_all, topic_config
+from support.logs.managers import ORDERS, crash, fill, start
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_values import START_MS, file_content, offsets_in, read_all, topic_config
-from managed_logs import ORDERS, crash, fill, start
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaStorageError
@@ -23,6 +21,8 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, file_content, offsets_in, read_all, topic_config
+from support.logs.managers import ORDERS, crash, fill, start
 
 
 @pytest.fixture

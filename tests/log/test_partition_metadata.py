@@ -6,7 +6,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from log_values import START_MS, batch, file_content, topic_config
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
@@ -16,8 +15,9 @@ from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support import GOLDEN
+from support.logs.builders import START_MS, batch, file_content, topic_config
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 ORDERS = TopicPartition("orders", 0)
 FILE = "/logs/orders-0/partition.metadata"
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)

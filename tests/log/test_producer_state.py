@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from log_values import START_MS, batch, open_log, read_all, topic_config
 
 from sparklog.base.errors import InvalidProducerEpoch, InvalidRecord, OutOfOrderSequenceNumber
 from sparklog.log import producer_state
@@ -16,6 +15,7 @@ from sparklog.records.batch import iterate_headers, seal
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, batch, open_log, read_all, topic_config
 
 LAST_SEQUENCE = 2**31 - 1
 DAY_MS = 86_400_000

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_values import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 from pyarrow import fs as pafs
 
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
@@ -26,9 +25,10 @@ from sparklog.records.batch import iterate_headers
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
+from support import GOLDEN
+from support.logs.builders import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
 
 FOLDER = "/logs/orders-0"
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
 def written(fs: MemoryFs, batches: int = 30, **config: object) -> Log:

@@ -6,13 +6,22 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from log_values import START_MS, batch, check_indexes, file_content, offsets_in, open_log, read_all, topic_config
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.log.log import Log
 from sparklog.records.batch import HEADER_SIZE
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import (
+    START_MS,
+    batch,
+    check_indexes,
+    file_content,
+    offsets_in,
+    open_log,
+    read_all,
+    topic_config,
+)
 
 FOLDER = "/logs/orders-0"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from log_values import topic_config
 
 from sparklog.log.retention import GivenUp, SegmentFacts, count_removable, give_up
+from support.logs.builders import topic_config
 
 NOW = 1_000_000
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from crc32c import crc32c
-from log_values import START_MS, batch, file_content
-from swap_values import FOLDER, clean, content_of, written
 
 from sparklog.log.log import Log
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import START_MS, batch, file_content
+from support.logs.replacements import FOLDER, clean, content_of, written
 
 
 @pytest.fixture

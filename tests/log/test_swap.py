@@ -10,8 +10,6 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_values import START_MS, batch, check_indexes, offsets_in, open_log, read_all, topic_config
-from swap_values import FOLDER, clean, cleaned, content_of, emptied, even, marked, records_in, replace, stage, written
 
 from sparklog.base.errors import CorruptRecord, KafkaStorageError
 from sparklog.base.ids import TopicPartition
@@ -19,6 +17,20 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import START_MS, batch, check_indexes, offsets_in, open_log, read_all, topic_config
+from support.logs.replacements import (
+    FOLDER,
+    clean,
+    cleaned,
+    content_of,
+    emptied,
+    even,
+    marked,
+    records_in,
+    replace,
+    stage,
+    written,
+)
 
 SURVIVING = [offset for base in range(0, 27, 3) if even(base) for offset in range(base, base + 3)]
 """Of segments 0, 9 and 18, as `clean` leaves them."""

@@ -12,8 +12,6 @@ from itertools import pairwise
 
 import pytest
 from crc32c import crc32c
-from log_values import START_MS, batch, check_indexes, read_all, topic_config
-from swap_values import FOLDER, cleaned, content_of, even, records_in, stage
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
@@ -24,6 +22,8 @@ from sparklog.log.replaceable import StagedSegment
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_clock import SimClock
+from support.logs.builders import START_MS, batch, check_indexes, read_all, topic_config
+from support.logs.replacements import FOLDER, cleaned, content_of, even, records_in, stage
 
 NAME = TopicPartition("orders", 0)
 CONFIG = topic_config(file_delete_delay_ms=0)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from log_values import check_indexes, open_log, read_all
-from swap_values import even, records_in
 
 from sparklog.base.fs import LocalFs
 from sparklog.log.reader import LogReader
+from support import environment
+from support.logs.builders import check_indexes, open_log, read_all
+from support.logs.replacements import even, records_in
 
-NURSERY = Path(__file__).with_name("swap_nursery.py")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-"""It uses what tests of several folders share."""
 OLD = list(range(48))
 NEW = [offset for offset in OLD if offset >= 36 or offset < 9 or even(offset // 3 * 3)]
 
@@ -24,12 +21,12 @@ NEW = [offset for offset in OLD if offset >= 36 or offset < 9 or even(offset // 
 @pytest.mark.slow
 def test_a_kill_at_any_step_leaves_the_old_segments_or_the_new_one(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(NURSERY), str(tmp_path)],
+        [sys.executable, "-m", "support.logs.killed_replacement", str(tmp_path)],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
-        env=ENVIRONMENT,
+        env=environment(),
     )
     *killed, last = done.stdout.splitlines()
     assert last == f"done {len(killed)}"

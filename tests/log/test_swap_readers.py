@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from log_values import START_MS, batch, check_indexes, file_content, open_log, topic_config
-from swap_values import FOLDER, clean, cleaned, content_of, even, records_in, replace, written
 
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import Fs, LocalFs
@@ -21,6 +19,8 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader, ReadRange
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import START_MS, batch, check_indexes, file_content, open_log, topic_config
+from support.logs.replacements import FOLDER, clean, cleaned, content_of, even, records_in, replace, written
 
 OLD = list(range(48))
 Found = TypeVar("Found")

@@ -6,8 +6,6 @@ import errno
 
 import pytest
 from crc32c import crc32c
-from log_values import START_MS, batch, offsets_in, open_log, read_all
-from swap_values import FOLDER, clean, cleaned, content_of, marked, replace, stage, written
 
 from sparklog.base.errors import (
     CorruptRecord,
@@ -22,6 +20,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.log import Log
 from sparklog.records.batch import assign
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import START_MS, batch, offsets_in, open_log, read_all
+from support.logs.replacements import FOLDER, clean, cleaned, content_of, marked, replace, stage, written
 
 NAME = TopicPartition("orders", 0)
 

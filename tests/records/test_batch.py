@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from record_values import batch_of, records
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord, UnsupportedForMessageFormat
 from sparklog.records.batch import (
@@ -20,6 +19,7 @@ from sparklog.records.batch import (
     size_and_magic,
 )
 from sparklog.records.records import Record, read_records, write_records
+from support.record_values import batch_of, records
 
 THREE = [Record(offset=offset, timestamp_ms=1000 + offset, value=b"v%d" % offset) for offset in range(3)]
 

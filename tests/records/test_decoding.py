@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_values import MAX_LONG, batch_of, framed, records, to_rows
 
 from sparklog.base.errors import CorruptRecord, RecordListTooLarge
 from sparklog.records import arrow, decoding
 from sparklog.records.batch import Codec, TimestampType, assign, read_header, set_log_append_time
 from sparklog.records.records import Record, read_records, write_records
+from support.record_values import MAX_LONG, batch_of, framed, records, to_rows
 
 SUBSETS = [
     (),

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from record_values import MAX_INT, records, to_rows
 
 from sparklog.base.errors import InvalidRecord
 from sparklog.records import arrow
 from sparklog.records.batch import Codec, TimestampType, check_batch, check_produced
 from sparklog.records.records import Record, read_records, write_records
+from support.record_values import MAX_INT, records, to_rows
 
 HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-from record_values import GOLDEN, LOGS
 
 from sparklog.records import arrow
 from sparklog.records.batch import check_batch, iterate_headers
 from sparklog.records.records import Record, read_records
+from support.record_values import GOLDEN, LOGS
 
 FOLDERS = sorted(path.parent for path in GOLDEN.glob("*/expected.jsonl"))
 DUMPS = [path for path in LOGS if path.with_suffix(".log.dump").exists()]

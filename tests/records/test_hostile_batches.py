@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from record_values import MAX_INT, batch_of, framed, to_rows, varint
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord, KafkaError, RecordListTooLarge
 from sparklog.records import arrow, decoding, encoding, rewriting
@@ -28,6 +27,7 @@ from sparklog.records.batch import Codec, check_batch, read_header, seal
 from sparklog.records.compression import compress
 from sparklog.records.records import Record, iterate_records, read_records, write_records
 from sparklog.records.rewriting import Rewriter
+from support.record_values import MAX_INT, batch_of, framed, to_rows, varint
 
 GOOD = [
     Record(offset=0, timestamp_ms=1000, key=b"key", value=b"value", headers=(("h", b"1"), ("h", None), ("", b""))),

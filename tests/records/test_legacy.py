@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch, LegacyRecordBatchBuilder
-from record_values import MAX_INT, to_rows
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.records import arrow, legacy
@@ -20,6 +19,7 @@ from sparklog.records.batch import Codec, TimestampType, iterate_headers
 from sparklog.records.compression import compress
 from sparklog.records.legacy import convert_messages, iterate_messages, records_of, to_v2
 from sparklog.records.records import Record, read_records, write_records
+from support.record_values import MAX_INT, to_rows
 
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 LOG_APPEND_TIME = 8

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from record_values import MAX_INT, batch_of, framed, records
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.records.batch import Codec, TimestampType, check_batch
 from sparklog.records.records import Record, read_records, write_records
+from support.record_values import MAX_INT, batch_of, framed, records
 
 
 @given(values=records(), codec=st.sampled_from(Codec))

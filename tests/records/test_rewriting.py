@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_values import GOLDEN, LOGS, batch_of, records
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.records.arrow import decode
@@ -30,6 +29,7 @@ from sparklog.records.key_map import KeyMap
 from sparklog.records.legacy import convert_messages
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.records.rewriting import Rewriter
+from support.record_values import GOLDEN, LOGS, batch_of, records
 
 NOW_MS, RETENTION_MS = 2_000_000_000_000, 86_400_000
 HORIZON_MS = NOW_MS + RETENTION_MS

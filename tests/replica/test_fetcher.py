@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from copying import NAME, World, run, three, until
 
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.replica.messages import ReplicaFetchResponse
+from support.replicas.replicating_brokers import NAME, World, run, three, until
 
 
 def test_followers_get_what_the_leader_appends_in_the_same_files() -> None:

@@ -11,10 +11,10 @@ import contextlib
 import random
 
 import pytest
-from copying import World, run
 
 from sparklog.base.errors import KafkaError
 from sparklog.testing.memory_fs import MemoryFs
+from support.replicas.replicating_brokers import World, run
 
 BROKERS = (1, 2, 3)
 

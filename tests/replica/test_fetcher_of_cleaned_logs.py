@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from copying import World, run, three, until
-from swap_values import clean
 
 from sparklog.records.records import Record, write_records
+from support.logs.replacements import clean
+from support.replicas.replicating_brokers import World, run, three, until
 
 
 def test_a_log_with_gaps_that_a_cleaner_has_left_is_copied_and_survives_a_kill() -> None:

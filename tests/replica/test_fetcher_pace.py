@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from copying import NAME, TOPIC_ID, World, run, three, until
 
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.following import FetchState
 from sparklog.testing.memory_fs import MemoryFs
+from support.replicas.replicating_brokers import NAME, TOPIC_ID, World, run, three, until
 
 
 def test_a_leader_that_cannot_be_reached_is_asked_less_and_less_often() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from copying import World, run, three, until
+from support.replicas.replicating_brokers import World, run, three, until
 
 
 def test_what_the_leader_alone_had_is_cut_from_its_log_when_another_leads() -> None:

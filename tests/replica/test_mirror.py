@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from copying import World, run, until
-from log_values import batch
-from swap_values import clean, even
 
 from sparklog.log.log import Log
 from sparklog.replica.messages import DescribeFiles, ReadFile
+from support.logs.builders import batch
+from support.logs.replacements import clean, even
+from support.replicas.replicating_brokers import World, run, until
 
 Keep = Callable[[int], bool]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from sparklog.replica.partition import Partition
-from tests.replica.replicated_partition import BROKERS, Cluster
+from support.replicas.replicated_partition import BROKERS, Cluster
 
 BROKER = st.sampled_from(BROKERS)
 PLACE = st.integers(0, 5)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_values import batch, open_log, read_all
 
 from sparklog.base.errors import OutOfOrderSequenceNumber
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import batch, open_log, read_all
 
 PRODUCERS = 3
 STEPS = st.one_of(

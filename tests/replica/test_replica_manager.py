@@ -23,7 +23,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.cluster.partition_states import ISR_CHANGES
 from sparklog.replica.messages import LEADER_EPOCH_DURING_DELETE, StopPartition, StopReplica
-from tests.replica.replica_host import LAG_MS, ME, NAME, Host, run
+from support.replicas.replica_host import LAG_MS, ME, NAME, Host, run
 
 SOON_S = 0.05
 

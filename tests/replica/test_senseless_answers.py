@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from copying import World, run
 
 from sparklog.replica.messages import ReplicaFetchResponse
+from support.replicas.replicating_brokers import World, run
 
 
 @pytest.mark.parametrize("spoilt", [{"partitions": None}, {"partitions": (None,)}])

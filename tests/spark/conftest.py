@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from reading import Topics
 
 from sparklog.testing import start_broker
+from support.spark_topics import Topics
 
 Read = Callable[..., DataFrame]
 

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from archiving import InProcess, archive_closed, archived_rows, describe, fill_days, named_files, parquet_files
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from reading import Topics, make_reader, rows_of
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
@@ -21,6 +19,16 @@ from sparklog.spark.archive import Wanted, next_slice
 from sparklog.spark.archive_files import DatedFiles, Place, by_day, date_of
 from sparklog.spark.archive_table import Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.offsets import OffsetRange
+from support.jobs.archives import (
+    InProcess,
+    archive_closed,
+    archived_rows,
+    describe,
+    fill_days,
+    named_files,
+    parquet_files,
+)
+from support.spark_topics import Topics, make_reader, rows_of
 
 pytestmark = pytest.mark.slow
 

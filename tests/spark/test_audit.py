@@ -6,13 +6,13 @@ import dataclasses
 import shutil
 
 import pytest
-from audited_folders import cut_out, directory, flip, log_of, places, remember, rewrite
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.audit import Auditor
 from sparklog.spark.audit_folders import FolderSource
 from sparklog.spark.audit_tables import View
+from support.logs.faulty_replicas import cut_out, directory, flip, log_of, places, remember, rewrite
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from audited_folders import GOLDEN, cut_out, flip, log_of, places, rewrite
 
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.fs import LocalFs
 from sparklog.spark import audit_walk
 from sparklog.spark.audit_bytes import SegmentFacts, SegmentWork, list_batches, scan_segment
 from sparklog.spark.audit_tasks import FolderFiles
+from support.logs.faulty_replicas import GOLDEN, cut_out, flip, log_of, places, rewrite
 
 SEGMENTS = [(log.parent.name, int(log.stem)) for log in sorted(GOLDEN.glob("*/*.log"))]
 

@@ -6,7 +6,6 @@ import dataclasses
 import re
 
 import pytest
-from audited_folders import flip, places
 from crc32c import crc32c
 
 from sparklog.client import Admin, Maintenance
@@ -15,6 +14,7 @@ from sparklog.spark import audit_broker
 from sparklog.spark.audit_broker import BrokerSource
 from sparklog.spark.audit_tables import FACTS, WORK, View, work_rows
 from sparklog.spark.audit_tasks import scan_row
+from support.logs.faulty_replicas import flip, places
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from reading import make_reader, rows_of
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.scan import FilesTask
+from support import GOLDEN
+from support.spark_topics import make_reader, rows_of
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 NEVER_MS = 2**40
 
 

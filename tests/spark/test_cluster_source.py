@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from reading import Topics, make_reader, rows_of
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.spark.scan import FetchTask, FilesTask
 from sparklog.testing import RunningCluster, start_cluster
+from support.spark_topics import Topics, make_reader, rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS = 3

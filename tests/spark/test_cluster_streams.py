@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
-from cluster_processes import ClusterProcesses, partitions_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -23,6 +21,8 @@ from sparklog.spark import broker
 from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
+from support.processes.broker import BrokerProcess
+from support.processes.cluster import ClusterProcesses, partitions_of
 
 pytestmark = pytest.mark.slow
 PARTITIONS = 3

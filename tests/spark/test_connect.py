@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+from support import GOLDEN
+
 CLIENT = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable

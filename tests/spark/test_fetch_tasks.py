@@ -7,12 +7,12 @@ import time
 
 import pyarrow as pa
 import pytest
-from reading import Topics, make_reader, rows_of
 
 from sparklog.base.errors import DataLost, NetworkException, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.scan import FetchTask
 from sparklog.testing import start_broker
+from support.spark_topics import Topics, make_reader, rows_of
 
 
 def fetching(topics, topic, **options):

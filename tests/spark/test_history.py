@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from archiving import DAY_MS, FIRST_DAY_MS, archive_closed, describe, fill_days
 from deltalake import DeltaTable
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
-from reading import Topics, make_reader, rows_of
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
@@ -32,11 +30,13 @@ from sparklog.spark.offsets import OffsetRange, batch_ranges, report_losses
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.read import read_task
 from sparklog.spark.scan import FetchTask, FilesTask, plan_tasks
+from support import GOLDEN
+from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archive_closed, describe, fill_days
+from support.spark_topics import Topics, make_reader, rows_of
 
 pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 
 class Trimmed(NamedTuple):

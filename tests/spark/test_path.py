@@ -17,8 +17,8 @@ from sparklog.spark.columns import table_schema
 from sparklog.spark.folders import FolderLookup
 from sparklog.spark.offsets import Bounds
 from sparklog.spark.options import AllTopics, Topics
+from support import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 FOLDERS = sorted(folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl"))
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

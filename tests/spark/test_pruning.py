@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
-from reading import Topics, make_reader, rows_of
 
 from sparklog.spark.explain import explain
 from sparklog.testing import start_broker
+from support.spark_topics import Topics, make_reader, rows_of
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 HOURS, PER_HOUR = 48, 60

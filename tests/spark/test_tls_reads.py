@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trustme
-from reading import make_reader, rows_of
 
 from sparklog.base.errors import NetworkException
 from sparklog.client import Producer
 from sparklog.testing import start_broker
+from support.spark_topics import make_reader, rows_of
 
 
 def test_planning_and_fetching_both_speak_tls(tmp_path):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from secure import JAAS, PROTOCOLS, SCRAM_PASSWORD, SCRAM_USER, Secured
-from wire import Wire
 
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire
+from support.kafka.secured_broker import JAAS, PROTOCOLS, SCRAM_PASSWORD, SCRAM_USER, Secured
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from wire import Wire
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.resources import CHANGEABLE
 from sparklog.server.kafka.messages import versions_of
 from sparklog.testing import RunningBroker
+from support.kafka.connection import Wire
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 20, 21, 37
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from wire import Wire, request_frame
 
 from sparklog.base.errors import ConfigError
 from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.translation import Translation
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire, request_frame
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
 LONG_MS = 60_000

@@ -10,12 +10,12 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as CkPartition
-from kafka import KafkaConsumer
 
+from kafka import KafkaConsumer
 from sparklog.testing import RunningBroker, start_broker
+from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

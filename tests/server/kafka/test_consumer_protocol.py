@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from kafka_members import Members, all_of, produce
 
 from sparklog.group.requests import ConsumerGroupDescribe
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.group_members import Members, all_of, produce
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from data_wire import CLUSTER, EPOCH_ENDS, TOPIC_PARTITIONS, Topic, ask_metadata, make_batch, values_in
 from kio.schema.errors import ErrorCode
-from wire import Wire
 
 from sparklog.testing import RunningBroker
+from support.kafka.connection import Wire
+from support.kafka.topic import CLUSTER, EPOCH_ENDS, TOPIC_PARTITIONS, Topic, ask_metadata, make_batch, values_in
 
 
 @pytest.fixture

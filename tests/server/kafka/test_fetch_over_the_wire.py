@@ -7,12 +7,12 @@ import uuid
 from typing import Any
 
 import pytest
-from data_wire import FETCH, MEBIBYTE, Topic, make_batch, values_in
 from kio.schema.errors import ErrorCode
-from wire import Wire
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire
+from support.kafka.topic import FETCH, MEBIBYTE, Topic, make_batch, values_in
 
 VERSION = 17
 FULL, NO_SESSION = 0, -1

@@ -7,12 +7,12 @@ import random
 import struct
 
 import pytest
-from wire import request_frame
 
 from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.connection import SHARED_BYTES, Connection
 from sparklog.server.kafka.translation import Session
 from sparklog.testing import RunningBroker
+from support.kafka.connection import request_frame
 
 PRODUCE, API_VERSIONS = 0, 18
 REQUESTS = 60

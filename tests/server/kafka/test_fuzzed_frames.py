@@ -12,14 +12,14 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from broker_process import BrokerProcess
 from kio.serial import entity_writer
-from request_maker import make_request
-from wire import Wire, request_frame
 
 from sparklog.base.addresses import Address
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import make
+from support.kafka.connection import Wire, request_frame
+from support.kafka.random_requests import make_request
+from support.processes.broker import BrokerProcess
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 APIS = {translation.api.name: translation.api for translation in TRANSLATIONS}

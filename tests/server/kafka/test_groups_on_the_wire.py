@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
-from wire import CLIENT_ID, Wire
 
 from sparklog.server.kafka.messages import versions_of
+from support.kafka.connection import CLIENT_ID, Wire
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 20, 42, 47

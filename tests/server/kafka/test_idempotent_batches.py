@@ -7,12 +7,12 @@ from collections.abc import Callable
 import grpc
 import pytest
 from kio.schema.errors import ErrorCode
-from wire import Wire
 
 from sparklog.base.errors import OutOfOrderSequenceNumber
 from sparklog.records.records import Record, write_records
 from sparklog.testing import RunningBroker
 from sparklog.v1 import log_pb2, log_pb2_grpc
+from support.kafka.connection import Wire
 
 PRODUCE, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 2, 19, 22, 61
 NOW_MS = 1_700_000_000_000

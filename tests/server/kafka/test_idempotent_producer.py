@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker_process import BrokerProcess
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from lossy_proxy import LossyProxy
+
+from support.processes.broker import BrokerProcess
+from support.processes.lossy_proxy import LossyProxy
 
 RECORDS = 4_000
 KILL_AT = (1_000, 2_000, 3_000)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kio.schema.errors import ErrorCode
-from wire import Wire
+
+from support.kafka.connection import Wire
 
 INIT_PRODUCER_ID = 22
 

@@ -7,17 +7,16 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import confluent_kafka
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from sparklog.testing import RunningBroker, start_broker
+from support import GOLDEN
 
 pytestmark = pytest.mark.slow
 
-GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 FOLDERS = ("codec-gzip-0", "codec-lz4-0", "codec-none-0", "codec-snappy-0", "codec-zstd-0", "compacted-0", "segments-0")
 TIMEOUT_S = 20
 FIRST_SEGMENT = "00000000000000000000.log"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from data_wire import METADATA, Topic, ask_metadata, make_batch
 from kio.schema.errors import ErrorCode
-from wire import Wire
 
 from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire
+from support.kafka.topic import METADATA, Topic, ask_metadata, make_batch
 
 VERSION = 12
 CLUSTER = 60

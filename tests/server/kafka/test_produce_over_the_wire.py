@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from data_wire import PRODUCE, Topic, make_batch, values_in
 from kio.schema.errors import ErrorCode
-from wire import Wire, request_frame
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.server.kafka.produce_request import read_produce_request
 from sparklog.testing import RunningBroker
+from support.kafka.connection import Wire, request_frame
+from support.kafka.topic import PRODUCE, Topic, make_batch, values_in
 
 ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 4, 0x08, 0x10, 0x20
 MAGIC_AT = 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka_members import AioKafka, KafkaPython, Members, all_of, produce
 
 from sparklog.group.requests import ListGroups
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.group_members import AioKafka, KafkaPython, Members, all_of, produce
 
 pytestmark = pytest.mark.slow
 

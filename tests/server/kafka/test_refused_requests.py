@@ -11,14 +11,14 @@ import pytest
 from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
-from request_maker import make_request
-from wire import message_frame
 
 from sparklog.base.errors import CoordinatorNotAvailable
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.dispatch import answer, read_frame
 from sparklog.server.kafka.translation import Session, Translation
 from sparklog.testing import RunningBroker
+from support.kafka.connection import message_frame
+from support.kafka.random_requests import make_request
 
 ACKS_NONE = 0
 EXAMPLES = 4

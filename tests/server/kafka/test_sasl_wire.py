@@ -9,11 +9,11 @@ import scramp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from secure import PLAIN_PASSWORD, PLAIN_USER, SCRAM_PASSWORD, SCRAM_USER, Secured
-from wire import Wire, request_frame
 
 from sparklog.client import Admin
 from sparklog.testing import start_broker
+from support.kafka.connection import Wire, request_frame
+from support.kafka.secured_broker import PLAIN_PASSWORD, PLAIN_USER, SCRAM_PASSWORD, SCRAM_USER, Secured
 
 METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
 DESCRIBE_CONFIGS, DESCRIBE_USER_SCRAM_CREDENTIALS = 32, 50

@@ -19,8 +19,9 @@ from kafka.admin import ScramMechanism as PythonMechanism
 from kafka.admin import UserScramCredentialDeletion as PythonDeletion
 from kafka.admin import UserScramCredentialUpsertion as PythonUpsertion
 from kio.schema.errors import ErrorCode
-from secure import Secured
-from wire import Wire
+
+from support.kafka.connection import Wire
+from support.kafka.secured_broker import Secured
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_CLIENT_QUOTAS, DESCRIBE, ALTER = 48, 50, 51

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from secure import Secured
-from wire import Wire
 
 from sparklog.server.kafka import listener
 from sparklog.testing import RunningBroker, start_broker
+from support.kafka.connection import Wire
+from support.kafka.secured_broker import Secured
 
 API_VERSIONS = 18
 

@@ -1,0 +1,124 @@
+"""A ZooKeeper server of a test's own, from PySpark's jars: one that can be killed, stopped and started again.
+
+server = ZooKeeperServer(folder)    `folder` keeps what it has stored
+server.start() … server.kill() … server.start() … server.stop()
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from support.processes.java import JAVA
+
+START_S = 60
+TICK_MS = 200
+JARS = ("zookeeper-", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java",
+        "netty-", "commons-io", "commons-cli")  # fmt: skip
+OPTIONS = ("-Xmx128m", "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=false",
+           "-Dzookeeper.4lw.commands.whitelist=*", "-Dzookeeper.forceSync=no")  # fmt: skip
+
+
+class ZooKeeperServer:
+    """`address` is what clients connect to; it stays the same when the server is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "zoo.cfg").write_text(
+            f"dataDir={folder}/data\nclientPort={self._port}\nclientPortAddress=127.0.0.1\ntickTime={TICK_MS}\n"
+            f"minSessionTimeout={2 * TICK_MS}\nmaxSessionTimeout=60000\nmaxClientCnxns=0\nmaxCnxns=0\n"
+        )
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with (self._folder / "zookeeper.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*JAVA, *OPTIONS, "-cp", class_path(), "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
+                cwd=self._folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"ZooKeeper did not start: {self.log()[-2000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self._wait()
+
+    def pause(self) -> None:
+        """It answers nobody, and no session expires."""
+        assert self._process
+        self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)  # until it has stopped: it may answer meanwhile
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Does nothing where it does not run."""
+        if self._process:
+            self.resume()
+            self._signal(signal.SIGTERM)
+            self._wait()
+
+    def log(self) -> str:
+        return (self._folder / "zookeeper.log").read_text(errors="replace")
+
+    def shell(self, *command: str) -> str:
+        """What ZooKeeper's own command-line tool prints: `shell("get", "/controller")`."""
+        done = subprocess.run(
+            [*JAVA, *OPTIONS, "-cp", class_path(shell=True), "org.apache.zookeeper.ZooKeeperMain",
+             "-server", self.address, *command],
+            capture_output=True, text=True, timeout=START_S, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                connection.sendall(b"isro")  # as "ruok", but it knows whether requests are served yet
+                return connection.recv(4) == b"rw"
+        except OSError:
+            return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+
+    def _wait(self) -> None:
+        if self._process:
+            self._process.wait(START_S)
+            self._process = None
+
+
+def class_path(*, shell: bool = False) -> str:
+    """Only what ZooKeeper needs of PySpark's jars: a JVM that opens all of them starts a second later."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise RuntimeError("pyspark is not installed: there is no ZooKeeper to test with")
+    wanted = (*JARS, "jline-2") if shell else JARS
+    jars = sorted(path for path in (Path(found.origin).parent / "jars").glob("*.jar") if path.name.startswith(wanted))
+    return ":".join(map(str, jars))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

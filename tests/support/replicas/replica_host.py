@@ -1,0 +1,218 @@
+"""One broker's replicas on real logs, a store in memory and virtual time; controller and followers are the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+from sparklog.base.config import BrokerConfig
+from sparklog.base.errors import NodeExists
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.apis import delete_records, produce
+from sparklog.broker.metrics import Metrics
+from sparklog.broker.services import Services
+from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.brokers import BROKER_IDS
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, alter_isr, decode_state, encode_state
+from sparklog.cluster.store import ensure_path
+from sparklog.cluster.topics import state_path
+from sparklog.log.manager import LogManager
+from sparklog.replica.following import FetchState
+from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.replica.messages import (
+    AlterIsr,
+    IsrAltered,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    PartitionState,
+    StopPartition,
+    StopReplica,
+    StopReplicaResponse,
+)
+from sparklog.runtime.purgatory import Purgatory
+from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.sim_clock import LoopClock
+from sparklog.testing.sim_loop import SimLoop
+from support.logs.builders import batch
+
+NAME = TopicPartition("t", 0)
+TOPIC_ID = UUID(int=7)
+ME = 1
+LAG_MS = 10_000
+
+
+class RecordedFetchers:
+    """Fetchers that copy nothing."""
+
+    def __init__(self) -> None:
+        self.followed: dict[TopicPartition, FetchState] = {}
+
+    def follow(self, states: Any) -> None:
+        self.followed.update(states)
+
+    async def unfollow(self, names: Any) -> None:
+        for name in names:
+            self.followed.pop(name, None)
+
+
+class Host:
+    """Broker 1; `restart` begins another life on the same disk."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.clock = LoopClock(loop)
+        self.fs = MemoryFs()
+        self.store = MemoryStore(MemoryTree())
+        self.epochs: dict[int, int] = {}
+        self.lives = self.number = 0
+        ensure_path(self.store, BROKER_IDS)
+        ensure_path(self.store, ISR_CHANGES)
+        for broker_id in (1, 2, 3):
+            self.begin_life(broker_id)
+        self.restart()
+
+    def restart(self) -> None:
+        config = BrokerConfig(broker_id=ME, log_dirs=("/data",))
+        self.logs = LogManager(self.fs, ("/data",), config, self.clock, jitter=lambda _: 0)
+        self.logs.load()
+        self.waiting: Purgatory[TopicPartition] = Purgatory()
+        self.replicas = ReplicaManager(
+            self.fs, self.logs, self.waiting.check, broker_id=ME, clock=self.clock, max_lag_ms=LAG_MS,
+            alter_isr=self._alter_isr, broker_epoch_of=self.epochs.get, exists=lambda name: name.topic == "t",
+        )  # fmt: skip
+        self.replicas.broker_epoch = self.epochs[ME]
+        self.replicas.fetchers = self.fetchers = RecordedFetchers()
+        self.leaderships: list[tuple[bool, int]] = []
+        self.replicas.on_leadership = lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch))
+        self.services = cast(
+            Services,
+            SimpleNamespace(
+                config=config,
+                logs=self.logs,
+                replicas=self.replicas,
+                waiting=self.waiting,
+                metrics=Metrics(()),
+                follower_fetches=SimpleNamespace(waiting=Purgatory()),
+            ),
+        )
+
+    async def _alter_isr(self, change: AlterIsr) -> IsrAltered:
+        return await asyncio.to_thread(alter_isr, self.store, change)
+
+    def begin_life(self, broker_id: int) -> None:
+        """Of another broker, or before `restart`; the controller has seen it."""
+        self.lives += 1
+        self.epochs[broker_id] = self.lives
+        self.store.multi((read_broker_epochs(self.store).write(self.epochs),))
+
+    # The controller
+
+    def write(self, leader: int, leader_epoch: int, isr: tuple[int, ...], name: TopicPartition = NAME) -> int:
+        """-> the partition epoch."""
+        path = state_path(*name)
+        data = encode_state(Leadership(leader=leader, leader_epoch=leader_epoch, isr=isr, controller_epoch=1))
+        with suppress(NodeExists):
+            ensure_path(self.store, path.rpartition("/")[0])
+            self.store.create(path, data)
+            return 0
+        return self.store.set(path, data)
+
+    def in_store(self) -> Leadership:
+        node = self.store.get(state_path(*NAME))
+        return decode_state(node.data, node.version)
+
+    async def become(
+        self, leader: int, leader_epoch: int, isr: tuple[int, ...] = (1, 2, 3), **fields: Any
+    ) -> LeaderAndIsrResponse:
+        """The controller has decided that, and this broker is told."""
+        partition_epoch = self.write(leader, leader_epoch, isr)
+        return await self.tell(leader, leader_epoch, isr, partition_epoch, **fields)
+
+    async def tell(
+        self,
+        leader: int,
+        leader_epoch: int,
+        isr: tuple[int, ...],
+        partition_epoch: int,
+        *,
+        topic_id: UUID = TOPIC_ID,
+        overrides: dict[str, str] | None = None,
+        controller_epoch: int = 1,
+        broker_epoch: int | None = None,
+    ) -> LeaderAndIsrResponse:
+        self.number += 1
+        state = PartitionState(
+            name=NAME, topic_id=topic_id, leader=leader, leader_epoch=leader_epoch, isr=isr, replicas=(1, 2, 3),
+            partition_epoch=partition_epoch,
+        )  # fmt: skip
+        return await self.replicas.become(
+            LeaderAndIsr(
+                controller_id=1,
+                controller_epoch=controller_epoch,
+                number=self.number,
+                partitions=(state,),
+                broker_epoch=self.epochs[ME] if broker_epoch is None else broker_epoch,
+                overrides={"t": overrides or {}},
+            )
+        )
+
+    async def stop(self, leader_epoch: int, *, delete: bool = False) -> StopReplicaResponse:
+        self.number += 1
+        return await self.replicas.stop(
+            StopReplica(
+                controller_id=1,
+                controller_epoch=1,
+                broker_epoch=self.epochs[ME],
+                number=self.number,
+                partitions=(StopPartition(name=NAME, leader_epoch=leader_epoch, delete=delete),),
+            )
+        )
+
+    # Followers and clients
+
+    @property
+    def replica(self) -> Replica:
+        return self.replicas.get(NAME)
+
+    def fetched(self, broker_id: int, offset: int, *, log_start_offset: int = 0, epoch: int | None = None) -> None:
+        self.replicas.follower_fetched(
+            self.replica, broker_id, broker_epoch=self.epochs[broker_id] if epoch is None else epoch,
+            fetch_offset=offset, log_start_offset=log_start_offset,
+        )  # fmt: skip
+
+    def append(self, count: int = 1) -> int:
+        """-> the log end offset."""
+        return self.replicas.append(NAME, batch(count), acks=1).last_offset + 1
+
+    def produce(self, count: int = 1, *, timeout_ms: int = 60_000) -> asyncio.Task[produce.PartitionProduced]:
+        """With acks=all."""
+
+        async def send() -> produce.PartitionProduced:
+            part = produce.PartitionProduce(topic="t", partition=0, data=batch(count))
+            request = produce.ProduceRequest(partitions=[part], timeout_ms=timeout_ms, creates_topics=False)
+            return (await produce.handle(self.services, request)).partitions[0]
+
+        return asyncio.ensure_future(send())
+
+    def delete_records(self, before_offset: int, *, timeout_ms: int = 60_000) -> asyncio.Task[Any]:
+        async def send() -> delete_records.RecordsDeleted:
+            part = delete_records.RecordsToDelete(topic="t", partition=0, before_offset=before_offset)
+            request = delete_records.DeleteRecordsRequest(partitions=[part], timeout_ms=timeout_ms)
+            return (await delete_records.handle(self.services, request)).partitions[0]
+
+        return asyncio.ensure_future(send())
+
+
+def run(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
+    loop = SimLoop()
+
+    async def main() -> None:
+        host = Host(loop)
+        await test(host)
+        await host.replicas.close()
+
+    loop.run(main())

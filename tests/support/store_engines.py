@@ -1,0 +1,122 @@
+"""The engines that the contract of cluster stores is tested with, each as something that opens stores on one tree."""
+
+from __future__ import annotations
+
+import queue
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+from unittest import mock
+
+from kazoo.client import KazooClient
+
+from sparklog.cluster.memory import MemoryStore, MemoryTree
+from sparklog.cluster.sqlite import SqliteStore
+from sparklog.cluster.store import Store
+from sparklog.cluster.zookeeper import ZookeeperStore
+from support.processes.zookeeper import ZooKeeperServer
+
+PATIENCE_S = 20
+SESSION_TIMEOUT_MS = 4_000
+
+
+class Told:
+    """What watches and listeners were told, in order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[object] = queue.Queue()
+
+    def __call__(self, what: object) -> None:
+        self._queue.put(what)
+
+    def next(self) -> object:
+        return self._queue.get(timeout=PATIENCE_S)
+
+    def rest(self) -> list[object]:
+        found = []
+        while not self._queue.empty():
+            found.append(self._queue.get())
+        return found
+
+
+def settle(store: Store) -> None:
+    """Return when the store has called every watch that was due."""
+    told = Told()
+    path = store.create("/settle_", sequential=True)
+    store.get(path, told)
+    store.delete(path)
+    assert told.next() == path
+
+
+class Engine(Protocol):
+    def open(self) -> Store:
+        """A store on the tree that all stores of this engine share."""
+        ...
+
+    def expire(self, store: Store) -> None:
+        """End the store's session as if its time were over."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryEngine:
+    def __init__(self) -> None:
+        self._tree = MemoryTree()
+
+    def open(self) -> MemoryStore:
+        return MemoryStore(self._tree)
+
+    def expire(self, store: Store) -> None:
+        self._tree.expire(store.session_id)
+
+    def close(self) -> None:
+        pass
+
+
+class SqliteEngine:
+    def __init__(self, folder: Path) -> None:
+        self._path = str(folder / "cluster.sqlite")
+        self._opened: list[SqliteStore] = []
+
+    def open(self) -> SqliteStore:
+        self._opened.append(SqliteStore(self._path, session_timeout_ms=SESSION_TIMEOUT_MS))
+        return self._opened[-1]
+
+    def expire(self, store: Store) -> None:
+        other = SqliteStore(self._path)
+        other.end_session(store.session_id)
+        other.close()
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+class ZookeeperEngine:
+    """Each has a tree of its own on the server."""
+
+    _trees = count()
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self._server = server
+        self._hosts = f"{server.address}/tree-{next(self._trees)}"
+        self._opened: list[ZookeeperStore] = []
+
+    def open(self) -> ZookeeperStore:
+        opened = ZookeeperStore(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=20_000)
+        self._opened.append(opened)
+        return opened
+
+    def expire(self, store: Store) -> None:
+        """Another client takes the session over, and closes it, while the store cannot return to take it back."""
+        assert isinstance(store, ZookeeperStore)
+        with mock.patch.object(store._client.handler, "create_connection", side_effect=ConnectionRefusedError):
+            thief = KazooClient(self._hosts, client_id=store._client.client_id)
+            thief.start()
+            thief.stop()
+            thief.close()
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
