@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 settings.register_profile("sparklog", deadline=None, max_examples=60)
 settings.load_profile("sparklog")
 
+pytest_plugins = ["pytester", "support.runs.flaky", "support.runs.leftovers"]
+
 TESTS = Path(__file__).parent
 os.environ.setdefault("SPARK_CONF_DIR", str(TESTS / "conf"))
 # Kafka's messages come with strategies for Hypothesis where that is installed. A process that is started in a folder of
@@ -63,4 +65,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     session = local_session("sparklog tests", settings=settings)
     yield session
+    gateway = session.sparkContext._gateway
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(60)

@@ -45,10 +45,14 @@ def test_a_temporary_folder_goes_with_the_broker_and_a_given_one_stays(tmp_path:
     assert given.data_dir.exists()
 
 
-def test_stopping_twice_does_no_harm() -> None:
+def test_stopping_twice_does_no_harm(sparklog_broker: RunningBroker) -> None:
     broker = start_broker()
-    broker.stop()
-    broker.stop()
+    for _ in range(2):
+        broker.stop()
+        assert not broker.data_dir.exists()
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            brokers_of(broker.bootstrap)
+        assert brokers_of(sparklog_broker.bootstrap) == [sparklog_broker.bootstrap], "another broker runs on"
 
 
 def test_a_broker_that_cannot_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""How the suite is run: pytest plugins of every run, and the programs behind `make stress` and `make soak`."""
