@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from support import GOLDEN
+from support.scenarios.texts import CheckScenario
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,11 @@ os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(TESTS.parent / ".hypot
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite-scenarios", action="store_true", help="write what happens into tests/group/scenarios")
+    parser.addoption(
+        "--rewrite-scenarios",
+        action="store_true",
+        help="write what comes of each command into the texts in tests/*/scenarios; review it as a diff",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +46,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture
+def check_scenario(request: pytest.FixtureRequest) -> CheckScenario:
+    """Plays a scenario, and compares what comes of it with its text; `--rewrite-scenarios` writes that text first."""
+
+    def check(path: Path, play: Callable[[str], str]) -> None:
+        played = play(path.read_text())
+        if request.config.getoption("--rewrite-scenarios"):
+            path.write_text(played)
+        assert played == path.read_text()
+
+    return check
 
 
 @pytest.fixture(scope="session")

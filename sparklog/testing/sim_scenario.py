@@ -1,20 +1,32 @@
-"""Scenarios in words: a text of commands, each with what comes of it on a simulated cluster, as lines of `> …`.
+"""The vocabulary of scenarios on a simulated cluster (tests/testing/scenarios): real brokers, and a client beside them.
 
-    brokers 3                    start so many brokers, numbered from 0
-    create t replicas=0,1,2      a topic of one partition, with replicas in that order; key=value: its configuration
-    produce t a b c              a batch, acks=all; where the leader is, by what any broker says
-    produce t d to=0             the same, sent to broker 0 whatever it is
-    read t                       all that a consumer is shown; from=1: by broker 1
-    kill 0 · power 0 · pause 0 · resume 0 · start 0 · stop 0 · expire 0      or `controller`: whoever that is
-    part 0 1 2                   nothing passes between broker 0 and the others that are named, until `heal`
-    sleep 5                      seconds
-    settle                       wait until the cluster store has stayed as it is for some seconds
-    state t                      what the cluster store says of it
-    move t 1,2,3 · cancel t · elect t · elect t unclean · delete t · grow t replicas=1,2
-    config t key=value · topics · controller · logs t
+    brokers 3 [KEY=VALUE]            first of all: brokers 0 to 2 start, with this configuration
+    create t 0,1,2 1,2,0 [KEY=VALUE] a topic, with the replicas of each partition, and its configuration
+    grow t 1,2                       it gets more partitions
+    config t KEY=VALUE               it is configured otherwise; `KEY=`: as the brokers are
+    delete t
+    topics                           those that there are
+    state t                          what the cluster store says of its partitions
+    move t-0 3,2 / cancel t-0        reassignment
+    elect t-0 [unclean]              preferred leader election; `unclean`: any replica will do
+    produce t-0 a b c [at=0]         a batch with acks=all, to the leader; `at`: to this broker, whatever it is
+    read t-0 [at=1]                  all that a consumer is shown
+    logs t-0                         which brokers have a log of it, and what is in it
+    controller                       who it is, and its epoch
+    kill 0                           the process ends, and later its session
+    power 0                          the same with the whole machine: what was not flushed is lost
+    start 0
+    stop 0                           in order: controlled shutdown first
+    expire 0                         the session ends, the process lasts
+    pause 0 / resume 0               the process stands still / goes on, and does not know that it stood still
+    cut 0 1 2                        nothing passes between broker 0 and the others that are named
+    heal                             everything passes again
+    advance 5s                       time passes
+    settle                           wait until the cluster store has stayed as it is for some seconds
 
-A command that does not know its end within a bound says so. Other lines: `#` comments, and empty ones. `play` runs the
-commands and gives the text with the outcomes as they are; a test compares.
+`kill`, `power` and `start` take several brokers; for the number of a broker, `controller` may stand. A request is sent
+again while its error is one that may pass, unless the command says `at`. A command that does not know its end within a
+bound says so. What the simulation finds wrong meanwhile is an outcome, too.
 """
 
 from __future__ import annotations
@@ -23,9 +35,11 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
 from sparklog.broker.apis import (
     alter_partition_reassignments,
     create_partitions,
@@ -36,127 +50,110 @@ from sparklog.broker.apis import (
     incremental_alter_configs,
     produce,
 )
+from sparklog.broker.apis.incremental_alter_configs import KeyChange, Operation
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
+from sparklog.testing.scenario import Command, ScenarioError, duration_ms, perform, play
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, SimNode, logs_in_trace
 from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_run import as_the_seed_says
 from sparklog.testing.sim_workload import values_of
 
-MARK = "> "
 QUIET_S = 4.0
 SETTLES_S = 60.0
 TRIES = 40
+REQUEST_MS = 8_000
 
 
-def play(text: str, *, seed: int = 0) -> str:
-    """The scenario with what comes of each of its commands."""
+def play_on_cluster(text: str, *, seed: int = 0) -> str:
     loop = SimLoop()
     with as_the_seed_says(seed):
-        return loop.run(_Player(loop, seed).play(text))
+        return loop.run(play(text, ClusterScenario(loop, seed).step))
 
 
-class _Player:
+class ClusterScenario:
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self._loop = loop
         self._seed = seed
+        self._has_begun = False
         self._cluster: SimCluster
         self._client: SimClient
 
-    async def play(self, text: str) -> str:
-        lines: list[str] = []
-        for line in text.splitlines():
-            if line.startswith(MARK):
-                continue
-            lines.append(line)
-            words = line.split()
-            if words and not line.startswith("#"):
-                lines += [MARK + each for each in await self._do(words[0], words[1:])]
-        return "\n".join(lines) + "\n"
-
-    async def _do(self, verb: str, words: list[str]) -> list[str]:
-        plain = [word for word in words if "=" not in word]
-        settings = dict(word.split("=", 1) for word in words if "=" in word)
-        command: Callable[..., Awaitable[list[str]]] = getattr(self, f"_{verb}")
-        if not hasattr(self, "_cluster"):
-            return await command(*plain, **{name.replace(".", "_"): value for name, value in settings.items()})
+    async def step(self, command: Command) -> list[str]:
+        if command.verb == "brokers":
+            return await perform(self, command)
+        if not self._has_begun:
+            raise ScenarioError("`brokers N` comes first")
         with logs_in_trace(self._cluster):
-            found = await command(plain, settings)
-        problems, self._cluster.findings = self._cluster.findings, []
-        return [*found, *(str(each) for each in problems)]
+            found = await perform(self, command)
+        return [*found, *self._take_findings()]
 
-    async def _brokers(self, count: str, **settings: str) -> list[str]:
-        keys = {name.replace("_", "."): value for name, value in settings.items()}
-        self._cluster = SimCluster(self._loop, self._seed, brokers=int(count), settings=keys)
+    def _take_findings(self) -> list[str]:
+        findings, self._cluster.findings = self._cluster.findings, []
+        return [str(each) for each in findings]
+
+    async def do_brokers(self, count: str, **config: str) -> list[str]:
+        self._cluster = SimCluster(self._loop, self._seed, brokers=int(count), settings=config)
         names = [node.name for node in self._cluster.nodes.values()]
         self._client = SimClient("client", self._cluster.network, names, self._cluster.stream("client"))
         self._cluster.network.weather.chance_of_delay = 0
+        self._has_begun = True
         with logs_in_trace(self._cluster):
             await self._cluster.start()
-        return [str(each) for each in self._cluster.findings]
+        return self._take_findings()
 
-    # Nodes
+    # Brokers
 
-    def _nodes(self, plain: list[str]) -> list[SimNode]:
-        return [self._cluster.nodes[self._controller_id() if word == "controller" else int(word)] for word in plain]
+    def _node(self, broker: str) -> SimNode:
+        return self._cluster.nodes[self._controller_id() if broker == "controller" else int(broker)]
 
     def _controller_id(self) -> int:
         node = self._cluster.tree.find("/controller")
         return int(json.loads(node.data)["brokerid"]) if node else -1
 
-    async def _kill(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        for node in self._nodes(plain):
+    async def do_kill(self, *brokers: str) -> None:
+        for node in [self._node(broker) for broker in brokers]:
             node.kill()
-        return []
 
-    async def _power(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        for node in self._nodes(plain):
+    async def do_power(self, *brokers: str) -> None:
+        for node in [self._node(broker) for broker in brokers]:
             node.cut_power()
-        return []
 
-    async def _pause(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._nodes(plain)[0].pause()
-        return []
+    async def do_pause(self, broker: str) -> None:
+        self._node(broker).pause()
 
-    async def _resume(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._nodes(plain)[0].resume()
-        return []
+    async def do_resume(self, broker: str) -> None:
+        self._node(broker).resume()
 
-    async def _expire(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        self._nodes(plain)[0].expire()
-        return []
+    async def do_expire(self, broker: str) -> None:
+        self._node(broker).expire()
 
-    async def _stop(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        await self._nodes(plain)[0].stop()
-        return []
+    async def do_stop(self, broker: str) -> None:
+        await self._node(broker).stop()
 
-    async def _start(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        nodes = self._nodes(plain)
+    async def do_start(self, *brokers: str) -> None:
+        nodes = [self._node(broker) for broker in brokers]
         for node in nodes:
             node.start()
         await self._cluster.wait_until(lambda: all(node.is_up for node in nodes), SETTLES_S, "the brokers are up")
-        return []
 
-    async def _part(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        one, *others = (self._cluster.nodes[int(number)].name for number in plain)
-        for other in others:
+    async def do_cut(self, broker: str, *others: str) -> None:
+        one = self._node(broker).name
+        for other in (self._node(each).name for each in others):
             self._cluster.network.block(one, other)
             self._cluster.network.block(other, one)
-        return []
 
-    async def _heal(self, *_: object) -> list[str]:
+    async def do_heal(self) -> None:
         self._cluster.network.heal()
-        return []
 
     # Time
 
-    async def _sleep(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        await asyncio.sleep(float(plain[0]))
-        return []
+    async def do_advance(self, duration: str) -> None:
+        await asyncio.sleep(duration_ms(duration) / 1_000)
 
-    async def _settle(self, *_: object) -> list[str]:
+    async def do_settle(self) -> list[str]:
         deadline = self._loop.time() + SETTLES_S
         seen, since = self._cluster.states(), self._loop.time()
         while self._loop.time() < since + QUIET_S:
@@ -169,116 +166,96 @@ class _Player:
 
     # Topics
 
-    async def _create(self, plain: list[str], settings: dict[str, str]) -> list[str]:
-        replicas = _numbers(settings.pop("replicas"))
-        topic = create_topics.NewTopic(name=plain[0], assignments=[(0, replicas)], configs=settings)
-        request = create_topics.CreateTopicsRequest(topics=[topic])
+    async def do_create(self, topic: str, /, *replicas: str, **config: str) -> list[str]:
+        assignments = [(number, _numbers(each)) for number, each in enumerate(replicas)]
+        new = create_topics.NewTopic(name=topic, assignments=assignments, configs=config)
+        request = create_topics.CreateTopicsRequest(topics=[new])
+        return await self._ask(create_topics.API, request, lambda answer: answer.topics[0].error)
 
-        async def ask() -> list[str]:
-            return _well((await self._client.ask_any(create_topics.API, request, 8_000)).topics[0].error)
-
-        return await self._try(ask)
-
-    async def _delete(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=plain[0])])
-
-        async def ask() -> list[str]:
-            return _well((await self._client.ask_any(delete_topics.API, request, 8_000)).topics[0].error)
-
-        return await self._try(ask)
-
-    async def _grow(self, plain: list[str], settings: dict[str, str]) -> list[str]:
-        total = 1 + sum(name.topic == plain[0] for name in self._cluster.states())
-        count = create_partitions.PartitionCount(
-            name=plain[0], total=total, assignments=[_numbers(settings["replicas"])]
-        )
+    async def do_grow(self, topic: str, *replicas: str) -> list[str]:
+        total = sum(name.topic == topic for name in self._cluster.states()) + len(replicas)
+        added = [_numbers(each) for each in replicas]
+        count = create_partitions.PartitionCount(name=topic, total=total, assignments=added)
         request = create_partitions.CreatePartitionsRequest(topics=[count])
+        return await self._ask(create_partitions.API, request, lambda answer: answer.topics[0].error)
 
-        async def ask() -> list[str]:
-            return _well((await self._client.ask_any(create_partitions.API, request, 8_000)).topics[0].error)
-
-        return await self._try(ask)
-
-    async def _config(self, plain: list[str], settings: dict[str, str]) -> list[str]:
+    async def do_config(self, topic: str, /, **config: str) -> list[str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
         change = incremental_alter_configs.ConfigChange(
-            resource=ConfigResource(ResourceType.TOPIC, plain[0]),
-            changes=[
-                incremental_alter_configs.KeyChange(name=name, operation=0, value=value)
-                for name, value in settings.items()
-            ],
+            resource=resource, changes=[_key_change(key, value) for key, value in config.items()]
         )
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        return await self._ask(incremental_alter_configs.API, request, lambda answer: answer.resources[0].error)
 
-        async def ask() -> list[str]:
-            return _well((await self._client.ask_any(incremental_alter_configs.API, request, 8_000)).resources[0].error)
+    async def do_delete(self, topic: str) -> list[str]:
+        request = delete_topics.DeleteTopicsRequest(topics=[delete_topics.TopicToDelete(name=topic)])
+        return await self._ask(delete_topics.API, request, lambda answer: answer.topics[0].error)
 
-        return await self._try(ask)
+    async def do_move(self, name: str, target: str) -> list[str]:
+        return await self._reassign(TopicPartition.parse(name), _numbers(target))
 
-    async def _topics(self, *_: object) -> list[str]:
-        return sorted({name.topic for name in self._cluster.states() if not name.topic.startswith("__")})
-
-    async def _move(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        return await self._reassign(TopicPartition(plain[0], 0), _numbers(plain[1]))
-
-    async def _cancel(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        return await self._reassign(TopicPartition(plain[0], 0), None)
+    async def do_cancel(self, name: str) -> list[str]:
+        return await self._reassign(TopicPartition.parse(name), None)
 
     async def _reassign(self, name: TopicPartition, target: tuple[int, ...] | None) -> list[str]:
         request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(targets={name: target})
+        return await self._ask(alter_partition_reassignments.API, request, lambda answer: answer.errors[name])
 
+    async def do_elect(self, name: str, kind: str = "preferred") -> list[str]:
+        partition = TopicPartition.parse(name)
+        request = elect_leaders.ElectLeadersRequest(partitions=[partition], is_unclean=kind == "unclean")
+        return await self._ask(elect_leaders.API, request, lambda answer: answer.errors[partition])
+
+    async def _ask(self, api: Api[Any, Any], request: Any, error_of: Callable[[Any], KafkaError | None]) -> list[str]:
         async def ask() -> list[str]:
-            answer = await self._client.ask_any(alter_partition_reassignments.API, request, 8_000)
-            return _well(answer.errors[name])
-
-        return await self._try(ask)
-
-    async def _elect(self, plain: list[str], _: dict[str, str]) -> list[str]:
-        name = TopicPartition(plain[0], 0)
-        request = elect_leaders.ElectLeadersRequest(partitions=[name], is_unclean="unclean" in plain)
-
-        async def ask() -> list[str]:
-            return _well((await self._client.ask_any(elect_leaders.API, request, 8_000)).errors[name])
+            return _well(error_of(await self._client.ask_any(api, request, REQUEST_MS)))
 
         return await self._try(ask)
 
     # Records
 
-    async def _produce(self, plain: list[str], settings: dict[str, str]) -> list[str]:
-        name = TopicPartition(plain[0], 0)
+    async def do_produce(self, name: str, *values: str, at: str = "") -> list[str]:
+        partition = TopicPartition.parse(name)
         records = [
             Record(offset=number, timestamp_ms=1_700_000_000_000, value=value.encode())
-            for number, value in enumerate(plain[1:])
+            for number, value in enumerate(values)
         ]
 
         async def ask() -> list[str]:
-            part = produce.PartitionProduce(topic=name.topic, partition=0, data=write_records(records))
+            part = produce.PartitionProduce(
+                topic=partition.topic, partition=partition.partition, data=write_records(records)
+            )
             request = produce.ProduceRequest(partitions=[part], creates_topics=False, timeout_ms=4_000)
-            address = self._cluster.nodes[int(settings["to"])].name if "to" in settings else await self._leader(name)
+            address = self._node(at).name if at else await self._leader(partition)
             result = (await self._client.ask(address, produce.API, request, 6_000)).partitions[0]
             return _well(result.error) or [f"{result.base_offset} to {result.last_offset}"]
 
-        return await _once(ask) if "to" in settings else await self._try(ask)
+        return await _once(ask) if at else await self._try(ask)
 
-    async def _read(self, plain: list[str], settings: dict[str, str]) -> list[str]:
-        name = TopicPartition(plain[0], 0)
-        broker = settings.get("from")
+    async def do_read(self, name: str, *, at: str = "") -> list[str]:
+        partition = TopicPartition.parse(name)
 
         async def ask() -> list[str]:
-            address = self._cluster.nodes[int(broker)].name if broker else await self._leader(name)
-            found: dict[int, str] = {}
-            position = 0
-            while True:
-                part = fetch.PartitionFetch(topic=name.topic, partition=0, fetch_offset=position, max_bytes=1 << 20)
-                request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part])
-                result = (await self._client.ask(address, fetch.API, request)).partitions[0]
-                if result.error:
-                    raise result.error
-                if not result.slice or not result.slice.size:
-                    return [_shown(found)]
-                found |= values_of(result.slice.read())
-                position = result.next_offset
+            address = self._node(at).name if at else await self._leader(partition)
+            return [_shown(await self._fetch_all(address, partition))]
 
-        return await _once(ask) if broker else await self._try(ask)
+        return await _once(ask) if at else await self._try(ask)
+
+    async def _fetch_all(self, address: str, name: TopicPartition) -> dict[int, str]:
+        found: dict[int, str] = {}
+        position = 0
+        while True:
+            part = fetch.PartitionFetch(
+                topic=name.topic, partition=name.partition, fetch_offset=position, max_bytes=1 << 20
+            )
+            request = fetch.FetchRequest(max_bytes=1 << 20, partitions=[part])
+            result = (await self._client.ask(address, fetch.API, request)).partitions[0]
+            if result.error:
+                raise result.error
+            if not result.slice or not result.slice.size:
+                return found
+            found |= values_of(result.slice.read())
+            position = result.next_offset
 
     async def _leader(self, name: TopicPartition) -> str:
         self._client.forget_leader(name)
@@ -303,25 +280,28 @@ class _Player:
 
     # What there is
 
-    async def _state(self, plain: list[str], _: dict[str, str]) -> list[str]:
+    async def do_topics(self) -> list[str]:
+        return sorted({name.topic for name in self._cluster.states() if not name.topic.startswith("__")})
+
+    async def do_state(self, topic: str) -> list[str]:
         return [
             f"{name}: leader {state.get('leader')}, epoch {state.get('leader_epoch')}, "
             f"in sync {_listed(sorted(state['isr']))}, replicas {_listed(state['replicas'])}"
             for name, state in self._cluster.states().items()
-            if name.topic == plain[0]
+            if name.topic == topic
         ]
 
-    async def _controller(self, *_: object) -> list[str]:
+    async def do_controller(self) -> list[str]:
         epoch = self._cluster.tree.find("/controller_epoch")
         who = self._controller_id()
         return [f"{who if who >= 0 else 'nobody'}, epoch {epoch.data.decode() if epoch else 0}"]
 
-    async def _logs(self, plain: list[str], _: dict[str, str]) -> list[str]:
+    async def do_logs(self, name: str) -> list[str]:
         lines = []
         for number, node in self._cluster.nodes.items():
             logs: list[Log] = list(node.broker.services.logs) if node.broker and node.is_up else []
             for log in logs:
-                if log.partition == TopicPartition(plain[0], 0):
+                if log.partition == TopicPartition.parse(name):
                     piece = log.read(log.log_start_offset, 1 << 30)
                     lines.append(f"{number}: {_shown(values_of(piece.read()))}")
         return lines
@@ -339,6 +319,12 @@ def _well(error: KafkaError | None) -> list[str]:
     if error:
         raise error
     return []
+
+
+def _key_change(key: str, value: str) -> KeyChange:
+    if not value:
+        return KeyChange(name=key, operation=Operation.DELETE)
+    return KeyChange(name=key, operation=Operation.SET, value=value)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

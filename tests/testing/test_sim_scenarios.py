@@ -1,22 +1,17 @@
-"""Scenarios in words (tests/testing/scenarios). SPARKLOG_REWRITE=1 writes what comes of them; review it as a diff."""
+"""Simulated clusters, told step by step in `scenarios/`; `sparklog/testing/sim_scenario.py` says what they mean."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from sparklog.testing.sim_scenario import play
+from sparklog.testing.sim_scenario import play_on_cluster
+from support.scenarios.texts import CheckScenario, scenario_texts
 
-SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
-    text = path.read_text()
-    outcome = play(text)
-    if os.environ.get("SPARKLOG_REWRITE"):
-        path.write_text(outcome)
-    assert outcome == path.read_text()
+@scenario_texts(__file__)
+def test_a_cluster_does_as_the_scenario_tells(path: Path, check_scenario: CheckScenario) -> None:
+    check_scenario(path, play_on_cluster)

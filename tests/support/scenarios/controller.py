@@ -1,34 +1,36 @@
-"""The interpreter of the controller's scenarios: what they say, and what the controller is seen to do.
+"""The vocabulary of the controller's scenarios: real controllers with brokers that only do as they are told.
 
-A scenario is a text of steps, each a command, a line `----`, what has changed by it, and an empty line. After each
-command all goes on until nothing happens any more, unless it ends with `quickly`. What is seen are changes in the
-store: who is the controller, and each partition's leader, leader epoch and ISR. After each step every broker must
-have been told just that; if one was not, the scenario says so, too. Commands:
+After each command all goes on until nothing happens any more, unless its last word is `quickly`. What comes of it are
+changes in the store: who is the controller, and each partition's leader, leader epoch and ISR. After each command every
+broker must have been told just that; if one was not, that is an outcome, too.
 
-    brokers 3                        first of all: brokers 1 to 3 start, and each is settled before the next
-    config KEY=VALUE                 before that: the brokers' configuration
-    create t 1,2,3 2,3,1 [KEY=VALUE] a topic, with the replicas of each partition
+    brokers 3 [KEY=VALUE]            first of all: brokers 1 to 3 start, with this configuration, and each is settled
+                                     before the next
+    create t 1,2,3 2,3,1 [KEY=VALUE] a topic, with the replicas of each partition, and its configuration
     grow t 2,3                       it gets more partitions
-    set t KEY=VALUE                  it is configured otherwise; nothing: as the brokers are
+    config t KEY=VALUE               it is configured otherwise; `KEY=`: as the brokers are
     delete t
+    move t-0 3,2 / cancel t-0        reassignment
+    elect t-0 [unclean]              preferred leader election; `unclean`: any replica will do
+    isr t-0 1,2                      its leader writes this ISR
+    logs t-0                         which brokers have a log of it
     kill 1                           the process ends, and then its session
     crash 1                          the process ends, its session lasts
-    expire 1                         the session ends, the process lasts, or not
     start 1
     stop 1                           in order: controlled shutdown first
-    cut 1 / mend 1                   the controller cannot reach the broker / can again
-    isr t-0 1,2                      its leader writes this ISR
+    expire 1                         the session ends, the process lasts, or not
     disk 1 t-0                       the broker's disk with this replica fails
-    move t-0 3,2 / cancel t-0        reassignment
-    prefer t-0                       preferred leader election
-    unclean t-0                      any replica will do
-    logs t-0                         which brokers have a log of it
+    cut 1                            nothing reaches the broker, but for itself
+    heal                             everything reaches every broker again
     told                             what brokers were told since the last time, in short; `told -`: from here on
+
+`kill` and `start` take several brokers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from sparklog.base.errors import KafkaError
@@ -37,27 +39,36 @@ from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.partition_states import Leadership
 from sparklog.controller.active import ActiveController
 from sparklog.replica.messages import LeaderAndIsr, StopReplica
+from sparklog.testing.scenario import Command, ScenarioError, perform, play
+from sparklog.testing.sim_loop import SimLoop
 from support.controller.fake_brokers import World
+
+QUICKLY = "quickly"
+
+
+def play_controller(text: str) -> str:
+    loop = SimLoop()
+    played = loop.run(play(text, ControllerScenario().step))
+    assert not loop.errors
+    return played
 
 
 class ControllerScenario:
     def __init__(self) -> None:
-        self._config: dict[str, Any] = {}
         self._world: World | None = None
         self._seen: dict[str, str] = {}
         self._told = 0
 
     @property
     def world(self) -> World:
-        assert self._world, "`brokers N` comes first"
+        if self._world is None:
+            raise ScenarioError("`brokers N` comes first")
         return self._world
 
-    async def step(self, command: str) -> list[str]:
-        verb, *words = command.split()
-        is_quick = words[-1:] == ["quickly"]
-        said = await getattr(self, f"do_{verb}")(*(words[:-1] if is_quick else words)) or []
-        if is_quick or not self._world:
-            return list(said)
+    async def step(self, command: Command) -> list[str]:
+        if command.words[-1:] == (QUICKLY,):
+            return await perform(self, dataclasses.replace(command, words=command.words[:-1]))
+        said = await perform(self, command)
         await self.world.settle()
         return [*said, *self._changes(), *self.world.differences()]
 
@@ -82,26 +93,24 @@ class ControllerScenario:
             return ""
         return f", moves from {numbers(assignment.origin)} to {numbers(assignment.target)}"
 
-    async def do_config(self, *pairs: str) -> None:
-        for pair in pairs:
-            key, _, value = pair.partition("=")
-            self._config[key.replace(".", "_")] = {"true": True, "false": False}.get(value, value)
-
-    async def do_brokers(self, count: str) -> None:
-        self._world = World(**self._config)
+    async def do_brokers(self, count: str, **config: str) -> None:
+        flags = {"true": True, "false": False}
+        self._world = World(**{key.replace(".", "_"): flags.get(value, value) for key, value in config.items()})
         for broker_id in range(1, int(count) + 1):
             await self.world.start(broker_id)
             await self.world.settle()
 
-    async def do_create(self, topic: str, *words: str) -> None:
-        overrides = dict(word.split("=") for word in words if "=" in word)
-        self.world.create_topic(topic, [read(word) for word in words if "=" not in word], **overrides)
+    async def do_create(self, topic: str, /, *replicas: str, **config: str) -> None:
+        self.world.create_topic(topic, [read(each) for each in replicas], **config)
 
     async def do_grow(self, topic: str, *replicas: str) -> None:
         self.world.add_partitions(topic, [read(each) for each in replicas])
 
-    async def do_set(self, topic: str, *pairs: str) -> None:
-        self.world.configure(topic, dict(pair.split("=") for pair in pairs))
+    async def do_config(self, topic: str, /, **config: str) -> None:
+        def change(old: Mapping[str, str]) -> Mapping[str, str]:
+            return {key: value for key, value in {**old, **config}.items() if value}
+
+        self.world.topics.change_overrides(topic, change)
 
     async def do_delete(self, topic: str) -> None:
         self.world.topics.mark_deleted(topic)
@@ -130,8 +139,9 @@ class ControllerScenario:
     async def do_cut(self, broker: str) -> None:
         self.world.brokers[int(broker)].is_cut = True
 
-    async def do_mend(self, broker: str) -> None:
-        self.world.brokers[int(broker)].is_cut = False
+    async def do_heal(self) -> None:
+        for broker in self.world.brokers.values():
+            broker.is_cut = False
 
     async def do_isr(self, name: str, isr: str) -> None:
         self.world.set_isr(TopicPartition.parse(name), read(isr))
@@ -149,14 +159,8 @@ class ControllerScenario:
         targets = {TopicPartition.parse(name): target}
         return await self._ask(lambda active: active.operations.reassign(targets, may_resize=True))
 
-    async def do_prefer(self, name: str) -> list[str]:
-        return await self._elect(name, is_unclean=False)
-
-    async def do_unclean(self, name: str) -> list[str]:
-        return await self._elect(name, is_unclean=True)
-
-    async def _elect(self, name: str, *, is_unclean: bool) -> list[str]:
-        names = [TopicPartition.parse(name)]
+    async def do_elect(self, name: str, kind: str = "preferred") -> list[str]:
+        names, is_unclean = [TopicPartition.parse(name)], kind == "unclean"
         return await self._ask(lambda active: active.operations.elect_leaders(names, is_unclean=is_unclean))
 
     async def _ask(self, function: Callable[[ActiveController], Awaitable[Any]]) -> list[str]:

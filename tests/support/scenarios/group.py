@@ -1,9 +1,9 @@
-"""The interpreter of the scenarios: what they say, and what the coordinator is seen to do.
+"""The vocabulary of the groups' scenarios: one group, its coordinator, and members that only do as they are told.
 
-A scenario is a text of steps, each a command, a line `----`, what happened, and an empty line. Times are from the
-beginning. Commands, with `a` any member's name and `a..z9` a range of names (`m1..m500`):
+What comes of a command is what members are answered, with the time since the beginning; one line counts those that are
+answered the same, where they are many. `a` is the name of any member, and may be several: `a,b` and `m1..m500`.
 
-    config KEY=VALUE                 first of all: the broker's configuration
+    broker KEY=VALUE                 first of all: the coordinator's configuration
     topic t=4                        there is such a topic, with so many partitions; where it is not said: 8
     join a [static=ID] [session=10s] [rebalance=60s] [protocols=range,sticky] [topics=t,u] [again]
                                      a new member; twice, if it is told its id first, but for `vanish=yes`. `again`:
@@ -14,15 +14,16 @@ beginning. Commands, with `a` any member's name and `a..z9` a range of names (`m
     leave a
     crash a                          its requests end, and it sends no heartbeats any more
     commit a t-0=5 [generation=N]    `commit - t-0=5`: a consumer that is in no group
-    fetch t-0
-    advance 10s [beating=a,b]        beating: they send a heartbeat each 3 seconds
+    fetch t-0                        the offset that is committed
+    advance 10s [beating=a,b]        time passes; beating: they send a heartbeat each 3 seconds
     state                            the group as the coordinator has it
     log                              what has been written since the last `log`
-    move                             another broker becomes the coordinator
+    failover                         another broker becomes the coordinator
     hold / release                   what is written is not committed until it is released
     break / repair                   nothing can be written
-    expire                           look for offsets that have expired
-    delete topic t / delete group
+    forget                           offsets that have expired are looked for, and go
+    delete t                         the topic is deleted
+    disband                          the group is deleted
 
 Members of the new protocol:
 
@@ -60,14 +61,13 @@ from sparklog.group.requests import (
     SyncGroup,
 )
 from sparklog.log.coordinator_records import SUBSCRIPTION, write_value
+from sparklog.testing.scenario import Command, duration_ms, perform, play
 from support.groups.coordinator import GroupWorld
-from support.scenarios.group_consumer import Consumer
+from support.scenarios.group_members import Client, Consumer
 from support.scenarios.group_words import (
     SUMMARY_FROM,
     error_name,
-    milliseconds,
     names_of,
-    options_of,
     read_work,
     show_partitions,
     show_record,
@@ -80,24 +80,20 @@ HEARTBEAT_MS = 3_000
 _LONG_ID = re.compile(r"00000000-0000-0000-0000-0*([0-9a-f]+)")
 
 
-@dataclass
-class Client:
-    """What a member knows of itself."""
-
-    name: str
-    options: dict[str, str]
-    member_id: str = ""
-    generation: int = -1
-    members: tuple[str, ...] = ()
-    """Of its generation, where it is the leader."""
-
-    @property
-    def static(self) -> str | None:
-        return self.options.get("static")
+def play_group(text: str) -> str:
+    return asyncio.run(_play(text))
 
 
-class Scenario:
-    """Runs commands; `step` returns what happened."""
+async def _play(text: str) -> str:
+    scenario = GroupScenario()
+    try:
+        return await play(text, scenario.step)
+    finally:
+        scenario.close()
+
+
+class GroupScenario:
+    """Made on a running event loop."""
 
     def __init__(self) -> None:
         self.world = GroupWorld()
@@ -107,10 +103,9 @@ class Scenario:
         self._tasks: dict[str, set[asyncio.Task[None]]] = {}
         self._logged = 0
 
-    async def step(self, command: str) -> list[str]:
+    async def step(self, command: Command) -> list[str]:
         self._trace = []
-        verb, *words = command.split()
-        await getattr(self, f"_{verb}")(words)
+        await perform(self, command)
         await self.world.settle()
         return [_LONG_ID.sub(r"\1", line) for line in summarize(self._trace)]
 
@@ -121,22 +116,19 @@ class Scenario:
 
     # Members
 
-    async def _config(self, words: list[str]) -> None:
-        self.world = GroupWorld(**{name.replace(".", "_"): int(value) for name, value in options_of(words).items()})
-
-    async def _join(self, words: list[str]) -> None:
-        for name in names_of(words[0]):
-            if "again" not in words:
-                self.clients[name] = Client(name, options_of(words[1:]))
-            self._start(name, self._do_join(self.clients[name]))
+    async def do_join(self, names: str, *flags: str, **options: str) -> None:
+        for name in names_of(names):
+            if "again" not in flags:
+                self.clients[name] = Client(name, **options)
+            self._start(name, self._join(self.clients[name]))
         await self.world.settle()
 
-    async def _do_join(self, client: Client) -> None:
+    async def _join(self, client: Client) -> None:
         response = await self._send_join(client)
         if isinstance(response.error, MemberIdRequired):
             client.member_id = response.member_id
             self._say(client.name, "MEMBER_ID_REQUIRED")
-            if "vanish" in client.options:
+            if client.vanish == "yes":
                 return
             response = await self._send_join(client)
         if response.error is not None:
@@ -147,9 +139,7 @@ class Scenario:
         self._say(client.name, self._describe(client, response))
 
     async def _send_join(self, client: Client) -> JoinGroupResponse:
-        options = client.options
-        topics = options.get("topics", "t").split(",")
-        metadata = write_value(0, {"topics": topics, "userData": None}, SUBSCRIPTION)
+        metadata = write_value(0, {"topics": client.topics.split(","), "userData": None}, SUBSCRIPTION)
         request = JoinGroup(
             group_id=GROUP,
             member_id=client.member_id,
@@ -157,9 +147,9 @@ class Scenario:
             client_id=client.name,
             client_host="/127.0.0.1",
             protocol_type="consumer",
-            protocols=[(protocol, metadata) for protocol in options.get("protocols", "range").split(",")],
-            session_timeout_ms=milliseconds(options.get("session", "10s")),
-            rebalance_timeout_ms=milliseconds(options.get("rebalance", "60s")),
+            protocols=[(protocol, metadata) for protocol in client.protocols.split(",")],
+            session_timeout_ms=duration_ms(client.session),
+            rebalance_timeout_ms=duration_ms(client.rebalance),
         )
         shard = self.world.host.shard
         return await self._ask(JoinGroupResponse, lambda ticket, now: shard.join(request, ticket, now))
@@ -174,16 +164,16 @@ class Scenario:
         protocol = response.protocol
         return f"generation {response.generation} by {protocol}, leads {' '.join(client.members) or 'nobody'}{skip}"
 
-    async def _sync(self, words: list[str]) -> None:
-        for name in names_of(words[0]):
+    async def do_sync(self, names: str, /, **work: str) -> None:
+        for name in names_of(names):
             client = self.clients[name]
-            given = options_of(words[1:]) or {member: str(at) for at, member in enumerate(client.members)}
+            given = work or {member: str(at) for at, member in enumerate(client.members)}
             if "all" in given:
                 given = dict.fromkeys(client.members, given["all"])
             assignments = {self.clients[member].member_id: write_work(what) for member, what in given.items()}
-            self._start(name, self._do_sync(client, assignments if client.members else {}))
+            self._start(name, self._sync(client, assignments if client.members else {}))
 
-    async def _do_sync(self, client: Client, assignments: dict[str, bytes]) -> None:
+    async def _sync(self, client: Client, assignments: dict[str, bytes]) -> None:
         request = SyncGroup(
             group_id=GROUP,
             generation=client.generation,
@@ -195,15 +185,15 @@ class Scenario:
         response = await self._ask(_Refused, lambda ticket, now: shard.sync(request, ticket, now))
         self._say(client.name, error_name(response) or f"gets {read_work(response.assignment)}")
 
-    async def _heartbeat(self, words: list[str]) -> None:
-        for name in names_of(words[0]):
-            await self._heartbeat_of(name, options_of(words[1:]))
+    async def do_heartbeat(self, names: str, *, generation: str = "") -> None:
+        for name in names_of(names):
+            await self._heartbeat(name, generation)
 
-    async def _heartbeat_of(self, name: str, options: dict[str, str], *, is_quiet: bool = False) -> None:
+    async def _heartbeat(self, name: str, generation: str = "", *, is_quiet: bool = False) -> None:
         client = self.clients[name]
         request = Heartbeat(
             group_id=GROUP,
-            generation=int(options.get("generation", client.generation)),
+            generation=int(generation or client.generation),
             member_id=client.member_id,
             group_instance_id=client.static,
         )
@@ -213,43 +203,42 @@ class Scenario:
         if error or not is_quiet:
             self._say(name, error or "ok")
 
-    async def _leave(self, words: list[str]) -> None:
-        if words[0] in self.consumers:
-            self._start(words[0], self._do_beat(self.consumers[words[0]], LEAVE_EPOCH))
+    async def do_leave(self, names: str) -> None:
+        if names in self.consumers:
+            self._start(names, self._beat(self.consumers[names], LEAVE_EPOCH))
             return
-        members = [self.clients[name] for name in names_of(words[0])]
+        members = [self.clients[name] for name in names_of(names)]
         leaving = [LeavingMember(member_id=each.member_id, group_instance_id=each.static) for each in members]
         request = LeaveGroup(group_id=GROUP, members=leaving)
         response = await self._ask(_Refused, lambda _, now: self.world.host.shard.leave(request, now))
         if error := error_name(response):
-            self._say(words[0], error)
+            self._say(names, error)
             return
         for each, left in zip(members, response.members, strict=True):
             self._say(each.name, left.error.name if left.error else "left")
 
-    async def _crash(self, words: list[str]) -> None:
-        for name in names_of(words[0]):
+    async def do_crash(self, names: str) -> None:
+        for name in names_of(names):
             for task in self._tasks.pop(name, set()):
                 task.cancel()
 
     # Members of the new protocol
 
-    async def _consume(self, words: list[str]) -> None:
-        for name in names_of(words[0]):
-            self.consumers[name] = Consumer(GROUP, name, options_of(words[1:]))
-            self._start(name, self._do_beat(self.consumers[name], JOIN_EPOCH))
+    async def do_consume(self, names: str, **options: str) -> None:
+        for name in names_of(names):
+            self.consumers[name] = Consumer(GROUP, name, **options)
+            self._start(name, self._beat(self.consumers[name], JOIN_EPOCH))
 
-    async def _beat(self, words: list[str]) -> None:
-        options = options_of(words[1:])
-        for name in names_of(words[0]):
+    async def do_beat(self, names: str, *flags: str, epoch: str = "") -> None:
+        for name in names_of(names):
             consumer = self.consumers[name]
-            consumer.has = consumer.told | (consumer.has if "keeping" in words else set())
-            self._start(name, self._do_beat(consumer, int(options.get("epoch", consumer.epoch))))
+            consumer.has = consumer.told | (consumer.has if "keeping" in flags else set())
+            self._start(name, self._beat(consumer, int(epoch or consumer.epoch)))
 
-    async def _away(self, words: list[str]) -> None:
-        self._start(words[0], self._do_beat(self.consumers[words[0]], LEAVE_STATIC_EPOCH))
+    async def do_away(self, name: str) -> None:
+        self._start(name, self._beat(self.consumers[name], LEAVE_STATIC_EPOCH))
 
-    async def _do_beat(self, consumer: Consumer, epoch: int) -> None:
+    async def _beat(self, consumer: Consumer, epoch: int) -> None:
         shard, request = self.world.host.shard, consumer.request(epoch)
         response = await self._ask(_Refused, lambda _, now: shard.consumer_heartbeat(request, now))
         if error := error_name(response):
@@ -267,24 +256,21 @@ class Scenario:
 
     # Offsets
 
-    async def _commit(self, words: list[str]) -> None:
-        name, *rest = words
-        options = options_of(rest)
-        generation = options.pop("generation", None)
-        client = self.clients.get(name, Client(name, {}))
+    async def do_commit(self, name: str, /, generation: str = "", **offsets: str) -> None:
+        client = self.clients.get(name, Client(name))
         request = OffsetCommit(
             group_id=GROUP,
-            generation_or_epoch=client.generation if generation is None else int(generation),
+            generation_or_epoch=int(generation or client.generation),
             member_id=client.member_id,
             group_instance_id=client.static,
             offsets=[
                 OffsetToCommit(partition=TopicPartition.parse(where), offset=int(offset))
-                for where, offset in options.items()
+                for where, offset in offsets.items()
             ],
         )
-        self._start(name, self._do_commit(name, request))
+        self._start(name, self._commit(name, request))
 
-    async def _do_commit(self, name: str, request: OffsetCommit) -> None:
+    async def _commit(self, name: str, request: OffsetCommit) -> None:
         response = await self._ask(_Refused, lambda _, now: self.world.host.shard.commit(request, now))
         if error := error_name(response):
             self._say(name, error)
@@ -292,28 +278,30 @@ class Scenario:
         for partition, refused in response.errors.items():
             self._say(name, f"{partition} {refused.name if refused else 'committed'}")
 
-    async def _fetch(self, words: list[str]) -> None:
-        asked = OffsetFetch(group_id=GROUP, partitions=[TopicPartition.parse(word) for word in words])
-        self._start("fetch", self._do_fetch(asked))
+    async def do_fetch(self, *names: str) -> None:
+        asked = OffsetFetch(group_id=GROUP, partitions=[TopicPartition.parse(name) for name in names])
+        self._start("fetch", self._fetch(asked))
 
-    async def _do_fetch(self, asked: OffsetFetch) -> None:
+    async def _fetch(self, asked: OffsetFetch) -> None:
         await self.world.host.committed()
         for found in self.world.host.shard.fetch_offsets(asked).offsets:
             self._say(str(found.partition), str(found.offset))
 
     # The world
 
-    async def _advance(self, words: list[str]) -> None:
-        left_ms = milliseconds(words[0])
-        beating = options_of(words[1:]).get("beating", "")
+    async def do_broker(self, **config: str) -> None:
+        self.world = GroupWorld(**{key.replace(".", "_"): int(value) for key, value in config.items()})
+
+    async def do_advance(self, duration: str, *, beating: str = "") -> None:
+        left_ms = duration_ms(duration)
         while beating and left_ms > HEARTBEAT_MS:
             await self.world.advance(HEARTBEAT_MS)
             left_ms -= HEARTBEAT_MS
-            for name in (name for part in beating.split(",") for name in names_of(part)):
-                await self._heartbeat_of(name, {}, is_quiet=True)
+            for name in names_of(beating):
+                await self._heartbeat(name, is_quiet=True)
         await self.world.advance(left_ms)
 
-    async def _state(self, words: list[str]) -> None:
+    async def do_state(self) -> None:
         group = self.world.host.shard.groups.get(GROUP)
         if isinstance(group, ConsumerGroup):
             shown = " ".join(f"{self._name_of(each.member_id)}@{each.member_epoch}" for each in group.members.values())
@@ -326,42 +314,42 @@ class Scenario:
         shown = f"{len(members)} members" if len(members) >= SUMMARY_FROM else " ".join(members) or "nobody"
         self._say("group", f"{group.state_name}, generation {group.generation}: {shown}")
 
-    async def _log(self, words: list[str]) -> None:
+    async def do_log(self) -> None:
         for key, value in self.world.log.written[self._logged :]:
             record = decode(key, value)
             assert record is not None
             self._say("log", show_record(record.key, record.value))
         self._logged = len(self.world.log.written)
 
-    async def _topic(self, words: list[str]) -> None:
-        for name, count in options_of(words).items():
-            self.world.topics.put(name, int(count))
+    async def do_topic(self, **partitions: str) -> None:
+        for topic, count in partitions.items():
+            self.world.topics.put(topic, int(count))
 
-    async def _move(self, words: list[str]) -> None:
+    async def do_failover(self) -> None:
         self.world.move()
 
-    async def _hold(self, words: list[str]) -> None:
+    async def do_hold(self) -> None:
         self.world.log.hold()
 
-    async def _release(self, words: list[str]) -> None:
+    async def do_release(self) -> None:
         self.world.log.release()
 
-    async def _break(self, words: list[str]) -> None:
+    async def do_break(self) -> None:
         self.world.log.refuse_with = NotEnoughReplicas("as the scenario wants it")
 
-    async def _repair(self, words: list[str]) -> None:
+    async def do_repair(self) -> None:
         self.world.log.refuse_with = None
 
-    async def _delete(self, words: list[str]) -> None:
+    async def do_delete(self, *topics: str) -> None:
+        await self.world.host.do(self.world.host.shard.delete_topics(list(topics)))
+
+    async def do_disband(self) -> None:
         shard = self.world.host.shard
-        if words[0] == "topic":
-            await self.world.host.do(shard.delete_topics(words[1:]))
-            return
         response = await self._ask(_Refused, lambda *_: shard.delete(DeleteGroups(group_ids=[GROUP])))
         error = response.errors[GROUP]
         self._say("group", error.name if error else "deleted")
 
-    async def _expire(self, words: list[str]) -> None:
+    async def do_forget(self) -> None:
         await self.world.host.do(self.world.host.shard.expire(self.world.clock.time_ms()))
 
     # How

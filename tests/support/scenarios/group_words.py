@@ -1,8 +1,7 @@
-"""The words of the scenarios: how options, names and times are read, and how what has happened is written."""
+"""The words of the scenarios: how names and assignments are read, and how what has happened is written."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 SUMMARY_FROM = 8  # answers of one kind within a step
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def error_name(response: Any) -> str:
@@ -54,7 +52,7 @@ def write_work(what: str) -> bytes:
 
 
 def read_work(assignment: bytes) -> str:
-    """What `_assignment` has written."""
+    """What `write_work` has written."""
     if assignment.startswith(b"\0"):
         return show_partitions(read_assignment(assignment).partitions)
     return assignment.decode() or "nothing"
@@ -64,20 +62,14 @@ def show_partitions(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(str(each) for each in sorted(partitions)) or "nothing"
 
 
-def options_of(words: list[str]) -> dict[str, str]:
-    pairs = (word.partition("=") for word in words if "=" in word)
-    return {name: value for name, _, value in pairs}
-
-
 def names_of(text: str) -> list[str]:
     """`a`, `a,b`, or `m1..m500`."""
+    return [name for part in text.split(",") for name in _range_of(part)]
+
+
+def _range_of(text: str) -> list[str]:
     first, dots, last = text.partition("..")
     if not dots:
-        return text.split(",")
+        return [text]
     prefix = first.rstrip("0123456789")
     return [f"{prefix}{number}" for number in range(int(first[len(prefix) :]), int(last[len(prefix) :]) + 1)]
-
-
-def milliseconds(text: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
-    return int(number) * _UNITS[unit]
