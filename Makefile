@@ -10,7 +10,7 @@ IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test sim bench proto lock format clean
+.PHONY: help setup demo lint check test stress soak sim bench proto lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,23 @@ demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
 	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
 
-test: lint $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched  ## All tests, with Spark and Apache Kafka's own tools
-	$(BIN)/pytest -q -n 2 -m "not spark"
-	$(BIN)/pytest -q -m spark
+TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched
+
+# One process has the SparkSession and all tests that need it; the others share the rest. A failed test runs once more.
+test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
+	$(BIN)/pytest -q -n 3 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
+
+TESTS ?= -m "processes and not soak_only" tests
+TIMES ?= 20
+stress: setup $(TESTED)  ## Tests TIMES times in a row beside a busy loop on each core (TESTS=tests/cli TIMES=20)
+	$(BIN)/python -m support.runs.stress $(TIMES) $(TESTS)
 
 SECONDS ?= 60
+SEED ?= 1
+soak stress: export PYTHONPATH := tests
+soak: setup $(TESTED)  ## Kills, power cuts, loads and simulated clusters, other ones with each seed (SECONDS=600 SEED=1)
+	$(BIN)/python -m support.runs.soak --seconds $(SECONDS) --seed $(SEED)
+
 JOBS ?= 2
 FROM ?= 0
 sim: setup  ## Simulated clusters with faults, seed after seed, each checked (SECONDS=60 JOBS=2 FROM=0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from support import GOLDEN
+from support.runs.seeds import examples
 from support.scenarios.texts import CheckScenario
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 # Examples are not timed: a first call may compile, and the machine may be busy with other tests. Each run chooses
 # others, so that fewer at once find as much in the end, and the fast tests stay within a minute.
-settings.register_profile("sparklog", deadline=None, max_examples=60)
+settings.register_profile("sparklog", deadline=None, max_examples=examples(60))
 settings.load_profile("sparklog")
 
 pytest_plugins = ["pytester", "support.runs.flaky", "support.runs.leftovers"]
@@ -38,14 +40,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM, and those that need the SparkSession: these `make test` runs in one process."""
+    """Mark the tests that need a JVM or start processes, and keep those with the SparkSession in one process."""
     for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
         needs_spark = "spark" in getattr(item, "fixturenames", ())
-        if needs_spark or item.path.relative_to(TESTS).parts[0] == "kafka":
+        if needs_spark or folder == "kafka":
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
+            item.add_marker(pytest.mark.processes)
+
+
+def uses_processes(item: pytest.Item) -> bool:
+    """Whether the test's module imports what starts processes."""
+    module = getattr(item, "module", None)
+    homes = {
+        getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", "")
+        for value in vars(module).values()
+    }
+    return any(str(home).startswith(("subprocess", "multiprocessing", "support.processes")) for home in homes)
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""How much a test of chance does: a little in `make test`, and in `make soak` more, as its seed says."""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "SPARKLOG_SOAK_SEED"
+SEED = int(os.environ[VARIABLE]) if VARIABLE in os.environ else None
+"""Of this soak's round; None: this is no soak."""
+
+
+def seeds(count: int, *, soak: int) -> range:
+    """The same `count` seeds in each `make test`; in a soak `soak` of them, others in each round."""
+    return range(count) if SEED is None else range(SEED * 1_000, SEED * 1_000 + soak)
+
+
+def examples(count: int) -> int:
+    """How many examples Hypothesis tries; ten times as many in a soak."""
+    return count if SEED is None else 10 * count
