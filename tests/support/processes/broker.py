@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.ports import reserve_port
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=5")
@@ -46,7 +46,9 @@ class BrokerProcess:
     def await_ready(self) -> None:
         said = ""
         assert self._process.stdout
-        if select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
+        saying = select.poll()
+        saying.register(self._process.stdout)
+        if saying.poll(PATIENCE_MS):
             said = self._process.stdout.readline()
         assert "ready" in said, f"{self} is not ready: it said {said!r}\n{self.log}"
 
