@@ -7,7 +7,6 @@ import errno
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from sparklog.cluster import sqlite_tree
 from sparklog.cluster.sqlite import OtherSessions, SqliteStore
 from sparklog.cluster.sqlite_tree import Session
 from sparklog.cluster.store import NO_OWNER, SessionState
+from support.patience import PATIENCE_S, wait_until
 from support.store_engines import Told
 
 Open = Callable[..., SqliteStore]
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> str:
 def open_store(path: str) -> Iterator[Open]:
     opened: list[SqliteStore] = []
 
-    def open_store(session_timeout_ms: int = 5_000) -> SqliteStore:
+    def open_store(session_timeout_ms: int = 60_000) -> SqliteStore:
         opened.append(SqliteStore(path, session_timeout_ms=session_timeout_ms))
         return opened[-1]
 
@@ -105,9 +105,9 @@ def test_a_write_of_an_expired_session_is_refused(open_store: Open) -> None:
     expired = store.session_id
     busy, go_on, states = threading.Event(), threading.Event(), Told()
     store.listen(states)
-    store.exists("/busy", lambda _: (busy.set(), go_on.wait(20)))
+    store.exists("/busy", lambda _: (busy.set(), go_on.wait(PATIENCE_S)))
     store.create("/busy")
-    assert busy.wait(20)  # the store's thread is held up, as if the process had been stopped
+    assert busy.wait(PATIENCE_S)  # the store's thread is held up, as if the process had been stopped
     other.end_session(expired)
     for write in (lambda: store.set("/a", b""), lambda: store.create("/e", ephemeral=True)):
         with pytest.raises(SessionExpired):
@@ -120,21 +120,23 @@ def test_a_write_of_an_expired_session_is_refused(open_store: Open) -> None:
 
 def children_between_tries(store: SqliteStore) -> list[str]:
     """Asked again while the store's own thread has its turn with the file, as callers are told at once then."""
-    for _ in range(1000):
+
+    def names() -> list[str] | None:
         with contextlib.suppress(ConnectionLoss):
             return store.children("/")
-        time.sleep(0.01)
-    raise AssertionError("never read")
+        return None
+
+    return wait_until(names, "the names can be read")
 
 
 @pytest.mark.slow
 def test_a_locked_file_suspends_everybody_and_ends_nobodys_session(open_store: Open, path: str) -> None:
-    stores = [open_store(session_timeout_ms=600) for _ in range(2)]
+    stores = [open_store(session_timeout_ms=4_000) for _ in range(2)]
     states = [Told(), Told()]
     for number, store in enumerate(stores):
         store.listen(states[number])
         store.create(f"/e{number}", ephemeral=True)
-    locking = sqlite3.connect(path, isolation_level=None)
+    locking = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)
     locking.execute("BEGIN IMMEDIATE")
     assert [told.next() for told in states] == [SessionState.SUSPENDED] * 2
     with pytest.raises(ConnectionLoss):
@@ -151,9 +153,9 @@ def test_a_locked_file_suspends_everybody_and_ends_nobodys_session(open_store: O
 @pytest.mark.slow
 def test_a_session_that_nobody_renews_ends(open_store: Open, path: str) -> None:
     """As that of a process that was killed, whose file this one finds."""
-    store = open_store(session_timeout_ms=300)
+    store = open_store(session_timeout_ms=4_000)
     store.create("/e", ephemeral=True)
-    left = sqlite3.connect(path, isolation_level=None)
+    left = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_S)
     left.execute("INSERT INTO session VALUES (77, 200, 3)")
     left.execute("UPDATE node SET owner = 77 WHERE path = '/e'")
     left.close()
@@ -169,9 +171,9 @@ def test_a_watch_is_called_where_the_changes_are_no_longer_known(
     monkeypatch.setattr(sqlite_tree, "CHANGES_KEPT", 3)
     store, other = open_store(), open_store()
     told, busy, go_on = Told(), threading.Event(), threading.Event()
-    store.exists("/busy", lambda _: (busy.set(), go_on.wait(20)))
+    store.exists("/busy", lambda _: (busy.set(), go_on.wait(PATIENCE_S)))
     store.create("/busy")
-    assert busy.wait(20)  # it does not look for changes now
+    assert busy.wait(PATIENCE_S)  # it does not look for changes now
     store.exists("/a", told)
     other.create("/a")
     for _ in range(5):

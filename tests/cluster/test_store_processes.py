@@ -17,14 +17,20 @@ from sparklog.cluster import brokers, elections
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.store import SessionState, Store
 from sparklog.cluster.zookeeper import ZookeeperStore
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.store import StoreProcess, open_named
 from support.processes.zookeeper import ZooKeeperServer
-from support.store_engines import PATIENCE_S, Told
+from support.store_engines import Told
 
 pytestmark = pytest.mark.slow
-TIMEOUT_MS = 1_500
+LASTING_MS = 60_000
+"""Of sessions that are not to end, however long the machine stands still."""
+ENDING_MS = 4_000
+"""Of those whose end is waited for."""
+OBSERVING_MS = 12_000
+"""Of the one that sees them end: in SQLite, it looks five times in its own time-out."""
 
-Start = Callable[[], StoreProcess]
+Start = Callable[..., StoreProcess]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +54,8 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def start(where: str) -> Iterator[Start]:
     started: list[StoreProcess] = []
 
-    def start() -> StoreProcess:
-        started.append(StoreProcess(where, TIMEOUT_MS))
+    def start(session_timeout_ms: int = LASTING_MS) -> StoreProcess:
+        started.append(StoreProcess(where, session_timeout_ms))
         return started[-1]
 
     yield start
@@ -59,7 +65,7 @@ def start(where: str) -> Iterator[Start]:
 
 @pytest.fixture
 def store(where: str) -> Iterator[Store]:
-    opened = open_named(where, TIMEOUT_MS)
+    opened = open_named(where, OBSERVING_MS)
     yield opened
     opened.close()
 
@@ -77,7 +83,7 @@ def test_what_one_process_writes_others_are_told(start: Start, store: Store) -> 
 
 def test_a_killed_process_leaves_no_ephemeral_nodes(start: Start, store: Store) -> None:
     told = Told()
-    process = start()
+    process = start(ENDING_MS)
     process.call("create", path="/e", ephemeral=True)
     assert store.exists("/e", told)
     process.kill()
@@ -87,7 +93,7 @@ def test_a_killed_process_leaves_no_ephemeral_nodes(start: Start, store: Store) 
 
 def test_a_stopped_process_loses_its_session_and_learns_it(start: Start, store: Store) -> None:
     told = Told()
-    process = start()
+    process = start(ENDING_MS)
     process.call("listen")
     process.call("create", path="/e", ephemeral=True)
     process.call("watch", path="/other")
@@ -146,7 +152,8 @@ def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
 @pytest.mark.jvm
 def test_sessions_and_watches_outlive_a_killed_zookeeper(own_server: ZooKeeperServer) -> None:
     stores = [
-        ZookeeperStore(own_server.address, session_timeout_ms=30_000, connection_timeout_ms=20_000) for _ in range(2)
+        ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+        for _ in range(2)
     ]
     states, told = Told(), Told()
     stores[0].listen(states)
@@ -167,7 +174,7 @@ def test_sessions_and_watches_outlive_a_killed_zookeeper(own_server: ZooKeeperSe
 
 @pytest.mark.jvm
 def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=TIMEOUT_MS, connection_timeout_ms=20_000)
+    store = ZookeeperStore(own_server.address, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
     store.create("/a")
@@ -188,7 +195,7 @@ def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: 
 def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_session_lives(
     own_server: ZooKeeperServer,
 ) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=9_000, connection_timeout_ms=20_000)
+    store = ZookeeperStore(own_server.address, session_timeout_ms=24_000, connection_timeout_ms=PATIENCE_MS)
     session_id = store.session_id
     own_server.kill()
     host, port = own_server.address.split(":")
@@ -206,7 +213,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_ses
 
 @pytest.mark.jvm
 def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=30_000, connection_timeout_ms=20_000)
+    store = ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states, outcomes = Told(), Told()
     store.listen(states)
     own_server.kill()
@@ -230,7 +237,7 @@ def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(own_server
 
 @pytest.mark.jvm
 def test_a_store_closes_where_zookeeper_is_gone(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=TIMEOUT_MS, connection_timeout_ms=20_000)
+    store = ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
     own_server.kill()
@@ -241,7 +248,7 @@ def test_a_store_closes_where_zookeeper_is_gone(own_server: ZooKeeperServer) -> 
 
 @pytest.mark.jvm
 def test_zookeepers_own_shell_shows_what_an_operator_of_kafka_expects(server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(f"{server.address}/shown", session_timeout_ms=10_000, connection_timeout_ms=20_000)
+    store = ZookeeperStore(f"{server.address}/shown", session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     info = BrokerInfo(
         broker_id=3, grpc_address="here:1", listeners={"PLAINTEXT": Address("here", 9092)}, rack="", version="1"
     )

@@ -96,7 +96,7 @@ def test_leader_controller_and_coordinator_hang_in_turn_for_longer_than_a_sessio
                 victim = cluster.brokers[who(cluster)]
                 victim.pause()
                 writing.wait_for_progress()
-                time.sleep(LONGER_THAN_A_SESSION_S)  # it is to come back as one that knows nothing of what has happened
+                cluster.wait_for_brokers(2)  # it is to come back as one that knows nothing of the end of its session
                 victim.resume()
                 cluster.wait_for_isr(3, TOPIC)
                 writing.wait_for_progress()
@@ -172,7 +172,7 @@ def wait_for_the_controller(cluster: ClusterProcesses) -> None:
         return True
 
     cluster.wait_for_brokers(3)
-    cluster.wait(has_made_a_topic)
+    cluster.wait(has_made_a_topic, "the controller has made a topic")
     cluster.wait_for_isr(3, "afterwards", TOPIC)
 
 

@@ -44,11 +44,13 @@ def test_the_death_of_whoever_keeps_the_history_is_in_it(tmp_path: Path) -> None
         def told() -> list[dict[str, Any]] | None:
             found = noted(cluster)
             is_there = any((each["kind"], each.get("broker")) == ("broker down", keeper) for each in found)
-            return found if is_there and any(each.get("previous_leader") == keeper for each in found) else None
+            elected = [each for each in found if each["kind"] == "leader elected" and each["topic"] == HISTORY]
+            was_replaced = any(each["previous_leader"] == keeper for each in elected)
+            is_newest = elected and elected[-1]["leader"] == cluster.leader(HISTORY)
+            return elected if is_there and was_replaced and is_newest else None
 
-        found = cluster.wait(told)
-        elected = [each for each in found if each["kind"] == "leader elected" and each["topic"] == HISTORY]
-        assert elected[-1]["leader"] == cluster.leader(HISTORY) != keeper
-        assert not elected[-1]["unclean"]
+        elected = cluster.wait(told, f"the history tells that {keeper} has died")
+        assert elected[-1]["leader"] != keeper
+        assert not any(each["unclean"] for each in elected)
         for broker_id in sorted(cluster.brokers.keys() - {keeper}):
             cluster.brokers[broker_id].stop()

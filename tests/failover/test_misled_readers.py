@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import pytest
 
 from sparklog.base.errors import LogTruncation
 from sparklog.client import Admin, Consumer, Producer
+from support.patience import wait_until
 from support.processes.cluster import ClusterProcesses, partitions_of
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60
 [PLACE] = partitions_of("read", 1)
 
 
@@ -49,10 +48,12 @@ def reader(addresses: str, reset: str) -> Consumer:
 def read(consumer: Consumer, count: int) -> list[tuple[int, int]]:
     """Offsets and numbers."""
     found: list[tuple[int, int]] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count:
-        assert time.monotonic() < deadline, found
-        found += [(record.offset, int(record.value or b"")) for record in consumer.poll(1_000)]
+
+    def has_read() -> bool:
+        found.extend((record.offset, int(record.value or b"")) for record in consumer.poll(1_000))
+        return len(found) >= count
+
+    wait_until(has_read, f"{count} records are read", tell=lambda: found)
     return found
 
 
@@ -65,7 +66,7 @@ def test_a_leader_that_hung_while_it_was_replaced_leads_no_consumer_astray(clust
             cluster.wait_for_isr(3, "read")
             leader = cluster.leader("read")
             cluster.brokers[leader].pause()
-            cluster.wait(lambda leader=leader: cluster.leader("read") != leader)
+            cluster.wait(lambda leader=leader: cluster.leader("read") != leader, f"another than {leader} leads")
             write(cluster, expected, 50)
             found = read(consumer, 50)
             cluster.brokers[leader].resume()
@@ -86,7 +87,7 @@ def test_consumers_notice_what_an_unclean_election_has_lost(cluster: ClusterProc
             assert read(consumer, 10) == [(number, number) for number in range(10)]
         cluster.brokers[leader].kill()
         cluster.brokers[follower].resume()
-        cluster.wait(lambda: cluster.leader("read") == follower)
+        cluster.wait(lambda: cluster.leader("read") == follower, f"{follower} leads")
         write(cluster, 100, 3)
         assert read(moved, 3) == [(5, 100), (6, 101), (7, 102)]
         with pytest.raises(LogTruncation, match="from offset 5 to 10 were read"):

@@ -58,6 +58,6 @@ def test_partitions_go_round_the_cluster_while_its_controllers_die(cluster: Clus
                 cluster.brokers[controller].kill()
                 writing.wait_for_progress()
                 cluster.brokers[controller].start()
-            cluster.wait(lambda targets=targets: True if replicas(cluster) == targets else None)
+            cluster.wait(lambda targets=targets: replicas(cluster) == targets, f"the partitions are on {targets}")
             cluster.wait_for_isr(2, TOPIC)
             writing.wait_for_progress()

@@ -11,8 +11,10 @@ import pytest
 
 from sparklog.records.batch import iterate_headers
 from sparklog.v1 import admin_pb2, log_pb2
+from support.patience import PATIENCE_S, wait_until
 
-LONG_MS = 30_000
+LONG_MS = 600_000
+"""Longer than a test: what ends before has not waited for it."""
 
 
 def test_what_is_there_is_told_at_once_with_the_partitions_offsets(client, topic: str, batch) -> None:
@@ -65,10 +67,8 @@ def test_a_long_poll_ends_when_a_record_comes(client, topic: str, batch) -> None
     waiting = client.log.Fetch.future(
         log_pb2.FetchRequest(partitions=[log_pb2.PartitionFetch(topic=topic, partition=0)], max_wait_ms=LONG_MS)
     )
-    started = time.monotonic()
     client.produce(topic, batch([b"x"]))
-    assert waiting.result(10).partitions[0].high_watermark == 1
-    assert time.monotonic() - started < 5
+    assert waiting.result(PATIENCE_S).partitions[0].high_watermark == 1
 
 
 def test_a_long_poll_waits_for_min_bytes_over_all_partitions(client, broker, topic: str, batch) -> None:
@@ -80,7 +80,7 @@ def test_a_long_poll_waits_for_min_bytes_over_all_partitions(client, broker, top
     client.produce(topic, one)
     assert not waiting.done()
     client.produce(topic, one)
-    assert len(waiting.result(10).partitions[0].batches) == 2 * len(one)
+    assert len(waiting.result(PATIENCE_S).partitions[0].batches) == 2 * len(one)
 
 
 def test_a_long_poll_ends_after_its_time_with_what_there_is(client, topic: str, batch) -> None:
@@ -93,7 +93,7 @@ def test_a_long_poll_ends_when_its_topic_is_deleted(client, topic: str) -> None:
     request = log_pb2.FetchRequest(partitions=[log_pb2.PartitionFetch(topic=topic, partition=0)], max_wait_ms=LONG_MS)
     waiting = client.log.Fetch.future(request)
     client.admin.DeleteTopics(admin_pb2.DeleteTopicsRequest(names=[topic]))
-    assert waiting.result(10).partitions[0].error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert waiting.result(PATIENCE_S).partitions[0].error.name == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_a_subscription_tells_what_is_there_and_what_comes(client, topic: str, batch) -> None:
@@ -137,9 +137,9 @@ def test_what_decompresses_to_too_much_is_told_in_parts(client, topic: str) -> N
 
 def test_a_cancelled_subscription_leaves_nothing_waiting(client, broker, topic: str) -> None:
     call = client.log.Subscribe(log_pb2.SubscribeRequest(partitions=[log_pb2.PartitionFetch(topic=topic, partition=0)]))
-    wait_until(lambda: broker.node.broker.waiting_requests == 1)
+    wait_until(lambda: broker.node.broker.waiting_requests == 1, "it waits")
     call.cancel()
-    wait_until(lambda: broker.node.broker.waiting_requests == 0)
+    wait_until(lambda: broker.node.broker.waiting_requests == 0, "nothing waits")
 
 
 def test_a_subscription_ends_with_the_error_of_a_partition(client, topic: str) -> None:
@@ -187,13 +187,6 @@ def settle(read) -> int:
     return last
 
 
-def wait_until(condition, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.005)
-
-
 def query(client, topic: str, **position) -> log_pb2.PartitionOffset:
     asked = log_pb2.PartitionOffsetQuery(topic=topic, partition=0, **position)
     return client.log.ListOffsets(log_pb2.ListOffsetsRequest(partitions=[asked])).partitions[0]
@@ -234,7 +227,7 @@ def test_many_clients_read_what_one_writes(client, connect, broker, topic: str, 
     for number in range(200):
         client.produce(topic, batch([str(number).encode()]))
     for reader in readers:
-        reader.join(30)
+        reader.join(PATIENCE_S)
     assert seen == [[str(number).encode() for number in range(200)]] * 3
 
 

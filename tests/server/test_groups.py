@@ -12,8 +12,11 @@ from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, groups_pb2
 from sparklog.v1.groups_pb2_grpc import GroupsStub
+from support.patience import wait_until
 
 CLIENT_ID = (("client-id", "tester"),)
+LONG_MS = 600_000
+"""Nobody's session ends, and no rebalance, because the machine stands still."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ class Member:
 
     def __init__(self, groups: GroupsStub, group_id: str, **fields: object) -> None:
         self._groups = groups
-        self._fields = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000} | fields
+        self._fields = {"session_timeout_ms": LONG_MS, "rebalance_timeout_ms": LONG_MS} | fields
         self.group_id = group_id
         self.member_id = ""
         self.generation = -1
@@ -116,9 +119,7 @@ def together(leader: Member, other: Member) -> list[groups_pb2.JoinGroupResponse
     settle(leader)
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(other.join)
-        for _ in range(1_000):
-            if leader.heartbeat() == "REBALANCE_IN_PROGRESS":
-                break
+        wait_until(lambda: leader.heartbeat() == "REBALANCE_IN_PROGRESS", "the leader is to join again")
         answers = [leader.join(), coming.result()]
         waiting = thread.submit(other.sync)
         assert leader.sync({leader.member_id: ZERO, other.member_id: ONE}).assignment == ZERO

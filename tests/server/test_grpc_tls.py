@@ -12,6 +12,7 @@ from sparklog.base.errors import ConfigError, NetworkException
 from sparklog.cli import run
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +42,28 @@ def broker(keys: Path) -> Iterator[RunningBroker]:
 
 
 def options(
-    broker: RunningBroker, keys: Path, *, trusted: str = "ca.pem", own: str = "client.pem"
+    broker: RunningBroker,
+    keys: Path,
+    *,
+    trusted: str = "ca.pem",
+    own: str = "client.pem",
+    timeout_ms: int = PATIENCE_MS,
 ) -> dict[str, object]:
     return {
         "bootstrap_servers": broker.bootstrap,
         "security_protocol": "SSL",
         "ssl_truststore_location": str(keys / trusted),
         "ssl_keystore_location": str(keys / own) if own else "",
-        "default_api_timeout_ms": 300,
+        "default_api_timeout_ms": timeout_ms,
     }
 
 
 def test_records_go_through_tls_both_ways(broker: RunningBroker, keys: Path) -> None:
     with Producer(**options(broker, keys)) as producer:
-        producer.send("secret", b"hello").result(10)
+        producer.send("secret", b"hello").result(PATIENCE_S)
     with Consumer(**options(broker, keys) | {"auto_offset_reset": "earliest"}) as consumer:
         consumer.assign_topic("secret")
-        [record] = consumer.poll(10_000)
+        [record] = consumer.poll(PATIENCE_MS)
 
     assert record.value == b"hello"
 
@@ -72,7 +78,8 @@ def test_a_client_without_tls_gets_nothing(broker: RunningBroker) -> None:
 
 @pytest.mark.parametrize(("trusted", "own"), [("ca.pem", ""), ("other.pem", "client.pem")])
 def test_neither_side_talks_to_a_stranger(broker: RunningBroker, keys: Path, trusted: str, own: str) -> None:
-    with Admin(**options(broker, keys, trusted=trusted, own=own)) as admin, pytest.raises(NetworkException):
+    refused = options(broker, keys, trusted=trusted, own=own, timeout_ms=300)
+    with Admin(**refused) as admin, pytest.raises(NetworkException):
         admin.list_topics()
 
 

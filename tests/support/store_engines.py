@@ -14,10 +14,11 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
 from sparklog.cluster.zookeeper import ZookeeperStore
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.zookeeper import ZooKeeperServer
 
-PATIENCE_S = 20
-SESSION_TIMEOUT_MS = 4_000
+SESSION_TIMEOUT_MS = 60_000
+"""No session ends by itself: where one is to, the engine's `expire` ends it."""
 
 
 class Told:
@@ -30,7 +31,10 @@ class Told:
         self._queue.put(what)
 
     def next(self) -> object:
-        return self._queue.get(timeout=PATIENCE_S)
+        try:
+            return self._queue.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise AssertionError("nothing more was told") from None
 
     def rest(self) -> list[object]:
         found = []
@@ -104,7 +108,7 @@ class ZookeeperEngine:
         self._opened: list[ZookeeperStore] = []
 
     def open(self) -> ZookeeperStore:
-        opened = ZookeeperStore(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=20_000)
+        opened = ZookeeperStore(self._hosts, session_timeout_ms=SESSION_TIMEOUT_MS, connection_timeout_ms=PATIENCE_MS)
         self._opened.append(opened)
         return opened
 
@@ -113,7 +117,7 @@ class ZookeeperEngine:
         assert isinstance(store, ZookeeperStore)
         with mock.patch.object(store._client.handler, "create_connection", side_effect=ConnectionRefusedError):
             thief = KazooClient(self._hosts, client_id=store._client.client_id)
-            thief.start()
+            thief.start(timeout=PATIENCE_S)
             thief.stop()
             thief.close()
 

@@ -32,11 +32,11 @@ from kafka.structs import OffsetAndMetadata
 from kafka import KafkaConsumer, TopicPartition
 from kafka import errors as kafka_python_errors
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 NewName = Callable[[], str]
-TIMEOUT_S = 30
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def filled(admin: AdminClient, kafka_bootstrap: str, new_name: NewName) -> str:
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
     for number in range(10):
         producer.produce(name, b"%d" % number, partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return name
 
 
@@ -70,7 +70,7 @@ def group(kafka_bootstrap: str, filled: str) -> str:
         {"bootstrap.servers": kafka_bootstrap, "group.id": f"of-{filled}", "auto.offset.reset": "earliest"}
     )
     consumer.subscribe([filled])
-    assert len(consumer.consume(10, TIMEOUT_S)) == 10
+    assert len(consumer.consume(10, PATIENCE_S)) == 10
     consumer.commit(asynchronous=False)
     consumer.close()
     return f"of-{filled}"
@@ -79,7 +79,7 @@ def group(kafka_bootstrap: str, filled: str) -> str:
 def done(futures: dict[Any, Any]) -> Any:
     """The outcome of the only future."""
     (future,) = futures.values()
-    return future.result(TIMEOUT_S)
+    return future.result(PATIENCE_S)
 
 
 def refused(futures: dict[Any, Any]) -> str:
@@ -101,7 +101,7 @@ def test_librdkafka_manages_topics(admin: AdminClient, new_name: NewName) -> Non
     assert [(part.id, part.leader.id) for part in described.partitions] == [(0, 0), (1, 0), (2, 0)]
     assert described.authorized_operations
     assert str(described.topic_id) != ""
-    assert len(admin.list_topics(name, TIMEOUT_S).topics[name].partitions) == 3
+    assert len(admin.list_topics(name, PATIENCE_S).topics[name].partitions) == 3
     done(admin.delete_topics([name]))
     assert refused(admin.delete_topics([name])) == "UNKNOWN_TOPIC_OR_PART"
 
@@ -109,7 +109,7 @@ def test_librdkafka_manages_topics(admin: AdminClient, new_name: NewName) -> Non
 def test_librdkafka_assigns_replicas_by_hand(admin: AdminClient, new_name: NewName) -> None:
     name = new_name()
     done(admin.create_topics([NewTopic(name, 2, replica_assignment=[[0], [0]])]))
-    assert len(admin.list_topics(name, TIMEOUT_S).topics[name].partitions) == 2
+    assert len(admin.list_topics(name, PATIENCE_S).topics[name].partitions) == 2
     wrong = NewTopic(new_name(), 1, replica_assignment=[[7]])
     assert refused(admin.create_topics([wrong])) == "INVALID_REPLICA_ASSIGNMENT"
 
@@ -145,13 +145,13 @@ def test_librdkafka_deletes_records_and_lists_offsets(admin: AdminClient, filled
 
 
 def test_librdkafka_describes_the_cluster(admin: AdminClient, kafka_broker: RunningBroker) -> None:
-    found = admin.describe_cluster(include_authorized_operations=True).result(TIMEOUT_S)
+    found = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE_S)
     assert found.cluster_id == kafka_broker.node.broker.services.cluster_id
     assert (found.controller.id, [node.id for node in found.nodes]) == (0, [0])
 
 
 def test_librdkafka_manages_groups(admin: AdminClient, filled: str, group: str) -> None:
-    listed = admin.list_consumer_groups().result(TIMEOUT_S).valid
+    listed = admin.list_consumer_groups().result(PATIENCE_S).valid
     assert (group, "EMPTY", "CLASSIC") in {(each.group_id, each.state.name, each.type.name) for each in listed}
     described = done(admin.describe_consumer_groups([group], include_authorized_operations=True))
     assert (described.state.name, described.members, described.coordinator.id) == ("EMPTY", [], 0)

@@ -14,6 +14,7 @@ from sparklog.broker.resources import CHANGEABLE
 from sparklog.server.kafka.messages import versions_of
 from sparklog.testing import RunningBroker
 from support.kafka.connection import Wire
+from support.patience import PATIENCE_MS
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 20, 21, 37
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
@@ -36,7 +37,7 @@ def topic_fields(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def create(wire: Wire, *topics: dict[str, Any], version: int = 7, validate_only: bool = False) -> Any:
-    return wire.send(CREATE_TOPICS, version, topics=topics, timeout=1000, validate_only=validate_only).topics
+    return wire.send(CREATE_TOPICS, version, topics=topics, timeout=PATIENCE_MS, validate_only=validate_only).topics
 
 
 def create_error(wire: Wire, **fields: Any) -> ErrorCode:
@@ -45,7 +46,7 @@ def create_error(wire: Wire, **fields: Any) -> ErrorCode:
 
 
 def delete(wire: Wire, *topics: dict[str, Any]) -> Any:
-    return wire.send(DELETE_TOPICS, 6, topics=topics, timeout=1000).responses
+    return wire.send(DELETE_TOPICS, 6, topics=topics, timeout=PATIENCE_MS).responses
 
 
 def describe(wire: Wire, type: int, name: str, version: int = 4, **fields: Any) -> Any:
@@ -155,7 +156,7 @@ def test_a_topic_is_deleted(wire: Wire, topic: str, version: int) -> None:
         DELETE_TOPICS,
         version,
         **({"topics": [{"name": topic, "topic_id": None}]} if version >= 6 else {"topic_names": [topic, "missing"]}),
-        timeout=1000,
+        timeout=PATIENCE_MS,
     )
     assert [(each.name, each.error_code) for each in response.responses] == [
         (topic, ErrorCode.none),
@@ -190,7 +191,7 @@ def test_a_topic_to_delete_is_named_once_and_in_one_way(wire: Wire, new_name: Ne
 def test_a_topic_grows(wire: Wire, topic: str, version: int) -> None:
     def grow(count: int, assignments: list[dict[str, Any]] | None = None, validate_only: bool = False) -> Any:
         asked = [{"name": topic, "count": count, "assignments": assignments}]
-        response = wire.send(CREATE_PARTITIONS, version, topics=asked, timeout=1000, validate_only=validate_only)
+        response = wire.send(CREATE_PARTITIONS, version, topics=asked, timeout=PATIENCE_MS, validate_only=validate_only)
         return response.results[0]
 
     assert grow(3, validate_only=True).error_code is ErrorCode.none
@@ -205,7 +206,7 @@ def test_a_topic_grows(wire: Wire, topic: str, version: int) -> None:
 
 def test_partitions_of_a_topic_that_is_missing_or_named_twice(wire: Wire, topic: str) -> None:
     asked = [{"name": name, "count": 3, "assignments": None} for name in (topic, topic, "missing")]
-    results = wire.send(CREATE_PARTITIONS, 3, topics=asked, timeout=1000, validate_only=False).results
+    results = wire.send(CREATE_PARTITIONS, 3, topics=asked, timeout=PATIENCE_MS, validate_only=False).results
     assert [each.error_code for each in results] == [
         ErrorCode.invalid_request,
         ErrorCode.invalid_request,
@@ -217,7 +218,9 @@ def test_partitions_of_a_topic_that_is_missing_or_named_twice(wire: Wire, topic:
 def test_records_are_deleted(wire: Wire, topic: str, version: int) -> None:
     parts = [{"partition_index": 0, "offset": -1}, {"partition_index": 1, "offset": 5}]
     missing = {"name": "missing", "partitions": parts[:1]}
-    topics = wire.send(DELETE_RECORDS, version, topics=[{"name": topic, "partitions": parts}, missing], timeout=1000)
+    topics = wire.send(
+        DELETE_RECORDS, version, topics=[{"name": topic, "partitions": parts}, missing], timeout=PATIENCE_MS
+    )
     assert [
         (found.name, part.partition_index, part.low_watermark, part.error_code)
         for found in topics.topics

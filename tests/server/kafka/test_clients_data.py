@@ -14,12 +14,12 @@ import kafka
 import sparklog.client
 from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KAFKA_PYTHON_CODECS = ("none", "gzip", "zstd")  # the others want libraries of their own
-TIMEOUT_S = 20
 TIMESTAMP = 1_700_000_000_000
 
 
@@ -58,7 +58,7 @@ def take(consumer: confluent_kafka.Consumer, count: int) -> list[Any]:
     """The next `count` messages, errors included."""
     messages = []
     while len(messages) < count:
-        found = consumer.consume(count - len(messages), timeout=TIMEOUT_S)
+        found = consumer.consume(count - len(messages), timeout=PATIENCE_S)
         assert found, f"{len(messages)} of {count} messages came"
         messages += found
     return messages
@@ -69,7 +69,7 @@ def send(producer: confluent_kafka.Producer, topic: str, *values: bytes | None, 
     reports: list[Any] = []
     for value in values:
         producer.produce(topic, value, on_delivery=lambda error, message: reports.append(error or message), **fields)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return reports
 
 
@@ -97,7 +97,7 @@ def test_librdkafka_to_every_client(
     assert [report.offset() for report in reports] == list(range(100))
     assert [message.value() for message in librdkafka.read(topic, 100)] == values
     if codec in KAFKA_PYTHON_CODECS:
-        with kafka.KafkaConsumer(bootstrap_servers=kafka_bootstrap, consumer_timeout_ms=1000 * TIMEOUT_S) as consumer:
+        with kafka.KafkaConsumer(bootstrap_servers=kafka_bootstrap, consumer_timeout_ms=PATIENCE_MS) as consumer:
             consumer.assign([kafka.TopicPartition(topic, 0)])
             consumer.seek_to_beginning()
             assert [next(consumer).value for _ in values] == values
@@ -106,7 +106,7 @@ def test_librdkafka_to_every_client(
         ours.seek_to_beginning()
         found: list[bytes] = []
         while len(found) < 100:
-            found += [record.value for record in ours.poll(timeout_ms=1000 * TIMEOUT_S)]
+            found += [record.value for record in ours.poll(timeout_ms=PATIENCE_MS)]
     assert found == values
 
 
@@ -198,10 +198,10 @@ def test_offsets_for_times_and_watermarks(librdkafka: Librdkafka, topic: str) ->
         send(producer, topic, b"v", timestamp=TIMESTAMP + number * 1000)
     consumer = librdkafka.consumer()
     asked = [confluent_kafka.TopicPartition(topic, 0, TIMESTAMP + at) for at in (0, 1, 2000)]
-    assert [consumer.offsets_for_times([part], TIMEOUT_S)[0].offset for part in asked] == [0, 1, 2]
+    assert [consumer.offsets_for_times([part], PATIENCE_S)[0].offset for part in asked] == [0, 1, 2]
     late = confluent_kafka.TopicPartition(topic, 0, TIMESTAMP + 2001)
-    assert consumer.offsets_for_times([late], TIMEOUT_S)[0].offset == confluent_kafka.OFFSET_END
-    assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), TIMEOUT_S) == (0, 3)
+    assert consumer.offsets_for_times([late], PATIENCE_S)[0].offset == confluent_kafka.OFFSET_END
+    assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), PATIENCE_S) == (0, 3)
 
 
 def test_seek(librdkafka: Librdkafka, topic: str) -> None:
@@ -222,7 +222,7 @@ def test_many_partitions_of_one_consumer(librdkafka: Librdkafka, kafka_broker: R
     for value in (b"first", b"second"):
         for number in range(count):
             producer.produce(name, value, partition=number)
-        producer.flush(TIMEOUT_S)
+        producer.flush(PATIENCE_S)
         messages = take(consumer, count)
         assert sorted(message.partition() for message in messages) == list(range(count))
         assert {message.value() for message in messages} == {value}
@@ -237,7 +237,7 @@ def test_kafka_python_reads_many_partitions(
     with (
         kafka.KafkaProducer(bootstrap_servers=kafka_bootstrap) as producer,
         kafka.KafkaConsumer(
-            bootstrap_servers=kafka_bootstrap, consumer_timeout_ms=1000 * TIMEOUT_S, fetch_max_wait_ms=100,
+            bootstrap_servers=kafka_bootstrap, consumer_timeout_ms=PATIENCE_MS, fetch_max_wait_ms=100,
             enable_incremental_fetch_sessions=sessions,
         ) as consumer,
     ):  # fmt: skip
@@ -260,7 +260,7 @@ def test_partitions_that_are_added_under_a_producer(
     producer = librdkafka.producer(**{"topic.metadata.refresh.interval.ms": 100})
     send(producer, topic, b"a", partition=0)
     kafka_broker.run(kafka_broker.node.broker.services.topics.grow(topic, 2))
-    librdkafka_sees = producer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
+    librdkafka_sees = producer.list_topics(topic, PATIENCE_S).topics[topic].partitions
     assert sorted(librdkafka_sees) == [0, 1]
     (report,) = send(producer, topic, b"b", partition=1)
     assert (report.partition(), report.offset()) == (1, 0)

@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import struct
-import time
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,17 +19,19 @@ from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.translation import Translation
 from sparklog.testing import RunningBroker, start_broker
 from support.kafka.connection import Wire, request_frame
+from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
-LONG_MS = 60_000
+LONG_MS = 600_000
 MEBIBYTE = 1 << 20
-NEVER_S = 30
+IDLE_MS = 500
+"""A client of a test that does nothing else says what it has to say within that time."""
 
 
 def produce(wire: Wire, topic: str, records: bytes, acks: int = 1) -> int:
     """The correlation id, once there is an answer if one is to come."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(records)}]}]
-    fields = {"transactional_id": None, "acks": acks, "timeout": 10_000, "topic_data": data}
+    fields = {"transactional_id": None, "acks": acks, "timeout": PATIENCE_MS, "topic_data": data}
     if acks == 0:
         return wire.write(PRODUCE, 9, **fields)
     (topic_response,) = wire.send(PRODUCE, 9, **fields).responses
@@ -81,15 +83,12 @@ async def call(function: Callable[[], None]) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + NEVER_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(condition, "the broker has taken notice", every_s=0.005)
 
 
 def is_closed(wire: Wire) -> bool:
     """Whether the broker closes the connection; nothing may come before that."""
-    wire.socket.settimeout(NEVER_S)
+    wire.socket.settimeout(PATIENCE_S)
     try:
         return wire.socket.recv(1) == b""
     except ConnectionResetError:
@@ -125,7 +124,7 @@ def test_a_request_may_come_a_byte_at_a_time(wire: Wire) -> None:
 def test_a_large_request_and_what_follows_in_the_same_bytes(wire: Wire, topic: str, batch) -> None:
     records = bytes(batch([os.urandom(900_000)]))
     data = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
-    large = request_frame(PRODUCE, 9, 1, transactional_id=None, acks=1, timeout=1000, topic_data=data)
+    large = request_frame(PRODUCE, 9, 1, transactional_id=None, acks=1, timeout=PATIENCE_MS, topic_data=data)
     small = request_frame(API_VERSIONS, 0, 2)
     wire.socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in (large, small, large, small)))
     assert [struct.unpack_from(">i", wire.read_frame())[0] for _ in range(4)] == [1, 2, 1, 2]
@@ -317,32 +316,43 @@ def test_requests_beyond_those_in_work_wait_their_turn_and_long_polls_keep_nobod
 # ---- how long ----
 
 
-def test_idle_and_half_sent_ends_after_the_limit_and_a_long_poll_does_not(batch) -> None:
-    with start_broker(kafka=True, connections_max_idle_ms=150) as broker:
+def write_beforehand(folder: Path, *values: bytearray) -> None:
+    """Have a topic in the folder, by a broker that keeps idle connections."""
+    with start_broker(folder, kafka=True) as broker, Wire(broker.node.kafka_addresses["PLAINTEXT"]) as wire:
+        create_topic(wire, "t")
+        for value in values:
+            produce(wire, "t", value)
+
+
+def test_idle_and_half_sent_ends_after_the_limit_and_a_long_poll_does_not(batch, tmp_path: Path) -> None:
+    write_beforehand(tmp_path, batch([b"x"]))
+    with start_broker(tmp_path, kafka=True, connections_max_idle_ms=IDLE_MS) as broker:
         address = broker.node.kafka_addresses["PLAINTEXT"]
-        with Wire(address) as polling, Wire(address) as idle, Wire(address) as half, Wire(address) as silent:
-            create_topic(polling, "t")
-            produce(polling, "t", batch([b"x"]))
-            polling.write(FETCH, 11, **fetch_fields("t", offset=1, max_wait=600))
-            api_versions(idle)
-            half.socket.sendall(struct.pack(">i", 1000) + b"half of it")
-            assert all(is_closed(each) for each in (idle, half, silent))
+        with Wire(address) as polling:
+            polling.write(FETCH, 11, **fetch_fields("t", offset=1, max_wait=LONG_MS))
+            until(lambda: broker.node.broker.waiting_requests == 1)
+            with Wire(address) as idle, Wire(address) as half, Wire(address) as silent:
+                api_versions(idle)
+                half.socket.sendall(struct.pack(">i", 1000) + b"half of it")
+                assert all(is_closed(each) for each in (idle, half, silent))
+            assert broker.node.broker.metrics.listeners["PLAINTEXT"].expired == 3
             assert broker.node.broker.waiting_requests == 1
+            with Wire(address) as writer:
+                produce(writer, "t", batch([b"y"]))
             assert polling.read_frame()
-            assert broker.node.broker.metrics.listeners["PLAINTEXT"].expired >= 3
 
 
-def test_who_does_not_read_is_cut_off(batch) -> None:
-    with start_broker(kafka=True, connections_max_idle_ms=200) as broker:
-        address = broker.node.kafka_addresses["PLAINTEXT"]
-        with Wire(address) as writer, Wire(address) as reader:
-            create_topic(writer, "t")
-            for _ in range(16):
-                produce(writer, "t", batch([bytes(1_000_000)]))
-            reader.write(FETCH, 11, **fetch_fields("t"))
-            until(lambda: open_connections(broker) == 0)
-            with pytest.raises(ConnectionError):
-                reader.read_frame()
+def test_who_does_not_read_is_cut_off(batch, tmp_path: Path) -> None:
+    write_beforehand(tmp_path, *[batch([bytes(1_000_000)])] * 16)
+    with (
+        start_broker(tmp_path, kafka=True, connections_max_idle_ms=IDLE_MS) as broker,
+        Wire(broker.node.kafka_addresses["PLAINTEXT"]) as reader,
+    ):
+        reader.write(FETCH, 11, **fetch_fields("t"))
+        until(lambda: broker.node.broker.metrics.listeners["PLAINTEXT"].expired == 1)
+        until(lambda: open_connections(broker) == 0)
+        with pytest.raises(ConnectionError):
+            reader.read_frame()
 
 
 def test_a_request_that_was_announced_and_never_sent_takes_no_memory(kafka_broker: RunningBroker) -> None:
@@ -458,7 +468,8 @@ def test_ipv6_and_all_interfaces() -> None:
 
 
 def test_a_stop_answers_what_waits_and_closes_the_rest_and_the_port_is_free_at_once(batch, tmp_path: Path) -> None:
-    with start_broker(tmp_path, kafka=True) as broker:
+    # Where it waited for the poll, or for all the time that it allows itself, the test would not end.
+    with start_broker(tmp_path, kafka=True, controlled_shutdown_timeout_ms=2 * LONG_MS) as broker:
         address = broker.node.kafka_addresses["PLAINTEXT"]
         with Wire(address) as polling, Wire(address) as idle, Wire(address) as half:
             create_topic(polling, "t")
@@ -467,9 +478,10 @@ def test_a_stop_answers_what_waits_and_closes_the_rest_and_the_port_is_free_at_o
             api_versions(idle)
             half.socket.sendall(b"\0\0")
             until(lambda: broker.node.broker.waiting_requests == 1)
-            started = time.monotonic()
-            broker.stop()
-            assert time.monotonic() - started < 3
+            stopping = threading.Thread(target=broker.stop, daemon=True)
+            stopping.start()
+            stopping.join(PATIENCE_S)
+            assert not stopping.is_alive(), "the broker does not stop"
             assert polling.read(FETCH, 11, asked).responses[0].partitions[0].high_watermark == 1
             assert all(is_closed(each) for each in (polling, idle, half))
     with (
@@ -502,7 +514,7 @@ def test_metrics_tell_of_connections_and_of_the_parts_of_requests() -> None:
     ):
         api_versions(wire)
         settle(broker)
-        with urllib.request.urlopen(f"http://{broker.node.metrics_address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{broker.node.metrics_address}/metrics", timeout=PATIENCE_S) as answer:
             told = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
     assert told['sparklog_connections{listener="PLAINTEXT"}'] == "1.0"
     assert told['sparklog_connections_accepted_total{listener="PLAINTEXT"}'] == "1.0"

@@ -15,18 +15,18 @@ from confluent_kafka import TopicPartition as CkPartition
 
 from kafka import KafkaConsumer
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT_S = 30
 PARTITIONS = 4
 CRASHING = """
 import sys
 from kafka import KafkaConsumer
 consumer = KafkaConsumer(
     sys.argv[2], bootstrap_servers=sys.argv[1], group_id=sys.argv[3], metadata_max_age_ms=500,
-    session_timeout_ms=1000, heartbeat_interval_ms=200
+    session_timeout_ms=4000, heartbeat_interval_ms=200
 )
 while True:
     consumer.poll(timeout_ms=1000)
@@ -64,7 +64,7 @@ def produce(bootstrap: str, topic: str, numbers: range) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in numbers:
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def poll_until(done: Callable[[], bool], *consumers: Consumer | KafkaConsumer) -
     partitions and sends no heartbeats any more: the longer the polls, the less that happens.
     """
     values: list[bytes] = []
-    until = monotonic() + TIMEOUT_S
+    until = monotonic() + PATIENCE_S
     while not done():
         assert monotonic() < until, [assigned(consumer) for consumer in consumers]
         for consumer in consumers:
@@ -154,7 +154,7 @@ def test_a_group_reads_on_where_it_committed(
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
     messages = []
-    until = monotonic() + TIMEOUT_S
+    until = monotonic() + PATIENCE_S
     while len(messages) < count and monotonic() < until:
         messages += consumer.consume(count - len(messages), 0.2)
     return [message.value() for message in messages]
@@ -199,7 +199,7 @@ def commit_and_fetch(bootstrap: str, offset: int | None) -> int:
     poll_until(lambda: bool(consumer.assignment()), consumer)
     if offset is not None:
         consumer.commit(offsets=[CkPartition("kept", 0, offset)], asynchronous=False)
-    (committed,) = consumer.committed([CkPartition("kept", 0)], timeout=TIMEOUT_S)
+    (committed,) = consumer.committed([CkPartition("kept", 0)], timeout=PATIENCE_S)
     consumer.close()
     return int(committed.offset)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from confluent_kafka.admin import AdminClient
 from sparklog.group.requests import ConsumerGroupDescribe
 from sparklog.testing import RunningBroker, start_broker
 from support.kafka.group_members import Members, all_of, produce
+from support.patience import PATIENCE_S
+from support.processes.ports import reserve_port
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,6 @@ SETTINGS = {
     "offsets_topic_num_partitions": 2,
     "group_consumer_heartbeat_interval_ms": 100,
     "group_consumer_assignment_interval_ms": 0,
-    "group_consumer_session_timeout_ms": 1_000,
 }
 
 
@@ -62,10 +62,10 @@ def test_members_share_a_topic_and_offsets_outlive_them(broker: RunningBroker, m
     members.add("b", topic)
     members.until(lambda: len(members.has("a")) == len(members.has("b")) == 2)
     assert members.has("a", "b") == all_of(topic)
-    assert describe(broker, members.group_id).state == "Stable"
+    members.until(lambda: describe(broker, members.group_id).state == "Stable")
     members.close("a")
     members.until(lambda: members.has("b") == all_of(topic))
-    committed = members.open["b"].committed(members.open["b"].assignment(), timeout=5)
+    committed = members.open["b"].committed(members.open["b"].assignment(), timeout=PATIENCE_S)
     assert [each.offset for each in committed] == [10, 10, 10, 10]
     assert members.read["b"] == []
 
@@ -91,7 +91,7 @@ def test_an_expression_takes_in_a_topic_that_comes_later(broker: RunningBroker, 
 def test_a_client_is_told_why_its_assignor_is_refused(members: Members, topic: str) -> None:
     members.add("a", topic, group_remote_assignor="lucky")
     consumer = members.open.pop("a")
-    message = consumer.poll(20)
+    message = consumer.poll(PATIENCE_S)
     assert message is not None
     assert "assignor or its version range is not supported" in message.error().str()
     consumer.close()
@@ -101,13 +101,13 @@ def test_tools_see_the_group(broker: RunningBroker, members: Members, topic: str
     members.add("a", topic)
     members.until(lambda: members.has("a") == all_of(topic))
     admin = AdminClient({"bootstrap.servers": broker.kafka})
-    listed = {group.group_id: group for group in admin.list_consumer_groups().result(10).valid}
+    listed = {group.group_id: group for group in admin.list_consumer_groups().result(PATIENCE_S).valid}
     assert (listed[members.group_id].state.name, listed[members.group_id].type.name) == ("STABLE", "CONSUMER")
     with pytest.raises(KafkaException) as refused:
-        admin.delete_consumer_groups([members.group_id])[members.group_id].result(10)
+        admin.delete_consumer_groups([members.group_id])[members.group_id].result(PATIENCE_S)
     assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
     members.close("a")
-    admin.delete_consumer_groups([members.group_id])[members.group_id].result(10)
+    admin.delete_consumer_groups([members.group_id])[members.group_id].result(PATIENCE_S)
     assert describe(broker, members.group_id).state == "Dead"
 
 
@@ -124,7 +124,18 @@ while True:
 """
 
 
-def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Members, topic: str) -> None:
+@pytest.fixture
+def members_of_short_sessions() -> Iterator[Members]:
+    with start_broker(kafka=True, **SETTINGS, group_consumer_session_timeout_ms=4_000) as broker:
+        group = Members(broker.kafka, "of-short-sessions")
+        yield group
+        for name in list(group.open):
+            group.close(name)
+
+
+def test_a_killed_member_loses_its_partitions_when_its_session_ends(members_of_short_sessions: Members) -> None:
+    members, topic = members_of_short_sessions, "orders"
+    produce(members.bootstrap, topic)
     members.add("a", topic)
     members.until(lambda: members.has("a") == all_of(topic))
     command = [sys.executable, "-c", KILLED, members.bootstrap, members.group_id, topic]
@@ -138,14 +149,8 @@ def test_a_killed_member_loses_its_partitions_when_its_session_ends(members: Mem
     members.until(lambda: members.has("a") == all_of(topic))
 
 
-def test_the_group_is_the_same_after_the_broker_was_restarted(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = {
-        **SETTINGS,
-        "group_consumer_session_timeout_ms": 20_000,
-        "listeners": (f"PLAINTEXT://127.0.0.1:{port}",),
-    }
+def test_the_group_is_the_same_after_the_broker_was_restarted(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    settings = {**SETTINGS, "listeners": (f"PLAINTEXT://127.0.0.1:{reserve_port(request.node)}",)}
     first = start_broker(tmp_path, **settings)
     produce(first.kafka, "orders")
     group = Members(first.kafka, "readers")

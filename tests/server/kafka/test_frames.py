@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+import time
 
 import pytest
 
@@ -13,10 +14,10 @@ from sparklog.server.kafka.connection import SHARED_BYTES, Connection
 from sparklog.server.kafka.translation import Session
 from sparklog.testing import RunningBroker
 from support.kafka.connection import request_frame
+from support.patience import PATIENCE_S
 
 PRODUCE, API_VERSIONS = 0, 18
 REQUESTS = 60
-TURNS = 10_000
 
 
 class Channel:
@@ -65,7 +66,8 @@ async def feed(broker: RunningBroker, seed: int) -> Channel:
     connection = Connection(server, session, server.broker.metrics.listeners["fed"])
     channel = connection.channel = Channel(chance)
     left = memoryview(b"".join(request(number, chance) for number in range(REQUESTS)))
-    for _ in range(TURNS):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
         if left and not channel.is_paused:
             buffer = connection.buffer()
             size = min(len(left), len(buffer), chance.choice([1, 3, 4, 5, 30, 500, 20_000, SHARED_BYTES]))

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from sparklog.server.kafka.messages import versions_of
 from support.kafka.connection import CLIENT_ID, Wire
+from support.patience import PATIENCE_MS
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = range(8, 15)
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS, OFFSET_DELETE = 15, 16, 19, 20, 42, 47
@@ -18,6 +19,8 @@ CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 68, 69
 METADATA, ASSIGNMENT = b"what it subscribes to", b"what it is given"
 GROUP, TRANSACTION, SHARE = range(3)
 ALL_OPERATIONS_ON_GROUPS = 3400
+LONG_MS = 600_000
+"""Nobody's session ends, and no rebalance, because the machine stands still."""
 
 NewName = Callable[[], str]
 
@@ -36,7 +39,7 @@ def group(new_name: NewName) -> str:
 def topic(wire: Wire, new_name: NewName) -> tuple[str, uuid.UUID]:
     """A topic of two partitions: its name and its id."""
     fields = {"name": new_name(), "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-    (created,) = wire.send(CREATE_TOPICS, 7, topics=[fields], timeout=1000).topics
+    (created,) = wire.send(CREATE_TOPICS, 7, topics=[fields], timeout=PATIENCE_MS).topics
     assert created.error_code is ErrorCode.none
     return created.name, created.topic_id
 
@@ -47,8 +50,8 @@ def send_join(wire: Wire, group: str, member_id: str, version: int, **fields: An
         version,
         **{
             "group_id": group,
-            "session_timeout": 10_000,
-            "rebalance_timeout": 10_000,
+            "session_timeout": LONG_MS,
+            "rebalance_timeout": LONG_MS,
             "member_id": member_id,
             "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": METADATA}],
@@ -346,7 +349,7 @@ def test_groups_begin_anew_when_the_offsets_topic_is_deleted(
 ) -> None:
     assert commit(wire, group, topic, 7) is ErrorCode.none
     offsets_topic = {"name": "__consumer_offsets", "topic_id": None}
-    (deleted,) = wire.send(DELETE_TOPICS, 6, topics=[offsets_topic], timeout=1000).responses
+    (deleted,) = wire.send(DELETE_TOPICS, 6, topics=[offsets_topic], timeout=PATIENCE_MS).responses
     assert deleted.error_code is ErrorCode.none
     assert fetched(wire.send(OFFSET_FETCH, 7, group_id=group, topics=None)) == []
     assert commit(wire, group, topic, 8) is ErrorCode.none
@@ -364,7 +367,7 @@ def beat(wire: Wire, group: str, version: int, member_id: str, epoch: int, **fie
 def test_a_member_of_the_newer_protocol_is_given_partitions_by_topic_id(
     wire: Wire, group: str, topic: tuple[str, uuid.UUID], version: int
 ) -> None:
-    joining = {"rebalance_timeout": 10_000, "subscribed_topic_names": [topic[0]], "topic_partitions": []}
+    joining = {"rebalance_timeout": LONG_MS, "subscribed_topic_names": [topic[0]], "topic_partitions": []}
     mine = "" if version == 0 else str(uuid.uuid4())
     joined = beat(wire, group, version, mine, 0, **joining)
     assert (joined.error_code, joined.error_message) == (ErrorCode.none, None)
@@ -387,7 +390,7 @@ def test_a_member_of_the_newer_protocol_chooses_its_id_from_version_1_on(wire: W
 def test_a_group_of_the_newer_protocol_is_described(
     wire: Wire, group: str, topic: tuple[str, uuid.UUID], version: int
 ) -> None:
-    joining = {"rebalance_timeout": 10_000, "subscribed_topic_names": [topic[0]], "topic_partitions": []}
+    joining = {"rebalance_timeout": LONG_MS, "subscribed_topic_names": [topic[0]], "topic_partitions": []}
     assert beat(wire, group, 1, "me", 0, **joining).error_code is ErrorCode.none
     asked = {"group_ids": [group, "missing"], "include_authorized_operations": True}
     found, missing = wire.send(CONSUMER_GROUP_DESCRIBE, version, **asked).groups

@@ -13,6 +13,7 @@ from sparklog.records.records import Record, write_records
 from sparklog.testing import RunningBroker
 from sparklog.v1 import log_pb2, log_pb2_grpc
 from support.kafka.connection import Wire
+from support.patience import PATIENCE_MS
 
 PRODUCE, LIST_OFFSETS, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_PRODUCERS = 0, 2, 19, 22, 61
 NOW_MS = 1_700_000_000_000
@@ -27,7 +28,7 @@ def numbered(producer_id: int, sequence: int, count: int = 1, *, epoch: int = 0)
 def topic(wire: Wire, new_name: Callable[[], str]) -> str:
     name = new_name()
     wire.send(
-        CREATE_TOPICS, 5, timeout=10_000, validate_only=False,
+        CREATE_TOPICS, 5, timeout=PATIENCE_MS, validate_only=False,
         topics=[{"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}],
     )  # fmt: skip
     return name
@@ -42,7 +43,7 @@ def produce(wire: Wire, topic: str, records: bytes) -> tuple[ErrorCode, int]:
     """The answer's error and offset."""
     part = {"index": 0, "records": records}
     sent = wire.send(
-        PRODUCE, 9, transactional_id=None, acks=-1, timeout=10_000,
+        PRODUCE, 9, transactional_id=None, acks=-1, timeout=PATIENCE_MS,
         topic_data=[{"name": topic, "partition_data": [part]}],
     )  # fmt: skip
     (answer,) = sent.responses[0].partition_responses

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess
 from support.processes.lossy_proxy import LossyProxy
 
 RECORDS = 4_000
 KILL_AT = (1_000, 2_000, 3_000)
 POLLS = 20_000
-TIMEOUT_S = 30
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: L
         }
     )
     producer.produce("t", b"0", partition=0, on_delivery=delivered)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     for number in range(1, RECORDS):
         if number in KILL_AT:
             proxy.lose_answers()
@@ -66,11 +66,11 @@ def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: L
         if number % 20 == 0:
             time.sleep(0.002)  # spreads the records over the time in which the broker dies
         if number - 100 in KILL_AT:
-            assert proxy.wait_for_loss(TIMEOUT_S)
+            assert proxy.wait_for_loss(PATIENCE_S)
             broker.kill()
             broker.start()
             proxy.restore()
-    assert producer.flush(2 * TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     assert failures == []
     assert _read(broker.kafka) == list(range(RECORDS))
@@ -80,7 +80,7 @@ def test_every_record_is_there_once_and_in_order(broker: BrokerProcess, proxy: L
 def test_a_transactional_producer_is_told_at_once(broker: BrokerProcess) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka, "transactional.id": "payments"})
     with pytest.raises(KafkaException) as told:
-        producer.init_transactions(TIMEOUT_S)
+        producer.init_transactions(PATIENCE_S)
     assert told.value.args[0].fatal()
 
 
@@ -88,7 +88,7 @@ def _read(address: str) -> list[int]:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "g", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition("t", 0, 0)])
-        _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=TIMEOUT_S)
+        _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=PATIENCE_S)
         found: list[int] = []
         for _ in range(POLLS):
             if len(found) >= end:

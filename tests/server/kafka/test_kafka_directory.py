@@ -14,11 +14,11 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from sparklog.testing import RunningBroker, start_broker
 from support import GOLDEN
+from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 FOLDERS = ("codec-gzip-0", "codec-lz4-0", "codec-none-0", "codec-snappy-0", "codec-zstd-0", "compacted-0", "segments-0")
-TIMEOUT_S = 20
 FIRST_SEGMENT = "00000000000000000000.log"
 
 
@@ -48,7 +48,7 @@ def read(broker: RunningBroker, topic: str, partition: int, count: int) -> list[
     consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
     messages: list[confluent_kafka.Message] = []
     while len(messages) < count:
-        found = consumer.consume(count - len(messages), timeout=TIMEOUT_S)
+        found = consumer.consume(count - len(messages), timeout=PATIENCE_S)
         assert found, f"{len(messages)} of {count} messages came"
         messages += found
     consumer.close()

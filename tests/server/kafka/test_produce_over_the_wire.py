@@ -14,6 +14,7 @@ from sparklog.server.kafka.produce_request import read_produce_request
 from sparklog.testing import RunningBroker
 from support.kafka.connection import Wire, request_frame
 from support.kafka.topic import PRODUCE, Topic, make_batch, values_in
+from support.patience import PATIENCE_MS
 
 ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 4, 0x08, 0x10, 0x20
 MAGIC_AT = 16
@@ -88,7 +89,7 @@ def test_one_partition_s_error_harms_no_other(topic: Topic, new_name) -> None:
         }
         for each, number, value in parts
     ]
-    response = topic.wire.send(PRODUCE, 12, acks=1, timeout=1000, topic_data=topics)
+    response = topic.wire.send(PRODUCE, 12, acks=1, timeout=PATIENCE_MS, topic_data=topics)
     assert [found.name for found in response.responses] == [each.name for each, _, _ in parts]
     assert [found.partition_responses[0].error_code for found in response.responses[:2]] == [
         ErrorCode.none,
@@ -101,7 +102,7 @@ def test_a_partition_that_is_named_twice_has_an_answer_for_each(topic: Topic) ->
     parts = [(0, None), (0, b"good"), (7, b"nowhere")]
     data = [{"index": number, "records": value and make_batch(value)} for number, value in parts]
     asked = {"name": topic.name, "partition_data": data}
-    response = topic.wire.send(PRODUCE, 12, acks=1, timeout=1000, topic_data=[asked])
+    response = topic.wire.send(PRODUCE, 12, acks=1, timeout=PATIENCE_MS, topic_data=[asked])
     assert [(found.index, found.error_code) for found in response.responses[0].partition_responses] == [
         (0, ErrorCode.invalid_record),
         (0, ErrorCode.none),
@@ -124,10 +125,10 @@ def test_internal_topics(wire: Wire) -> None:
 
 def test_without_acks_nothing_is_answered_but_an_error_closes(topic: Topic) -> None:
     part = {"name": topic.name, "partition_data": [{"index": 0, "records": make_batch(b"a")}]}
-    topic.wire.write(PRODUCE, 9, acks=0, timeout=1000, topic_data=[part])
+    topic.wire.write(PRODUCE, 9, acks=0, timeout=PATIENCE_MS, topic_data=[part])
     assert topic.list_offset(1, -1).offset == 1
     part["partition_data"][0]["records"] = old_format()
-    topic.wire.write(PRODUCE, 9, acks=0, timeout=1000, topic_data=[part])
+    topic.wire.write(PRODUCE, 9, acks=0, timeout=PATIENCE_MS, topic_data=[part])
     with pytest.raises(ConnectionError):
         topic.wire.read_frame()
 

@@ -56,7 +56,7 @@ def test_librdkafka_of_both_protocols(broker: RunningBroker, members: Members, t
         "group_protocol": "classic",
         "partition_assignment_strategy": strategy,
         "heartbeat_interval_ms": 100,
-        "session_timeout_ms": 6_000,
+        "session_timeout_ms": 45_000,
     }
     members.add("a", topic, **classic)
     members.add("b", topic, **classic)

@@ -35,6 +35,12 @@ def test_connections_come_at_their_rate_once_those_saved_up_are_used() -> None:
     assert rate.wait_seconds(200.0) == 0.0
 
 
+async def settled() -> None:
+    """Everything that is due on the event loop is done."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 async def test_waiting_connections_go_on_one_for_each_place_in_their_order() -> None:
     queue = RequestQueue(max_requests=1)
     went_on: list[str] = []
@@ -54,10 +60,10 @@ async def test_waiting_connections_go_on_one_for_each_place_in_their_order() -> 
         queue.wait(waiter(name, stays=stays))
     assert queue.is_full
     queue.leave(10)
-    await asyncio.sleep(0.01)
+    await settled()
     assert went_on == ["quick", "slow"]
     queue.leave(10)
-    await asyncio.sleep(0.01)
+    await settled()
     assert went_on == ["quick", "slow", "last"]
     assert (queue.requests, queue.bytes, queue.waiting) == (0, 0, 0)
 

@@ -15,6 +15,7 @@ from kafka.errors import KafkaError as KafkaPythonError
 
 from kafka import KafkaConsumer, KafkaProducer
 from support.kafka.secured_broker import MECHANISMS, Secured
+from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -60,12 +61,12 @@ def test_librdkafka_writes_and_reads(secured: Secured, new_name: NewName, protoc
     options, topic = librdkafka_options(secured, protocol, mechanism), new_name()
     producer = Producer(options)
     producer.produce(topic, b"hello")
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     consumer = Consumer(options | {"group.id": topic, "auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(topic, 0)])
-        message = consumer.poll(20)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         assert (message.error(), message.value()) == (None, b"hello")
     finally:
@@ -78,12 +79,12 @@ def test_what_is_larger_than_a_socket_takes_at_once_comes_whole(secured: Secured
     producer = Producer(options)
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     consumer = Consumer(options | {"group.id": topic, "fetch.message.max.bytes": 10_000_000})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        assert [message.value() for message in consumer.consume(len(values), 20)] == values
+        assert [message.value() for message in consumer.consume(len(values), PATIENCE_S)] == values
     finally:
         consumer.close()
 
@@ -94,9 +95,9 @@ def test_kafka_python_writes_and_reads(
 ) -> None:
     options, topic = python_options(secured, protocol, mechanism), new_name()
     producer = KafkaProducer(**options)
-    consumer = KafkaConsumer(topic, **options, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    consumer = KafkaConsumer(topic, **options, auto_offset_reset="earliest", consumer_timeout_ms=PATIENCE_MS)
     try:
-        producer.send(topic, b"hello").get(20)
+        producer.send(topic, b"hello").get(PATIENCE_S)
         assert next(consumer).value == b"hello"
     finally:
         producer.close()
@@ -122,9 +123,12 @@ def test_librdkafka_says_that_a_password_is_wrong(secured: Secured, mechanism: s
 
     with pytest.raises(KafkaException):
         client.list_topics(timeout=0.2)
-    client.poll(0.1)
 
-    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+    def has_said_so() -> bool:
+        client.poll(0.1)
+        return KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+    wait_until(has_said_so, "it says that it is not let in", tell=lambda: errors)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

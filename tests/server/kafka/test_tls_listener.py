@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sparklog.server.kafka import listener
 from sparklog.testing import RunningBroker, start_broker
 from support.kafka.connection import Wire
 from support.kafka.secured_broker import Secured
+from support.patience import PATIENCE_S, wait_until
 
 API_VERSIONS = 18
 
@@ -29,10 +29,7 @@ def connect(broker: RunningBroker, keys: Path, own: str = "") -> Wire:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_until(condition, "the broker has taken notice", every_s=0.002)
 
 
 def is_served(broker: RunningBroker, keys: Path, own: str = "") -> bool:
@@ -79,7 +76,7 @@ def test_a_client_with_a_certificate_has_its_name(keys: Path) -> None:
 @pytest.mark.parametrize("sent", [b"\0\0\0\x0a\0\x12\0\0\0\0\0\x01\xff\xff", b"GET / HTTP/1.1\r\n\r\n"])
 def test_a_client_without_tls_is_cut_off(secured: Secured, sent: bytes) -> None:
     address = secured.broker.node.kafka_addresses["SSL"]
-    with socket.create_connection(tuple(address), timeout=30) as stranger:
+    with socket.create_connection(tuple(address), timeout=PATIENCE_S) as stranger:
         stranger.sendall(sent)
         with contextlib.suppress(ConnectionError):
             while stranger.recv(1024):  # an alert may come before the end
@@ -95,14 +92,14 @@ def test_a_client_with_tls_is_cut_off_where_there_is_none(secured: Secured) -> N
 
 
 def test_a_client_that_never_finishes_its_handshake_is_cut_off(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.05)
-    with (
-        broker_that(keys, "none") as broker,
-        socket.create_connection(tuple(broker.node.kafka_addresses["SSL"]), timeout=30) as silent,
-    ):
-        silent.sendall(b"\x16\x03\x01")  # the beginning of a handshake
+    with broker_that(keys, "none") as broker:
+        address = tuple(broker.node.kafka_addresses["SSL"])
+        with monkeypatch.context() as patched:
+            patched.setattr(listener, "HANDSHAKE_TIMEOUT_S", 0.05)
+            with socket.create_connection(address, timeout=PATIENCE_S) as silent:
+                silent.sendall(b"\x16\x03\x01")  # the beginning of a handshake
 
-        assert silent.recv(1) == b""
+                assert silent.recv(1) == b""
         assert is_served(broker, keys)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from types import TracebackType
 
 from sparklog.client import Consumer
-from support.clients.writers import PATIENCE_S, REQUEST_TIMEOUT_MS, TOPIC, Writing
+from support.clients.writers import REQUEST_TIMEOUT_MS, TOPIC, Writing
+from support.patience import PATIENCE_S, wait_until
 from support.processes.cluster import ClusterProcesses
 
 
@@ -31,13 +32,14 @@ class GroupReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), f"the group's member does not end\n{self._cluster.logs}"
 
     def wait_for_progress(self) -> None:
         """Until it has read something new, twice: what was under way does not count."""
         for _ in range(2):
             before = len(self.seen)
-            self._wait(lambda before=before: len(self.seen) > before, "reads nothing any more")
+            self._wait(lambda before=before: len(self.seen) > before, "the group reads something new")
 
     def check(self, writing: Writing) -> None:
         """Wait until it has seen all that was acknowledged."""
@@ -48,15 +50,14 @@ class GroupReader:
             for offset in numbers.values()
             if offset is not None
         }
-        self._wait(lambda: told <= self.seen, "does not see all records")
+        self._wait(lambda: told <= self.seen, "the group has seen all records that were acknowledged")
 
-    def _wait(self, is_true: object, what: str) -> None:
-        assert callable(is_true)
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_true():
-            assert not self.failures, self.failures
-            assert time.monotonic() < deadline, f"the group {what}"
-            time.sleep(0.02)
+    def _wait(self, is_true: Callable[[], bool], what: str) -> None:
+        def is_true_or_over() -> bool:
+            assert not self.failures, f"{self.failures}\n{self._cluster.logs}"
+            return is_true()
+
+        wait_until(is_true_or_over, what, tell=lambda: self._cluster.logs)
 
     def _read(self) -> None:
         try:

@@ -14,7 +14,6 @@ import json
 import subprocess
 import tempfile
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from types import TracebackType
@@ -25,13 +24,13 @@ import confluent_kafka
 
 import kafka
 from sparklog.client import Consumer, Producer
+from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 from support.processes.cluster import ClusterProcesses, partitions_of
 from support.processes.java import kafka_command
 
 TOPIC = "numbers"
 PARTITIONS = 3
 EVERY_S = 0.05
-PATIENCE_S = 90
 REQUEST_TIMEOUT_MS = 3_000
 """Shorter than by default, so that who asks a broker that is paused soon asks another."""
 Acknowledged = dict[int, dict[int, int | None]]
@@ -57,7 +56,8 @@ class Writer(ABC):
     def stop(self) -> None:
         """Return once everything is acknowledged or has failed."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(2 * PATIENCE_S)  # the clients' own time-outs, which say more, come first
+        assert not self._thread.is_alive(), f"{self.name} does not end\n{self._cluster.logs}"
 
     def _write(self) -> None:
         try:
@@ -168,7 +168,7 @@ class AiokafkaWriter(Writer):
             enable_idempotence=True,
             acks="all",
             linger_ms=1,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            request_timeout_ms=PATIENCE_MS,  # to aiokafka also the time in which a leader must be elected
             metadata_max_age_ms=1_000,
         )
         await producer.start()
@@ -255,14 +255,15 @@ class Writing:
     def wait_for_progress(self) -> None:
         """Until each writer has had something acknowledged, in each partition, that it has sent after now."""
         sent = [writer.sent for writer in self.writers]
-        deadline = time.monotonic() + PATIENCE_S
         for writer, before in zip(self.writers, sent, strict=True):
             for partition in range(PARTITIONS):
-                told = writer.acknowledged[partition]
-                while max(tuple(told), default=-1) < before:
-                    assert not writer.failures, f"{writer.name}: {writer.failures[:3]}"
-                    assert time.monotonic() < deadline, self._stuck(writer, partition)
-                    time.sleep(0.02)
+
+                def has_gone_on(writer: Writer = writer, before: int = before, partition: int = partition) -> bool:
+                    assert not writer.failures, f"{writer.name}: {writer.failures[:3]}\n{self._cluster.logs}"
+                    return max(tuple(writer.acknowledged[partition]), default=-1) >= before
+
+                what = f"number {before} or more of {writer.name} in partition {partition} is acknowledged"
+                wait_until(has_gone_on, what, tell=lambda: self._cluster.logs)
 
     def check(self) -> None:
         found = self._read()
@@ -286,17 +287,15 @@ class Writing:
             places = partitions_of(TOPIC, PARTITIONS)
             consumer.assign(places)
             ends = consumer.end_offsets(places)
-            deadline = time.monotonic() + PATIENCE_S
-            while any(consumer.position(place) < ends[place] for place in places):
-                assert time.monotonic() < deadline, "the records could not be read"
+
+            def is_at_the_ends() -> bool:
                 for record in consumer.poll(1_000):
                     name, _, number = (record.value or b"").decode().rpartition(":")
                     found[record.partition].append((name or JavaWriter.name, int(number), record.offset))
-        return found
+                return all(consumer.position(place) >= ends[place] for place in places)
 
-    def _stuck(self, writer: Writer, partition: int) -> str:
-        logs = "\n".join(f"--- broker {each}\n{broker.log[-3000:]}" for each, broker in self._cluster.brokers.items())
-        return f"nothing is acknowledged to {writer.name} in partition {partition} any more\n{logs}"
+            wait_until(is_at_the_ends, f"all records are read, to {ends}", tell=lambda: self._cluster.logs)
+        return found
 
 
 def _repeated(numbers: list[int]) -> list[int]:

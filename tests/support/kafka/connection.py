@@ -18,16 +18,16 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from sparklog.server.kafka.messages import make
+from support.patience import PATIENCE_S
 
 CLIENT_ID = "wire"
-TIMEOUT_S = 30
 
 
 class Wire:
     """One connection."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(tuple(address), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(tuple(address), timeout=PATIENCE_S)
         self._correlation_ids = itertools.count(1)
 
     def send(self, key: int, version: int, /, **fields: Any) -> Any:

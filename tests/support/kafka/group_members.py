@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -12,6 +11,7 @@ import aiokafka
 from confluent_kafka import Consumer, Message, Producer
 
 import kafka
+from support.patience import PATIENCE_S, wait_until
 
 
 class Polled(Protocol):
@@ -58,7 +58,7 @@ class AioKafka:
         await self._consumer.start()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def poll(self, seconds: float) -> None:
         """Nothing: the loop does what its group asks, and waiting for it would keep the others from doing so."""
@@ -102,14 +102,20 @@ class Members:
     def close(self, name: str) -> None:
         self.open.pop(name).close()
 
-    def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, {name: self.has(name) for name in self.open}
+    def until(self, condition: Callable[[], bool]) -> None:
+        def is_so_or_poll() -> bool:
+            if condition():
+                return True
             for name, consumer in self.open.items():
                 message = consumer.poll(0.01)
                 if isinstance(message, Message) and message.error() is None:
                     self.read[name].append(message.value())
+            return False
+
+        def tell() -> dict[str, object]:
+            return {name: (self.has(name), len(self.read.get(name, ()))) for name in self.open}
+
+        wait_until(is_so_or_poll, "the members have and have read what the test waits for", tell=tell, every_s=0)
 
     def has(self, *names: str) -> list[tuple[str, int]]:
         return sorted((each.topic, each.partition) for name in names for each in self.open[name].assignment())
@@ -117,10 +123,10 @@ class Members:
 
 def produce(bootstrap: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
-    producer.list_topics(topic, timeout=10)  # creates it
+    producer.list_topics(topic, timeout=PATIENCE_S)  # creates it
     for number in range(40):
         producer.produce(topic, f"{number}", partition=number % 4)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def all_of(topic: str) -> list[tuple[str, int]]:

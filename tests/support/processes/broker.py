@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from support.patience import PATIENCE_MS, PATIENCE_S
+from support.processes.ports import reserve_port
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=5")
 
@@ -17,8 +20,8 @@ class BrokerProcess:
     """Runs from `start` until `stop` or `kill`; it can be started again on the same folder and ports."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
-        self.grpc = f"127.0.0.1:{_free_port()}"
-        self.kafka = f"127.0.0.1:{_free_port()}"
+        self.grpc = f"127.0.0.1:{reserve_port(self)}"
+        self.kafka = f"127.0.0.1:{reserve_port(self)}"
         self.is_running = False
         self.is_paused = False
         self._folder = folder
@@ -27,7 +30,11 @@ class BrokerProcess:
     def start(self) -> None:
         """Return once it is ready."""
         self.launch()
-        self.await_ready()
+        try:
+            self.await_ready()
+        except BaseException:
+            self.kill()
+            raise
 
     def launch(self) -> None:
         command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
@@ -37,13 +44,19 @@ class BrokerProcess:
         self.is_running = True
 
     def await_ready(self) -> None:
+        said = ""
         assert self._process.stdout
-        assert "ready" in self._process.stdout.readline(), self.log
+        saying = select.poll()
+        saying.register(self._process.stdout)
+        if saying.poll(PATIENCE_MS):
+            said = self._process.stdout.readline()
+        assert "ready" in said, f"{self} is not ready: it said {said!r}\n{self.log}"
 
     def stop(self) -> None:
         """A clean stop, after which nothing in the broker's log says that something in it failed."""
         self._process.terminate()
-        assert self._wait() == 0, self.log
+        status = self._wait()
+        assert status == 0, f"{self} ended with status {status}\n{self.log}"
         assert "Traceback" not in self.log, self.log
 
     def kill(self) -> None:
@@ -71,15 +84,15 @@ class BrokerProcess:
         """What the broker has logged."""
         return (self._folder / "log").read_text()
 
+    def __str__(self) -> str:
+        return f"the broker at {self.grpc}"
+
     def _wait(self) -> int:
-        status = self._process.wait(30)
+        try:
+            status = self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self} does not end\n{self.log}") from None
         self.is_running = self.is_paused = False
         assert self._process.stdout
         self._process.stdout.close()
         return status
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ from sparklog.client import Admin
 from sparklog.client.descriptions import ClusterDescription, TopicDescription
 from sparklog.v1.groups_pb2 import FindCoordinatorRequest
 from sparklog.v1.groups_pb2_grpc import GroupsStub
+from support.patience import wait_until
 from support.processes.broker import BrokerProcess
 
 SETTINGS = {
@@ -33,7 +33,9 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "false",
 }
 """Quick to notice, so that a test is: a broker that is paused is taken for dead after two seconds."""
-PATIENCE_S = 60
+TRY_S = 5
+IMPATIENT = {"default_api_timeout_ms": 1_000 * TRY_S, "request_timeout_ms": 1_000 * TRY_S}
+"""A broker may hang: then another is asked, again and again."""
 Found = TypeVar("Found")
 
 
@@ -67,19 +69,31 @@ class ClusterProcesses:
         return ",".join(broker.kafka for broker in self.brokers.values())
 
     def __enter__(self) -> ClusterProcesses:
-        for broker in self.brokers.values():
-            broker.launch()
-        for broker in self.brokers.values():
-            broker.await_ready()
-        self.wait_for_brokers(3)
+        try:
+            for broker in self.brokers.values():
+                broker.launch()
+            for broker in self.brokers.values():
+                broker.await_ready()
+            self.wait_for_brokers(3)
+        except BaseException:
+            self._kill_all()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._kill_all()
+
+    def _kill_all(self) -> None:
         for broker in self.brokers.values():
             if broker.is_running:
                 broker.kill()
+
+    @property
+    def logs(self) -> str:
+        """The end of each broker's log."""
+        return "\n".join(f"--- broker {each}\n{broker.log[-5_000:]}" for each, broker in self.brokers.items())
 
     # What it looks like now
 
@@ -95,11 +109,12 @@ class ClusterProcesses:
 
     def controller(self) -> int:
         """Waits until a broker that runs is it."""
-        return self.wait(lambda: self._running(self.describe().controller_id))
+        return self.wait(lambda: self._running(self.describe().controller_id), "a broker that runs is the controller")
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Waits until a broker that runs is it."""
-        return self.wait(lambda: self._running(self.topic(topic).partitions[partition].leader))
+        what = f"a broker that runs leads {topic}-{partition}"
+        return self.wait(lambda: self._running(self.topic(topic).partitions[partition].leader), what)
 
     def coordinator(self, group: str) -> int:
         """Waits until a broker that runs is it."""
@@ -107,19 +122,20 @@ class ClusterProcesses:
         def find() -> int | None:
             for broker in self._answering():
                 with grpc.insecure_channel(broker.grpc) as channel:
-                    answer = GroupsStub(channel).FindCoordinator(FindCoordinatorRequest(group_ids=[group]), timeout=2)
+                    answer = GroupsStub(channel).FindCoordinator(
+                        FindCoordinatorRequest(group_ids=[group]), timeout=TRY_S
+                    )
                 return self._running(answer.coordinators[0].broker_id)
             return None
 
-        return self.wait(find)
+        return self.wait(find, f"a broker that runs coordinates group {group}")
 
     # Waiting
 
     def wait_for_brokers(self, count: int) -> None:
-        """Until every broker that runs knows so many, and who the controller is."""
-        for broker in self.brokers.values():
-            if broker.is_running:
-                self.wait(lambda address=broker.grpc: self._knows(address, count))
+        """Until every broker that answers knows so many, and who the controller is."""
+        for broker in self._answering():
+            self.wait(lambda address=broker.grpc: self._knows(address, count), f"{broker} knows {count} brokers")
 
     def wait_for_isr(self, count: int, *topics: str) -> None:
         """Until so many replicas of each partition are in sync, and one leads."""
@@ -128,23 +144,25 @@ class ClusterProcesses:
             parts = [part for name in topics for part in self.topic(name).partitions]
             return all(len(part.in_sync_replicas) == count and part.leader > 0 for part in parts)
 
-        self.wait(in_sync)
+        self.wait(in_sync, f"{count} replicas of {', '.join(topics)} are in sync")
 
-    def wait(self, find: Callable[[], Found | None]) -> Found:
-        """What `find` finds, tried again while it finds nothing or no broker can tell."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            last: object = None
+    def wait(self, find: Callable[[], Found | None], what: str = "it is as the test waits for it") -> Found:
+        """What `find` finds, tried again while it finds nothing or no broker can tell; `what` it waits for is told."""
+        last: object = None
+
+        def try_to_find() -> Found | None:
+            nonlocal last
             try:
-                if found := find():
-                    return found
+                last = found = find()
+                return found
             except (SparklogError, grpc.RpcError) as error:
                 last = error
-            assert time.monotonic() < deadline, f"{last}\n" + "\n".join(each.log for each in self.brokers.values())
-            time.sleep(0.05)
+                return None
+
+        return wait_until(try_to_find, what, tell=lambda: f"the last time: {last!r}\n{self.logs}", every_s=0.05)
 
     def _knows(self, address: str, count: int) -> bool:
-        with Admin(bootstrap_servers=address, default_api_timeout_ms=2_000, request_timeout_ms=2_000) as admin:
+        with Admin(bootstrap_servers=address, **IMPATIENT) as admin:
             found = admin.describe_cluster()
             return len(found.brokers) == count and found.controller_id in self.brokers
 
@@ -158,7 +176,7 @@ class ClusterProcesses:
     def _ask(self, ask: Callable[[Admin], Found]) -> Found:
         """What the brokers that are not known to be dead or paused say."""
         addresses = [each.grpc for each in self._answering()]
-        with Admin(bootstrap_servers=addresses, default_api_timeout_ms=2_000, request_timeout_ms=2_000) as admin:
+        with Admin(bootstrap_servers=addresses, **IMPATIENT) as admin:
             return ask(admin)
 
 

@@ -20,14 +20,14 @@ from sparklog.base.errors import StoreError
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import SessionState, Store
 from sparklog.cluster.zookeeper import ZookeeperStore
-
-PATIENCE_S = 30
+from support import environment
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 def open_named(where: str, session_timeout_ms: int) -> Store:
     if where.startswith("/"):
         return SqliteStore(where, session_timeout_ms=session_timeout_ms)
-    return ZookeeperStore(where, session_timeout_ms=session_timeout_ms, connection_timeout_ms=20_000)
+    return ZookeeperStore(where, session_timeout_ms=session_timeout_ms, connection_timeout_ms=PATIENCE_MS)
 
 
 class StoreProcess:
@@ -35,7 +35,8 @@ class StoreProcess:
 
     def __init__(self, where: str, session_timeout_ms: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(session_timeout_ms), where],
+            [sys.executable, "-m", "support.processes.store", str(session_timeout_ms), where],
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,10 +61,10 @@ class StoreProcess:
         return self.answer()
 
     def answer(self) -> list[Any]:
-        return self._answers.get(timeout=PATIENCE_S)
+        return _next(self._answers, "does not answer")
 
     def event(self) -> list[Any]:
-        return self.events.get(timeout=PATIENCE_S)
+        return _next(self.events, "tells of nothing")
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self._process.pid, number)
@@ -72,6 +73,13 @@ class StoreProcess:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(PATIENCE_S)
+
+
+def _next(messages: queue.Queue[list[Any]], what: str) -> list[Any]:
+    try:
+        return messages.get(timeout=PATIENCE_S)
+    except queue.Empty:
+        raise AssertionError(f"the process with the store {what}") from None
 
 
 def main(timeout_ms: str, where: str) -> None:

@@ -10,14 +10,15 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
+from support.patience import PATIENCE_S, wait_until
 from support.processes.java import JAVA
+from support.processes.ports import reserve_port
 
-START_S = 60
 TICK_MS = 200
+TRY_S = 5  # a server that has just begun may take a connection and say nothing: then it is asked again
 JARS = ("zookeeper-", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java",
         "netty-", "commons-io", "commons-cli")  # fmt: skip
 OPTIONS = ("-Xmx128m", "-Dlog4j2.level=WARN", "-Dzookeeper.admin.enableServer=false",
@@ -29,7 +30,7 @@ class ZooKeeperServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = _free_port()
+        self._port = reserve_port(self)
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
@@ -50,12 +51,11 @@ class ZooKeeperServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        deadline = time.monotonic() + START_S
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"ZooKeeper did not start: {self.log()[-2000:]}")
-            time.sleep(0.05)
+        try:
+            wait_until(self._has_started, "ZooKeeper serves requests", tell=self.log, every_s=0.05)
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
@@ -85,13 +85,15 @@ class ZooKeeperServer:
         done = subprocess.run(
             [*JAVA, *OPTIONS, "-cp", class_path(shell=True), "org.apache.zookeeper.ZooKeeperMain",
              "-server", self.address, *command],
-            capture_output=True, text=True, timeout=START_S, check=True,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         return done.stdout
 
-    def _answers(self) -> bool:
+    def _has_started(self) -> bool:
+        assert self._process
+        assert self._process.poll() is None, f"ZooKeeper has ended\n{self.log()}"
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=TRY_S) as connection:
                 connection.sendall(b"isro")  # as "ruok", but it knows whether requests are served yet
                 return connection.recv(4) == b"rw"
         except OSError:
@@ -103,7 +105,10 @@ class ZooKeeperServer:
 
     def _wait(self) -> None:
         if self._process:
-            self._process.wait(START_S)
+            try:
+                self._process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"ZooKeeper does not end\n{self.log()}") from None
             self._process = None
 
 
@@ -115,10 +120,3 @@ def class_path(*, shell: bool = False) -> str:
     wanted = (*JARS, "jline-2") if shell else JARS
     jars = sorted(path for path in (Path(found.origin).parent / "jars").glob("*.jar") if path.name.startswith(wanted))
     return ":".join(map(str, jars))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
