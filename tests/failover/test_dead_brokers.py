@@ -26,13 +26,23 @@ from support.clients.writers import (
 )
 from support.processes.cluster import ClusterProcesses
 from support.processes.zookeeper import ZooKeeperServer
+from support.runs.seeds import seeds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 LONGER_THAN_A_SESSION_S = 5.0
 Choose = Callable[[ClusterProcesses], int]
+on_sqlite = pytest.mark.parametrize(
+    "cluster", ["sqlite", pytest.param("zookeeper", marks=(pytest.mark.jvm, pytest.mark.soak_only))], indirect=True
+)
+on_zookeeper = pytest.mark.parametrize(
+    "cluster",
+    [pytest.param("sqlite", marks=pytest.mark.soak_only), pytest.param("zookeeper", marks=pytest.mark.jvm)],
+    indirect=True,
+)
+"""The store of `make test`; soaks run on both."""
 
 
-@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+@pytest.fixture
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterProcesses]:
     if request.param == "sqlite":
         with ClusterProcesses(tmp_path) as running:
@@ -71,6 +81,7 @@ EVERYBODY: tuple[Choose, ...] = (leader, controller, coordinator)
 CLIENTS: tuple[type[Writer], ...] = (GrpcWriter, LibrdkafkaWriter)
 
 
+@on_zookeeper
 def test_leader_controller_and_coordinator_are_killed_in_turn_and_come_back(cluster: ClusterProcesses) -> None:
     with GroupReader(cluster) as reader:
         with Writing(cluster, *CLIENTS) as writing:
@@ -86,6 +97,7 @@ def test_leader_controller_and_coordinator_are_killed_in_turn_and_come_back(clus
         reader.check(writing)
 
 
+@on_sqlite
 def test_leader_controller_and_coordinator_hang_in_turn_for_longer_than_a_session_and_go_on(
     cluster: ClusterProcesses,
 ) -> None:
@@ -103,6 +115,7 @@ def test_leader_controller_and_coordinator_hang_in_turn_for_longer_than_a_sessio
         reader.check(writing)
 
 
+@on_sqlite
 def test_every_broker_is_stopped_and_started_in_turn(cluster: ClusterProcesses) -> None:
     with GroupReader(cluster) as reader:
         with Writing(cluster, GrpcWriter, LibrdkafkaWriter) as writing:
@@ -129,7 +142,7 @@ def test_all_brokers_are_killed_at_once_and_come_back(tmp_path: Path) -> None:
         reader.check(writing)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(1, soak=4))
 def test_one_broker_after_another_dies_or_hangs_while_the_one_before_still_catches_up(
     tmp_path: Path, seed: int
 ) -> None:
@@ -148,9 +161,10 @@ def test_one_broker_after_another_dies_or_hangs_while_the_one_before_still_catch
         cluster.wait_for_isr(3, TOPIC)
 
 
-@pytest.mark.parametrize("client", [KafkaPythonWriter, AiokafkaWriter, pytest.param(JavaWriter, marks=pytest.mark.jvm)])
-def test_other_clients_of_kafka_get_over_the_death_of_a_leader(tmp_path: Path, client: type[Writer]) -> None:
-    with ClusterProcesses(tmp_path) as cluster, Writing(with_topic(cluster), client) as writing:
+@pytest.mark.jvm
+def test_other_clients_of_kafka_get_over_the_death_of_a_leader(tmp_path: Path) -> None:
+    clients = (KafkaPythonWriter, AiokafkaWriter, JavaWriter)
+    with ClusterProcesses(tmp_path) as cluster, Writing(with_topic(cluster), *clients) as writing:
         victim = leader(cluster)
         cluster.brokers[victim].kill()
         writing.wait_for_progress()
@@ -178,7 +192,7 @@ def wait_for_the_controller(cluster: ClusterProcesses) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.parametrize("cluster", ["zookeeper"], indirect=True)
-@pytest.mark.parametrize("how", ["killed", "paused"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("paused", marks=pytest.mark.soak_only)])
 def test_records_are_written_though_zookeeper_is_away(cluster: ClusterProcesses, how: str) -> None:
     server = cluster.zookeeper
     assert isinstance(server, ZooKeeperServer)

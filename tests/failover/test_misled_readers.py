@@ -11,8 +11,9 @@ from sparklog.base.errors import LogTruncation
 from sparklog.client import Admin, Consumer, Producer
 from support.patience import wait_until
 from support.processes.cluster import ClusterProcesses, partitions_of
+from support.runs.seeds import seeds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 [PLACE] = partitions_of("read", 1)
 
 
@@ -62,7 +63,7 @@ def test_a_leader_that_hung_while_it_was_replaced_leads_no_consumer_astray(clust
     first = cluster.brokers[leader].grpc  # asked before the others
     with reader(f"{first},{cluster.grpc}", "earliest") as consumer:
         expected = 0
-        for _ in range(3):
+        for _ in seeds(1, soak=3):
             cluster.wait_for_isr(3, "read")
             leader = cluster.leader("read")
             cluster.brokers[leader].pause()

@@ -16,7 +16,7 @@ from support.clients.writers import PARTITIONS, TOPIC, GrpcWriter, LibrdkafkaWri
 from support.processes.cluster import ClusterProcesses
 from support.processes.zookeeper import ZooKeeperServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 BROKERS = (1, 2, 3)
 
 
@@ -33,7 +33,7 @@ def move_on(cluster: ClusterProcesses) -> list[tuple[int, ...]]:
     return targets
 
 
-@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.jvm)])
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=(pytest.mark.jvm, pytest.mark.soak_only))])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClusterProcesses]:
     with ExitStack() as stack:
         address = ""
