@@ -96,7 +96,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # it lasts: the optimizing compiler pays
+        # Compiling costs more than it saves: each query runs once, on few rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = local_session("sparklog tests", settings=settings)
     yield session
