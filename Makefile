@@ -31,12 +31,13 @@ test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYT
 
 TESTS ?= -m "processes and not soak_only" tests
 TIMES ?= 20
+# Where `support` is.
+stress soak: export PYTHONPATH := $(CURDIR)/tests
 stress: setup $(TESTED)  ## Tests TIMES times in a row beside a busy loop on each core (TESTS=tests/cli TIMES=20)
 	$(BIN)/python -m support.runs.stress $(TIMES) $(TESTS)
 
 SECONDS ?= 60
 SEED ?= 1
-soak stress: export PYTHONPATH := tests
 soak: setup $(TESTED)  ## Kills, power cuts, loads and simulated clusters, other ones with each seed (SECONDS=600 SEED=1)
 	$(BIN)/python -m support.runs.soak --seconds $(SECONDS) --seed $(SEED)
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, closing
 from typing import Any, Protocol
 
 import confluent_kafka
+import kafka
 import pytest
 
-import kafka
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import aiokafka
 import confluent_kafka
+import kafka
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-import kafka
 from sparklog.cli import run
 from sparklog.client import Admin, Consumer, Producer
 from support.processes.broker import BrokerProcess
