@@ -23,7 +23,7 @@ from support.brokers.segment_replacement import (
     removed_by_retention,
     replaced,
 )
-from support.patience import until
+from support.patience import PATIENCE_S, until
 
 
 async def test_a_file_is_read_to_its_end_as_it_was(upkeep: Upkeep, monkeypatch) -> None:
@@ -58,7 +58,7 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
 
     def slow(log: Log) -> tuple[SegmentDescription, ...]:
         asked = upkeep.world.broker.serve(list_topics.API, list_topics.ListTopicsRequest())
-        answer = asyncio.run_coroutine_threadsafe(asked, loop).result(10)
+        answer = asyncio.run_coroutine_threadsafe(asked, loop).result(PATIENCE_S)
         assert [topic.name for topic in answer.topics] == ["t"]
         return describe(log)
 
