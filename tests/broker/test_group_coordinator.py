@@ -32,8 +32,8 @@ from sparklog.group.requests import (
 )
 from sparklog.records.batch import read_header
 from sparklog.records.records import read_records
+from support.patience import PATIENCE_S
 
-TIMEOUT_S = 10
 World = Any  # that of conftest.py
 ORDERS = TopicPartition("orders", 0)
 
@@ -56,7 +56,7 @@ async def fetch(world: World, group: str = "g") -> int | KafkaError:
 
 
 async def fetch_when_loaded(world: World, group: str = "g") -> int | KafkaError:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await world.broker.services.groups.loaded()
     return await fetch(world, group)
 
@@ -137,7 +137,7 @@ async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     go_on, read = threading.Event(), module.load
 
     def read_later(*arguments: Any) -> int:
-        go_on.wait(TIMEOUT_S)
+        go_on.wait(PATIENCE_S)
         return read(*arguments)
 
     monkeypatch.setattr(module, "load", read_later)
@@ -198,7 +198,7 @@ async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) ->
 
     groups.unload(groups.partition_for("g"))
 
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert isinstance((await waiting).error, NotCoordinator)
 
 
@@ -209,7 +209,7 @@ async def test_who_waits_when_the_broker_stops_is_sent_away(started: World) -> N
 
     await started.broker.stop()
 
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert isinstance((await waiting).error, NotCoordinator)
     assert isinstance(await commit(started, 1), NotCoordinator)
 

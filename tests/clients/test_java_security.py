@@ -10,6 +10,8 @@ import pytest
 import trustme
 
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_MS
+from support.processes import output
 from support.processes.java import kafka_command
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -36,7 +38,7 @@ class Tools:
         )
         connect = ("--bootstrap-server", str(self._address), "--command-config", str(settings))
         command = kafka_command(name, *connect, *arguments)
-        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+        return output.run(command, given=given)
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def test_a_user_is_added_writes_reads_and_is_refused_with_another_password(tools
     bob = {"mechanism": "SCRAM-SHA-512", "user": "bob", "password": "pw"}
     assert tools.run(produce, *topic, **bob, given="hello\n").returncode == 0
     consume = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-    read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
+    read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", str(PATIENCE_MS))
     assert tools.run(consume, *topic, *read, **bob | {"mechanism": "SCRAM-SHA-256"}).stdout == "hello\n"
 
     refused = tools.run(produce, *topic, **bob | {"password": "wrong"}, given="bad\n")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from sparklog.client import Admin
+from support.patience import PATIENCE_MS
+from support.processes import output
 from support.processes.broker import BrokerProcess
 from support.processes.java import kafka_command
 
@@ -23,8 +24,8 @@ def tool(broker: BrokerProcess) -> Tool:
 
     def run(name: str, *arguments: str, given: str = "") -> str:
         command = kafka_command(f"org.apache.kafka.tools.{name}", *arguments)
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = output.run(command, given=given)
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{broker.log[-5_000:]}"
         return done.stdout
 
     return run
@@ -36,7 +37,7 @@ def test_the_console_producer_and_consumer(tool: Tool, broker: BrokerProcess, ad
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     tool("ConsoleProducer", *connect, *keyed, given="a:1\nb:2\na:3\n")
     shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
-    read = ("--from-beginning", "--max-messages", "3", "--timeout-ms", "30000")
+    read = ("--from-beginning", "--max-messages", "3", "--timeout-ms", str(PATIENCE_MS))
     assert tool("consumer.ConsoleConsumer", *connect, *shown, *read).splitlines() == [
         "Offset:0\ta\t1", "Offset:1\tb\t2", "Offset:2\ta\t3",
     ]  # fmt: skip
@@ -52,7 +53,7 @@ def test_the_performance_tools_count_every_record(tool: Tool, broker: BrokerProc
     assert re.search(r"^50000 records sent", sent, re.MULTILINE)
     read = tool(
         "ConsumerPerformance", "--bootstrap-server", broker.kafka, "--topic", "perf", "--messages", "50000",
-        "--timeout", "30000",
+        "--timeout", str(PATIENCE_MS),
     )  # fmt: skip
     [figures] = [line.split(", ") for line in read.splitlines() if line.startswith("20")]
     assert int(float(figures[4])) == 50_000

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.processes import output
 from support.processes.java import kafka_command
 
 # The tool says this of every segment that does not begin at offset 0, those that Kafka wrote included.
@@ -23,15 +23,7 @@ def kafka_tool() -> Callable[..., str]:
     """
 
     def run(name: str, *arguments: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            kafka_command(name, *arguments),
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = output.run(kafka_command(name, *arguments), given=stdin, together=True)
         assert done.returncode == 0, done.stdout
         return done.stdout
 

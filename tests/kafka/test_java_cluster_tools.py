@@ -10,12 +10,12 @@ import pytest
 
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
+from support.patience import wait_until
 
 TOOLS = "org.apache.kafka.tools"
 REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
 ELECT = f"{TOOLS}.LeaderElectionCommand"
 TOPICS = f"{TOOLS}.TopicCommand"
-ATTEMPTS = 20
 
 Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
@@ -60,10 +60,14 @@ def test_a_partition_is_moved_with_a_throttle_and_verified(
     executed = tool(REASSIGN, "--execute", *file, "--throttle", "50000000")
     assert "The inter-broker throttle limit was set to 50000000 B/s" in executed
     assert "Successfully started partition reassignment for moved-0" in executed
-    for _ in range(ATTEMPTS):
+    verified = ""
+
+    def is_completed() -> bool:
+        nonlocal verified
         verified = tool(REASSIGN, "--verify", *file)
-        if "is completed" in verified:
-            break
+        return "is completed" in verified
+
+    wait_until(is_completed, "the partition has moved", tell=lambda: verified)
     assert "Reassignment of partition moved-0 is completed." in verified
     assert "Clearing broker-level throttles on brokers 1,2,3" in verified
     assert "Clearing topic-level throttles on topic moved" in verified
@@ -98,8 +102,6 @@ def test_the_preferred_leader_is_elected_once_it_is_back(tool: Tool, admin: Admi
     finally:
         cluster.start_broker(preferred)
     assert admin.describe_topics(["led"])[0].partitions[0].leader != preferred
-    for _ in range(ATTEMPTS):  # until it is in sync again
-        if not tool(TOPICS, "--describe", "--under-replicated-partitions"):
-            break
+    wait_until(lambda: not tool(TOPICS, "--describe", "--under-replicated-partitions"), "all replicas are in sync")
     assert "Successfully completed leader election (PREFERRED) for partitions led-0" in tool(ELECT, *named)
     assert admin.describe_topics(["led"])[0].partitions[0].leader == preferred

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from confluent_kafka import Producer
 
 from sparklog.testing import start_broker
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.java import kafka_command
+from support.processes.output import run
 
 
 def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:
@@ -15,11 +15,18 @@ def test_the_console_consumer_joins_reads_commits_and_leaves() -> None:
         producer = Producer({"bootstrap.servers": broker.kafka})
         for number in range(30):
             producer.produce("orders", f"{number}")
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         command = kafka_command("org.apache.kafka.tools.consumer.ConsoleConsumer")
         command += ["--bootstrap-server", broker.kafka, "--topic", "orders", "--group", "java", "--from-beginning"]
-        command += ["--command-property", "group.protocol=consumer", "--max-messages", "30", "--timeout-ms", "30000"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        command += [
+            "--command-property",
+            "group.protocol=consumer",
+            "--max-messages",
+            "30",
+            "--timeout-ms",
+            str(PATIENCE_MS),
+        ]
+        done = run(command)
         assert sorted(done.stdout.split()) == sorted(str(number) for number in range(30)), done.stderr
         groups = broker.node.broker.services.groups
         shard = groups._host_of(groups.partition_for("java")).shard

@@ -23,6 +23,7 @@ from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, file_content, offsets_in, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
+from support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ class MakingTogether(MemoryFs):
 
     def make_dir(self, path: str) -> None:
         if path.count("/") > 1:
-            self._all_there.wait(10)
+            self._all_there.wait(PATIENCE_S)
         super().make_dir(path)
 
 
