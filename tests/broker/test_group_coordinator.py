@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -179,7 +180,7 @@ async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
     await started.broker.stop()
 
     def fail(*_: Any) -> int:
-        raise failure
+        raise copy(failure)  # its traceback holds the log, and the parameter outlives the test
 
     monkeypatch.setattr(module, "load", fail)
     await started.start()
