@@ -25,7 +25,8 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched
 
-# One process has the SparkSession and all tests that need it; the others share the rest. A failed test runs once more.
+# A process has a SparkSession for all tests of tests/jobs that need one, and one for those of tests/spark. A failed test
+# runs once more.
 test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
 	$(BIN)/pytest -q -n 3 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
 

@@ -18,7 +18,7 @@ from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = {"request_timeout_ms": 5_000, "default_api_timeout_ms": 10_000}
+PATIENCE = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 6_000}
 
 
 @pytest.fixture
