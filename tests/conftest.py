@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group(f"spark of {folder}"))
+            item.add_marker(pytest.mark.xdist_group(f"spark-{folder}"))
         if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
             item.add_marker(pytest.mark.processes)
 
