@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
+from support.names import unique
+from support.patience import wait_until
 
 TOOLS = "org.apache.kafka.tools"
 REASSIGN = f"{TOOLS}.reassign.ReassignPartitionsCommand"
 ELECT = f"{TOOLS}.LeaderElectionCommand"
 TOPICS = f"{TOOLS}.TopicCommand"
-ATTEMPTS = 20
 
 Tool = Callable[..., str]
 pytestmark = pytest.mark.slow
@@ -38,40 +40,38 @@ def tool(kafka_tool: Callable[..., str], cluster: RunningCluster) -> Tool:
     return lambda name, *arguments: kafka_tool(name, *arguments, "--bootstrap-server", cluster.kafka)
 
 
-def create(admin: Admin, cluster: RunningCluster, topic: str, replicas: int) -> tuple[int, ...]:
-    """A topic of one partition with records; its replicas."""
+def create(admin: Admin, cluster: RunningCluster, topic: str, replicas: int) -> tuple[str, tuple[int, ...]]:
+    """A topic of one partition with records: its name and its replicas."""
+    topic = unique(topic)
     admin.create_topic(topic, partitions=1, replication_factor=replicas)
     with Producer(bootstrap_servers=cluster.bootstrap) as producer:
         for number in range(1000):
             producer.send(topic, b"%d" % number)
-    return admin.describe_topics([topic])[0].partitions[0].replicas
+    return topic, admin.describe_topics([topic])[0].partitions[0].replicas
 
 
 def test_a_partition_is_moved_with_a_throttle_and_verified(
     tool: Tool, admin: Admin, cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    before = create(admin, cluster, "moved", replicas=2)
+    topic, before = create(admin, cluster, "moved", replicas=2)
     [free] = {1, 2, 3} - {*before}
     target = [free, before[1]]
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": target}]}))
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": target}]}))
     file = ("--reassignment-json-file", str(plan))
 
     executed = tool(REASSIGN, "--execute", *file, "--throttle", "50000000")
     assert "The inter-broker throttle limit was set to 50000000 B/s" in executed
-    assert "Successfully started partition reassignment for moved-0" in executed
-    for _ in range(ATTEMPTS):
-        verified = tool(REASSIGN, "--verify", *file)
-        if "is completed" in verified:
-            break
-    assert "Reassignment of partition moved-0 is completed." in verified
+    assert f"Successfully started partition reassignment for {topic}-0" in executed
+    completed = re.compile(rf"(?s).*Reassignment of partition {topic}-0 is completed\..*")
+    verified = wait_until(lambda: completed.match(tool(REASSIGN, "--verify", *file)), "the partition has moved")[0]
     assert "Clearing broker-level throttles on brokers 1,2,3" in verified
-    assert "Clearing topic-level throttles on topic moved" in verified
+    assert f"Clearing topic-level throttles on topic {topic}" in verified
     assert "No partition reassignments found." in tool(REASSIGN, "--list")
-    configs = admin.describe_configs(topic="moved")
+    configs = admin.describe_configs(topic=topic)
     assert configs["leader.replication.throttled.replicas"].source == "default"
     assert admin.describe_configs(broker=free)["follower.replication.throttled.rate"].source == "default"
-    [partition] = admin.describe_topics(["moved"])[0].partitions
+    [partition] = admin.describe_topics([topic])[0].partitions
     assert (partition.replicas, partition.high_watermark) == (tuple(target), 1000)
     assert "is not moving" not in tool(REASSIGN, "--cancel", *file)
 
@@ -79,27 +79,25 @@ def test_a_partition_is_moved_with_a_throttle_and_verified(
 def test_plans_are_generated_from_what_brokers_say(
     tool: Tool, admin: Admin, cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    create(admin, cluster, "planned", replicas=2)
+    topic, _ = create(admin, cluster, "planned", replicas=2)
     topics = tmp_path / "topics.json"
-    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "planned"}]}))
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     generated = tool(REASSIGN, "--generate", "--topics-to-move-json-file", str(topics), "--broker-list", "2,3")
     proposed = json.loads(generated.splitlines()[-1])
     assert [sorted(part["replicas"]) for part in proposed["partitions"]] == [[2, 3]]
 
 
 def test_the_preferred_leader_is_elected_once_it_is_back(tool: Tool, admin: Admin, cluster: RunningCluster) -> None:
-    [preferred, *_] = create(admin, cluster, "led", replicas=3)
-    named = ("--topic", "led", "--partition", "0", "--election-type", "preferred")
-    assert "Valid replica already elected for partitions led-0" in tool(ELECT, *named)
+    topic, [preferred, *_] = create(admin, cluster, "led", replicas=3)
+    named = ("--topic", topic, "--partition", "0", "--election-type", "preferred")
+    assert f"Valid replica already elected for partitions {topic}-0" in tool(ELECT, *named)
+    under_replicated = ("--describe", "--under-replicated-partitions")
     cluster.stop_broker(preferred)
     try:
-        described = tool(TOPICS, "--describe", "--under-replicated-partitions")
-        assert "Topic: led" in described
+        assert f"Topic: {topic}" in tool(TOPICS, *under_replicated)
     finally:
         cluster.start_broker(preferred)
-    assert admin.describe_topics(["led"])[0].partitions[0].leader != preferred
-    for _ in range(ATTEMPTS):  # until it is in sync again
-        if not tool(TOPICS, "--describe", "--under-replicated-partitions"):
-            break
-    assert "Successfully completed leader election (PREFERRED) for partitions led-0" in tool(ELECT, *named)
-    assert admin.describe_topics(["led"])[0].partitions[0].leader == preferred
+    assert admin.describe_topics([topic])[0].partitions[0].leader != preferred
+    wait_until(lambda: not tool(TOPICS, *under_replicated), "the broker is in sync again")
+    assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in tool(ELECT, *named)
+    assert admin.describe_topics([topic])[0].partitions[0].leader == preferred
