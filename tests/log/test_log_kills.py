@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from support import environment
+from support.runs.seeds import seeds
 
 """It uses what tests of several folders share."""
 Batches = dict[int, tuple[int, str]]
@@ -82,7 +83,8 @@ class Judge:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.soak
+@pytest.mark.parametrize("block", seeds(1, soak=4))
 def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
     chance = random.Random(block)
     judge = Judge()
