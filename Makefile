@@ -25,18 +25,20 @@ check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no networ
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched
 
-# One process has the SparkSession and all tests that need it; the others share the rest. A failed test runs once more.
+# A process has a SparkSession for all tests of tests/jobs that need one, and one for those of tests/spark. A failed test
+# runs once more.
 test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
 	$(BIN)/pytest -q -n 3 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
 
 TESTS ?= -m "processes and not soak_only" tests
 TIMES ?= 20
+# Where `support` is.
+stress soak: export PYTHONPATH := $(CURDIR)/tests
 stress: setup $(TESTED)  ## Tests TIMES times in a row beside a busy loop on each core (TESTS=tests/cli TIMES=20)
 	$(BIN)/python -m support.runs.stress $(TIMES) $(TESTS)
 
 SECONDS ?= 60
 SEED ?= 1
-soak stress: export PYTHONPATH := tests
 soak: setup $(TESTED)  ## Kills, power cuts, loads and simulated clusters, other ones with each seed (SECONDS=600 SEED=1)
 	$(BIN)/python -m support.runs.soak --seconds $(SECONDS) --seed $(SEED)
 

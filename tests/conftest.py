@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM or start processes, and keep those with the SparkSession in one process."""
+    """Mark the tests that need a JVM or start processes, and keep a folder's tests with Spark in one process."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         needs_spark = "spark" in getattr(item, "fixturenames", ())
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(f"spark of {folder}"))
         if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
             item.add_marker(pytest.mark.processes)
 
@@ -86,7 +86,7 @@ def golden() -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one SparkSession of a run, with Delta and with Spark's own Kafka source, which `make test` fetches."""
+    """The one SparkSession of a process, with Delta and with Spark's own Kafka source, which `make test` fetches."""
     # Loaded here: tests without a JVM need not wait for pyspark.
     from sparklog.spark.jars import FOLDER, find_jars
     from sparklog.spark.session import local_session
@@ -96,7 +96,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # it lasts: the optimizing compiler pays
+        # Compiling costs more than it saves: each query runs once, on few rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = local_session("sparklog tests", settings=settings)
     yield session

@@ -166,6 +166,7 @@ class ActiveSegment:
         self._index_file.close()
         self._time_file.close()
         self.segment.unpin()
+        del self._file  # its readers close it
 
     def _write_indexes(self) -> None:
         self._index_file.append(self._offsets.bytes_from(self._index_file.size))

@@ -126,7 +126,7 @@ class Log(CuttableLog):
             )
 
     def close(self) -> None:
-        """Finish and flush everything, and refuse all use from now on."""
+        """Finish and flush everything, close the files, and refuse all use from now on."""
         with self._files, self._disk:
             with self._lock:
                 self._active.close()
@@ -134,6 +134,9 @@ class Log(CuttableLog):
                     self._flushed.have_names_changed = True
             self.flush()
             self._disk.offline = "the log is closed"
+            for segment in self.segments:
+                self._cache.forget(segment)
+                segment.release()
 
     def go_offline(self, reason: str) -> None:
         """Refuse all use from now on, and leave the files alone: their directory has failed."""

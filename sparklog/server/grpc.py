@@ -46,6 +46,7 @@ class GrpcServer:
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)
         self._health = _Health()
+        self._is_started = False
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", broker.config.socket_request_max_bytes),
@@ -83,6 +84,7 @@ class GrpcServer:
         return int(self._server.add_insecure_port(address))
 
     async def start(self) -> None:
+        self._is_started = True
         await self._server.start()
         for service in ("", *SERVICES):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
@@ -93,6 +95,8 @@ class GrpcServer:
         self._health.end_watches()
         self._log.stop()
         self._maintenance.stop()
+        if not self._is_started:
+            await self._server.start()  # a server of gRPC's that was never started keeps its port to the process's end
         await self._server.stop(grace_ms / 1000)
         await self._replication.settled()
 

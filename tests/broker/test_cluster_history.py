@@ -28,8 +28,10 @@ from sparklog.group.requests import JoinGroup, SyncGroup
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import iterate_records
 from sparklog.replica.messages import LeaderAndIsr
+from support import patience as wait
 from support.brokers import on_one_loop
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 T0 = TopicPartition("t", 0)
 SLOW_S = 0.1
@@ -64,13 +66,16 @@ async def noted(cluster: BrokersOnOneLoop) -> Found:
 
 async def until(cluster: BrokersOnOneLoop, is_there: Callable[[dict[str, Any]], bool]) -> Found:
     """All that is noted, once there is such a record."""
-    async with asyncio.timeout(PATIENCE_MS / 1000):
-        while not any(map(is_there, found := await noted(cluster))):  # noqa: ASYNC110
+    found: Found = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(map(is_there, found)):
             await asyncio.sleep(0.005)
+            found = await noted(cluster)
     return found
 
 
 async def start(*ids: int, **settings: str) -> BrokersOnOneLoop:
+    settings = {"controlled_shutdown_timeout_ms": str(PATIENCE_MS)} | settings
     cluster = BrokersOnOneLoop(cluster_history_enable="true", **settings)
     await cluster.start(*ids)
     metadata = cluster.brokers[ids[0]].services.metadata
@@ -154,7 +159,7 @@ async def test_generations_of_groups_are_in_the_history() -> None:
     cluster = await start(1, offsets_topic_replication_factor="1")
     groups = cluster.brokers[1].services.groups
     join = JoinGroup(
-        group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, client_id="c", client_host="h",
+        group_id="g", session_timeout_ms=600_000, rebalance_timeout_ms=600_000, client_id="c", client_host="h",
         protocol_type="consumer", protocols=[("range", b"")], requires_known_member_id=False,
     )  # fmt: skip
     joined = await groups.join(join)
@@ -270,9 +275,7 @@ def history_at(keeper: Keeper) -> ClusterHistory:
 
 
 async def until_nothing_waits(history: ClusterHistory) -> None:
-    async with asyncio.timeout(PATIENCE_MS / 1000):
-        while history.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await wait.until(lambda: not history.waiting, "nothing waits to be written", tell=lambda: history.waiting)
 
 
 async def test_what_cannot_be_kept_in_memory_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +317,7 @@ async def test_a_leader_that_hangs_keeps_no_broker_from_stopping(monkeypatch: py
     history = history_at(keeper)
     history.start()
     history.note(Kind.JOB_RUN, job="never")
-    async with asyncio.timeout(PATIENCE_MS / 1000):
+    async with asyncio.timeout(PATIENCE_S):
         await history.stop()
     assert history.waiting == 1
 

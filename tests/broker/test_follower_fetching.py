@@ -11,7 +11,8 @@ import pytest
 from sparklog.base.errors import NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import fetch
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.patience import PATIENCE_MS
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 T0 = TopicPartition("t", 0)
@@ -39,7 +40,7 @@ async def ask(racks: BrokersOnOneLoop, broker_id: int, offset: int = 0, **how: o
 
 
 async def test_a_leader_sends_consumers_to_a_replica_in_their_rack(racks: BrokersOnOneLoop) -> None:
-    found = await ask(racks, 1, client_rack="b", max_wait_ms=10_000)
+    found = await ask(racks, 1, client_rack="b", max_wait_ms=10 * PATIENCE_MS)
     assert (found.preferred_read_replica, found.slice, found.error) == (2, None, None)
     for rack in ("a", "c", "", None):
         found = await ask(racks, 1, client_rack=rack)
@@ -55,7 +56,7 @@ async def test_consumers_are_not_sent_to_who_is_dead(racks: BrokersOnOneLoop) ->
 
 
 async def test_a_follower_is_read_up_to_what_it_knows_to_be_committed(racks: BrokersOnOneLoop, batch: Batch) -> None:
-    reading = asyncio.create_task(ask(racks, 2, 1, client_rack="b", max_wait_ms=10_000))
+    reading = asyncio.create_task(ask(racks, 2, 1, client_rack="b", max_wait_ms=10 * PATIENCE_MS))
     await asyncio.sleep(0)
     await racks.produce(1, T0, batch([b"two"]))
     found = await reading

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -32,8 +33,8 @@ from sparklog.group.requests import (
 )
 from sparklog.records.batch import read_header
 from sparklog.records.records import read_records
+from support.patience import PATIENCE_S
 
-TIMEOUT_S = 10
 World = Any  # that of conftest.py
 ORDERS = TopicPartition("orders", 0)
 
@@ -56,7 +57,7 @@ async def fetch(world: World, group: str = "g") -> int | KafkaError:
 
 
 async def fetch_when_loaded(world: World, group: str = "g") -> int | KafkaError:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await world.broker.services.groups.loaded()
     return await fetch(world, group)
 
@@ -137,7 +138,7 @@ async def loading(started: World, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     go_on, read = threading.Event(), module.load
 
     def read_later(*arguments: Any) -> int:
-        go_on.wait(TIMEOUT_S)
+        go_on.wait(PATIENCE_S)
         return read(*arguments)
 
     monkeypatch.setattr(module, "load", read_later)
@@ -179,7 +180,7 @@ async def test_groups_that_cannot_be_read_are_refused_and_the_others_served(
     await started.broker.stop()
 
     def fail(*_: Any) -> int:
-        raise failure
+        raise copy(failure)  # its traceback holds the log, and the parameter outlives the test
 
     monkeypatch.setattr(module, "load", fail)
     await started.start()
@@ -198,7 +199,7 @@ async def test_who_waits_when_the_leader_changes_is_sent_away(started: World) ->
 
     groups.unload(groups.partition_for("g"))
 
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert isinstance((await waiting).error, NotCoordinator)
 
 
@@ -209,7 +210,7 @@ async def test_who_waits_when_the_broker_stops_is_sent_away(started: World) -> N
 
     await started.broker.stop()
 
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert isinstance((await waiting).error, NotCoordinator)
     assert isinstance(await commit(started, 1), NotCoordinator)
 

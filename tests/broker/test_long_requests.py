@@ -10,17 +10,16 @@ from sparklog.broker.assignments import check_numbers
 
 pytestmark = pytest.mark.slow
 
-MANY = 50_000
+MANY = 150_000
+"""What takes time by its square takes longer than a test may."""
 
 
-@pytest.mark.timeout(30)
 def test_the_partitions_of_an_assignment() -> None:
     check_numbers(list(reversed(range(MANY))))
     with pytest.raises(InvalidReplicaAssignment, match=r"multiple .* partition 7$"):
         check_numbers([*range(MANY), 7])
 
 
-@pytest.mark.timeout(30)
 async def test_the_topics_to_delete(world) -> None:
     broker = await world.start()
     topics = [TopicToDelete(name=f"nowhere-{number}") for number in range(MANY)]

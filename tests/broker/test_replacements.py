@@ -23,6 +23,7 @@ from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
 from sparklog.log.staged import StagedFile
 from support.brokers.segment_replacement import NAME, SEGMENTS, Upkeep, bytes_of, without_the_second, write_beside
+from support.patience import PATIENCE_S
 
 
 async def test_one_segment_takes_the_place_of_three(upkeep: Upkeep) -> None:
@@ -73,7 +74,7 @@ async def test_a_commit_goes_on_when_whoever_asked_has_gone(upkeep: Upkeep, monk
 
     def slow(log: Log, *args, **fields) -> SegmentDescription:
         loop.call_soon_threadsafe(has_begun.set)
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
         return put_in_place(log, *args, **fields)
 
     monkeypatch.setattr(Log, "replace", slow)
@@ -101,7 +102,7 @@ async def test_commits_leave_threads_for_others(upkeep: Upkeep, monkeypatch) -> 
 
     def slow(log: Log, *args, **fields) -> SegmentDescription:
         begun.append(log)
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
         return put_in_place(log, *args, **fields)
 
     monkeypatch.setattr(Log, "replace", slow)

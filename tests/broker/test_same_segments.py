@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -12,8 +11,9 @@ from sparklog.base.errors import NotLeaderOrFollower
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import begin_replace, commit_replace, describe_log, set_cleaned_offset, upload_segment
 from sparklog.log.log import Log
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content
+from support.patience import PATIENCE_MS, until
 
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]
@@ -44,11 +44,12 @@ def files(three: BrokersOnOneLoop, broker_id: int) -> dict[int, bytes]:
 
 
 async def until_equal(three: BrokersOnOneLoop) -> None:
-    async with asyncio.timeout(20):
-        while any(each.services.replicas.find(T0) is None for each in three.brokers.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        while len({tuple(files(three, each).items()) for each in three.brokers}) > 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    def are_equal() -> bool:
+        if any(each.services.replicas.find(T0) is None for each in three.brokers.values()):
+            return False
+        return len({tuple(files(three, each).items()) for each in three.brokers}) == 1
+
+    await until(are_equal, "all brokers have the same files", every_s=0.005)
 
 
 async def replace_first(three: BrokersOnOneLoop, broker_id: int, count: int) -> None:
@@ -78,9 +79,11 @@ async def test_followers_take_over_what_was_replaced_through_the_leader(three: B
     await replace_first(three, 1, 3)
     await until_equal(three)
     assert sorted(files(three, 3)) == [0, 3, 4, 5]
-    async with asyncio.timeout(20):
-        while {log_of(three, each).cleaned_offset for each in three.brokers} != {3}:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+
+    def know() -> bool:
+        return {log_of(three, each).cleaned_offset for each in three.brokers} == {3}
+
+    await until(know, "all brokers know how far the log is compacted", every_s=0.005)
 
 
 async def test_only_the_leaders_log_is_replaced(three: BrokersOnOneLoop) -> None:

@@ -23,6 +23,7 @@ from support.brokers.segment_replacement import (
     removed_by_retention,
     replaced,
 )
+from support.patience import PATIENCE_S, until
 
 
 async def test_a_file_is_read_to_its_end_as_it_was(upkeep: Upkeep, monkeypatch) -> None:
@@ -57,7 +58,7 @@ async def test_a_description_keeps_nobody_waiting(upkeep: Upkeep, monkeypatch) -
 
     def slow(log: Log) -> tuple[SegmentDescription, ...]:
         asked = upkeep.world.broker.serve(list_topics.API, list_topics.ListTopicsRequest())
-        answer = asyncio.run_coroutine_threadsafe(asked, loop).result(10)
+        answer = asyncio.run_coroutine_threadsafe(asked, loop).result(PATIENCE_S)
         assert [topic.name for topic in answer.topics] == ["t"]
         return describe(log)
 
@@ -84,11 +85,8 @@ async def test_a_description_keeps_no_file_open(upkeep: Upkeep) -> None:
     assert all(segment.first_timestamp_ms > 0 for segment in log.segments)
     for segment in log.segments:
         assert [piece async for piece in await upkeep.read(log, segment)]
-    for _ in range(100):  # a thread lets go of what it has read a moment after whoever asked has it
-        if opened(upkeep.world.folder) == before:
-            break
-        await asyncio.sleep(0.01)
-    assert not opened(upkeep.world.folder) - before
+    # A thread lets go of what it has read a moment after whoever asked has it.
+    await until(lambda: not opened(upkeep.world.folder) - before, "no more files are open than before")
 
 
 def opened(folder: str) -> Counter[str]:

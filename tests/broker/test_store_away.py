@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster import brokers, elections
 from sparklog.cluster.memory import MemoryStore
 from sparklog.replica import isr_changes
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.patience import PATIENCE_MS, until
 
 Batch = Callable[..., bytearray]
 
@@ -73,9 +73,7 @@ async def test_an_isr_change_that_was_given_up_is_written_once_the_store_is_back
     store.disconnect()
     await cluster.start(2)
     changes = cluster.brokers[1].services.replicas.isr_changes
-    async with asyncio.timeout(PATIENCE_MS / 1000):
-        while not changes.failures or changes._running:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    await until(lambda: changes.failures and not changes._running, "the change has failed")
     store.reconnect()
     await cluster.until_led(name, 1, isr={1, 2})
     await cluster.stop_all()

@@ -7,7 +7,8 @@ import dataclasses
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import update_metadata
 from sparklog.cluster.messages import TopicState, UpdateMetadata
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.patience import PATIENCE_MS
 
 T0 = TopicPartition("t", 0)
 

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.cluster.topics import TopicStore
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 class Gate:
@@ -21,7 +22,7 @@ class Gate:
 
         def wait_and_call(*args: object) -> object:
             self.reached.set()
-            assert self.may_go_on.wait(30)
+            assert self.may_go_on.wait(PATIENCE_S)
             return call(*args)
 
         monkeypatch.setattr(owner, name, wait_and_call)
@@ -29,7 +30,7 @@ class Gate:
 
 async def cancel_at(gate: Gate, change: asyncio.Task[object]) -> None:
     """Cancel whoever asked for the change while its thread is at the gate, then let the thread go on."""
-    assert await asyncio.to_thread(gate.reached.wait, 30)
+    assert await asyncio.to_thread(gate.reached.wait, PATIENCE_S)
     change.cancel()
     with pytest.raises(asyncio.CancelledError):
         await change
@@ -54,7 +55,7 @@ async def test_a_topic_is_deleted_though_its_deleter_has_gone(world, monkeypatch
     gate = Gate(monkeypatch, TopicStore, "mark_deleted")
 
     await cancel_at(gate, asyncio.create_task(topics.delete("orders")))
-    assert await metadata.wait_until(lambda: "orders" not in metadata, 30_000)
+    assert await metadata.wait_until(lambda: "orders" not in metadata, PATIENCE_MS)
     await world.create("orders")  # waits for the end of the deletion, and finds the name free
 
     assert "orders" in metadata

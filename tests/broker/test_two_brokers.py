@@ -12,7 +12,8 @@ from sparklog.broker.apis import delete_topics, find_coordinator, metadata
 from sparklog.cluster.brokers import broker_path
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
-from support.brokers.on_one_loop import PATIENCE_MS, BrokersOnOneLoop
+from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.patience import PATIENCE_MS
 
 T0 = TopicPartition("t", 0)
 Batch = Callable[..., bytearray]

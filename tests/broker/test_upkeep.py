@@ -12,14 +12,14 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker import node
 from sparklog.broker.apis import delete_records, delete_topics, describe_log_dirs, describe_topics, produce
 from sparklog.records.records import Record, write_records
+from support import patience
 
+LONG_MS = 10 * patience.PATIENCE_MS
 SMALL = {"internal_segment_bytes": "200"}
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nothing tells when a file is there or gone
-            await asyncio.sleep(0.002)
+async def until(condition: Callable[[], bool]) -> None:
+    await patience.until(condition, "the broker has done it by itself")  # nothing tells when a file is there or gone
 
 
 def deleted_files(folder: str) -> set[str]:
@@ -108,14 +108,14 @@ async def test_nobody_is_shown_what_is_still_to_be_flushed(world, batch) -> None
     await world.create("careful", flush_messages="1")
     world.fs.may_flush.clear()
     writing = asyncio.create_task(world.produce("careful", batch([b"x"])))
-    reading = asyncio.create_task(world.fetch("careful", 0, max_wait_ms=60_000))
+    reading = asyncio.create_task(world.fetch("careful", 0, max_wait_ms=LONG_MS))
     log = world.broker.services.replicas.get(TopicPartition("careful", 0)).log
     await until(lambda: log.log_end_offset == 1)
     shown = await world.fetch("careful", 0)
     world.fs.may_flush.set()
     assert (shown.slice, shown.high_watermark) == (None, 0)
     assert (await writing).base_offset == 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience.PATIENCE_S):
         assert (await reading).high_watermark == 1
 
 
@@ -127,12 +127,12 @@ async def test_what_is_flushed_is_shown_though_its_producer_has_gone(world, batc
     writing = asyncio.create_task(world.broker.serve(produce.API, produce.ProduceRequest(partitions=parts)))
     logs = [world.broker.services.replicas.get(TopicPartition("careful", number)).log for number in (0, 1)]
     await until(lambda: [log.log_end_offset for log in logs] == [1, 1])
-    reading = [asyncio.create_task(world.fetch("careful", 0, number, max_wait_ms=60_000)) for number in (0, 1)]
+    reading = [asyncio.create_task(world.fetch("careful", 0, number, max_wait_ms=LONG_MS)) for number in (0, 1)]
     await asyncio.sleep(0)
     writing.cancel()
     await asyncio.wait([writing])
     world.fs.may_flush.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience.PATIENCE_S):
         assert [(await each).high_watermark for each in reading] == [1, 1]
 
 
@@ -147,11 +147,11 @@ async def test_a_failed_directory_takes_only_its_own_partitions_offline(world, b
     assert sorted(homes.values()) == [bad, bad, good, good]
     lost = [number for number, home in homes.items() if home == bad]
     kept = [number for number, home in homes.items() if home == good]
-    waiting = asyncio.create_task(world.fetch("t", 0, lost[1], max_wait_ms=60_000))
+    waiting = asyncio.create_task(world.fetch("t", 0, lost[1], max_wait_ms=LONG_MS))
     await asyncio.sleep(0)
     world.fs.broken = bad
     assert isinstance((await world.produce("t", batch([b"x"]), lost[0])).error, KafkaStorageError)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience.PATIENCE_S):
         assert isinstance((await waiting).error, KafkaStorageError)
     for number in lost:
         assert isinstance((await world.produce("t", batch([b"x"]), number)).error, KafkaStorageError)

@@ -14,11 +14,11 @@ from sparklog.cli import run
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
 from support.clients.command_result import CommandResult
+from support.patience import wait_until
 
 pytestmark = pytest.mark.slow
 Sparklog = Callable[..., CommandResult]
 NUMBERS = itertools.count()
-ATTEMPTS = 5_000
 HISTORY = "__cluster_history"
 
 
@@ -70,7 +70,7 @@ def partitions_on(admin: Admin, broker: int, topic: str) -> list[int]:
 
 def until(is_so: Callable[[], bool]) -> None:
     """Ask again and again: what the brokers do can be seen, and nobody tells of it."""
-    assert any(is_so() for _ in range(ATTEMPTS))
+    wait_until(is_so, "the brokers have done it")
 
 
 def test_brokers_say_what_they_lead_and_have(sparklog: Sparklog, admin: Admin, topic: str) -> None:
@@ -224,12 +224,7 @@ def test_what_is_wrong_says_what_to_do(sparklog: Sparklog, arguments: list[str],
 
 def test_the_history_says_who_was_elected_and_why(sparklog: Sparklog, topic: str) -> None:
     wanted = ("cluster", "history", "--topic", topic, "--partition", "0", "--kind", "leader elected")
-    told: list[str] = []
-    for _ in range(100):
-        told = sparklog(*wanted, "--json").out.splitlines()
-        if told:
-            break
-    [elected] = map(json.loads, told)
+    [elected] = wait_until(lambda: sparklog(*wanted, "--json").rows, "the history tells of the election")
     assert (elected["topic"], elected["partition"], elected["reason"]) == (topic, 0, "new")
     line = sparklog(*wanted).out
     assert f"leader elected          {topic}-0  leader={elected['leader']} " in line

@@ -77,8 +77,8 @@ def test_wrong_use_is_one_line_and_status_2(
 def test_without_a_broker_the_next_step_is_named(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparklog.cli.common.PATIENCE_MS", 300)
-    monkeypatch.setattr("sparklog.cli.consume.PATIENCE_MS", 300)
+    monkeypatch.setattr("sparklog.cli.common.PATIENCE_MS", 1_000)
+    monkeypatch.setattr("sparklog.cli.consume.PATIENCE_MS", 1_000)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
 
     assert run([*arguments, "--bootstrap", "127.0.0.1:1"]) == 1

@@ -14,6 +14,7 @@ from sparklog.client import Producer
 from sparklog.spark.compaction_work import REPORT_ARROW
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
+from support.patience import PATIENCE_S
 
 Sparklog = Callable[..., CommandResult]
 
@@ -26,7 +27,7 @@ def written(sparklog: Sparklog, sparklog_broker: RunningBroker) -> str:
     sparklog("topics", "create", "orders", "--partitions", "3", *settings)
     with Producer(bootstrap_servers=sparklog_broker.bootstrap) as producer:
         for number in range(4):
-            producer.send("orders", b"x" * 600, key=b"%d" % number, partition=0).result(30)
+            producer.send("orders", b"x" * 600, key=b"%d" % number, partition=0).result(PATIENCE_S)
     return "orders"
 
 

@@ -10,6 +10,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
 from support.clients.command_result import CommandResult
+from support.clients.group_members import poll_until
 
 Sparklog = Callable[..., CommandResult]
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -60,10 +61,7 @@ def test_lag_is_shown_in_records_and_in_time(sparklog: Sparklog) -> None:
 def test_members_are_shown_with_what_they_read(sparklog: Sparklog, sparklog_broker: RunningBroker) -> None:
     with Consumer(bootstrap_servers=sparklog_broker.bootstrap, group_id="billing", client_id="biller") as consumer:
         consumer.subscribe(["orders"])
-        for _ in range(100):
-            consumer.poll(100)
-            if consumer.assignment():
-                break
+        poll_until(lambda: bool(consumer.assignment()), consumer)
         shown = sparklog("groups", "describe", "billing", "--members").out.splitlines()
         assert shown[0] == "group billing: Stable, classic, 1 member, coordinator 0"
         assert shown[2].split()[0] == "biller"

@@ -14,11 +14,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from support.patience import PATIENCE_S
+from support.processes.output import first_line
+
 UP = [sys.executable, "-m", "sparklog.cli.up"]
 READY = re.compile(
     r"sparklog \d+\.\d+\.\d+ ready: grpc (127\.0\.0\.1:\d+), kafka PLAINTEXT://(127\.0\.0\.1:\d+), data (\S+)\n"
 )
-TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -33,6 +35,15 @@ def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+def await_ready(up: subprocess.Popen[str]) -> re.Match[str]:
+    said = first_line(up)
+    ready = READY.fullmatch(said)
+    if ready is None:
+        up.kill()
+        raise AssertionError(f"it is not ready: it said {said!r}\n{up.communicate()[1]}")
+    return ready
+
+
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*UP, *arguments],
@@ -40,7 +51,7 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -50,14 +61,13 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
     number: int, up: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    ready = READY.fullmatch(up.stdout.readline())
-    assert ready
+    ready = await_ready(up)
     assert ready[3] == "data"
     with grpc.insecure_channel(ready[1]) as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     up.send_signal(number)
-    rest, log = up.communicate(timeout=TIMEOUT_S)
+    rest, log = up.communicate(timeout=PATIENCE_S)
     assert (up.returncode, rest) == (0, "")
     assert "Traceback" not in log
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -65,7 +75,7 @@ def test_one_line_when_ready_and_a_clean_stop_at_a_signal(
 
 @pytest.mark.slow
 def test_a_port_or_a_folder_that_is_taken_is_one_line_and_status_1(up: subprocess.Popen[str], tmp_path: Path) -> None:
-    address, kafka, _ = READY.fullmatch(up.stdout.readline()).groups()
+    address, kafka, _ = await_ready(up).groups()
     port_taken = run("--data-dir", "other", "--grpc", address, "--kafka", "none", cwd=tmp_path)
     assert port_taken.returncode == 1
     told = f"cannot listen on {address}: Address already in use; choose another with --grpc HOST:PORT"
@@ -120,9 +130,9 @@ def test_the_kafka_door_may_stay_shut(tmp_path: Path) -> None:
         [*UP, "--grpc", "127.0.0.1:0", "--kafka", "none"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     try:
-        ready = process.stdout.readline()
+        ready = first_line(process)
     finally:
         process.terminate()
-        process.communicate(timeout=TIMEOUT_S)
+        process.communicate(timeout=PATIENCE_S)
     assert "ready: grpc" in ready
     assert "kafka" not in ready

@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sparklog.client import Admin, Consumer, Producer
+from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
+from support.processes.output import first_line
 
 pytestmark = pytest.mark.slow
 UP = [sys.executable, "-m", "sparklog.cli.up", "--brokers", "3", "--grpc", "127.0.0.1:0", "--kafka", "127.0.0.1:0"]
@@ -22,7 +23,6 @@ ADDRESS = r"127\.0\.0\.1:\d+"
 READY = re.compile(
     rf"sparklog \S+ ready: 3 brokers, grpc (({ADDRESS},?){{3}}), kafka ((PLAINTEXT://{ADDRESS},?){{3}}), data data\n"
 )
-TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def up(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     yield process
     if process.poll() is None:
         process.kill()
-    process.communicate(timeout=TIMEOUT_S)
+    process.communicate(timeout=PATIENCE_S)
 
 
 def ready(up: subprocess.Popen[str], log: Path) -> str:
     """Where the brokers are."""
-    assert up.stdout
-    found = READY.fullmatch(up.stdout.readline())
-    assert found, log.read_text()
+    said = first_line(up)
+    found = READY.fullmatch(said)
+    assert found, f"it is not ready: it said {said!r}\n{log.read_text()}"
     return found[1]
 
 
@@ -62,10 +62,7 @@ def children(parent: int) -> dict[int, int]:
 
 
 def await_line(log: Path, text: str) -> str:
-    deadline = time.monotonic() + TIMEOUT_S
-    while text not in log.read_text():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
+    wait_until(lambda: text in log.read_text(), f"{text!r} is in the log", tell=log.read_text)
     return next(line for line in log.read_text().splitlines() if text in line)
 
 
@@ -76,7 +73,7 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(up: subprocess.Popen[str], tmp
     assert set(brokers) == {1, 2, 3}
     with Admin(bootstrap_servers=addresses) as admin, Producer(bootstrap_servers=addresses) as producer:
         admin.create_topic("t")
-        producer.send("t", b"before").result(TIMEOUT_S)
+        producer.send("t", b"before").result(PATIENCE_S)
         [topic] = admin.describe_topics(["t"])
         [partition] = topic.partitions
         assert (len(partition.replicas), topic.configs.get("min.insync.replicas", "2")) == (3, "2")
@@ -85,17 +82,19 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(up: subprocess.Popen[str], tmp
         assert (
             f"broker {partition.leader} has ended, killed by SIGKILL; 2 go on. This starts it again: sparklog" in told
         )
-        producer.send("t", b"after").result(TIMEOUT_S)
+        producer.send("t", b"after").result(PATIENCE_S)
     with Consumer(bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer:
         consumer.assign_topic("t")
         found: list[bytes | None] = []
         while len(found) < 2:
-            found += [record.value for record in consumer.poll(1_000)]
+            records = consumer.poll(PATIENCE_MS)
+            assert records, log.read_text()
+            found += [record.value for record in records]
     assert found == [b"before", b"after"]
 
     up.send_signal(signal.SIGINT)
 
-    assert up.wait(TIMEOUT_S) == 1  # one did not stop cleanly
+    assert up.wait(PATIENCE_S) == 1  # one did not stop cleanly
     assert "Traceback" not in log.read_text()
     assert not [pid for pid in brokers.values() if Path(f"/proc/{pid}").exists()]
     for number in {1, 2, 3} - {partition.leader}:
@@ -106,31 +105,34 @@ def test_all_stop_cleanly_and_are_a_cluster_again_until_their_parent_is_killed(
     up: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     with Producer(bootstrap_servers=ready(up, tmp_path / "log")) as producer:
-        producer.send("t", b"kept").result(TIMEOUT_S)
+        producer.send("t", b"kept").result(PATIENCE_S)
     check_that_a_second_one_does_not_start(tmp_path)
     up.terminate()
-    assert up.wait(TIMEOUT_S) == 0
+    assert up.wait(PATIENCE_S) == 0
 
-    with subprocess.Popen([*UP, "--data-dir", "data"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as again:
+    with (
+        (tmp_path / "log").open("a") as log,
+        subprocess.Popen(
+            [*UP, "--data-dir", "data"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as again,
+    ):
         try:
             addresses = ready(again, tmp_path / "log")
             brokers = children(again.pid)
             with Consumer(bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer:
                 consumer.assign_topic("t")
-                [record] = consumer.poll(1_000 * TIMEOUT_S)
+                [record] = consumer.poll(PATIENCE_MS)
             assert record.value == b"kept"
         finally:
             again.kill()
-    deadline = time.monotonic() + TIMEOUT_S
-    while [pid for pid in brokers.values() if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    told = (tmp_path / "log").read_text
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in brokers.values()), "all have ended", tell=told)
 
 
 def check_that_a_second_one_does_not_start(folder: Path) -> None:
     """Where one broker cannot start, none is left."""
     second = subprocess.run(
-        [*UP, "--data-dir", "data"], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        [*UP, "--data-dir", "data"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert (second.returncode, second.stdout) == (1, "")
     assert "is used by another broker" in second.stderr
@@ -154,7 +156,7 @@ def test_a_folder_of_one_broker_is_not_one_of_several_nor_the_other_way_round(tm
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert (done.returncode, done.stdout) == (1, "")

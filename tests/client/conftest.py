@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.client import Admin, Consumer, ConsumerRecord, Producer
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_MS
 
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
@@ -57,10 +58,10 @@ def read_all(new_consumer: NewConsumer) -> Callable[[str], list[ConsumerRecord]]
             ends = consumer.end_offsets(consumer.assign_topic(topic))
             wanted = sum(ends.values())
             records: list[ConsumerRecord] = []
-            for _ in range(1_000):
-                if len(records) >= wanted:
-                    break
-                records += consumer.poll(1_000, max_records=10_000)
+            while len(records) < wanted:
+                found = consumer.poll(PATIENCE_MS, max_records=10_000)
+                assert found, f"{len(records)} of {wanted} records of {topic} have come"
+                records += found
         return sorted(records, key=lambda record: (record.partition, record.offset))
 
     return read

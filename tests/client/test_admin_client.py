@@ -166,7 +166,7 @@ def test_the_next_bootstrap_server_is_asked_where_one_does_not_answer(sparklog_b
 
 def test_where_no_broker_answers_the_error_names_the_address() -> None:
     with (
-        Admin(bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=200) as admin,
+        Admin(bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=1_000) as admin,
         pytest.raises(NetworkException, match=r"no broker answers at 127\.0\.0\.1:1 \(Connection refused\)"),
     ):
         admin.list_topics()

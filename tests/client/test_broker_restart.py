@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Delivery, Producer
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.broker import BrokerProcess
 
 PARTITIONS = 2
@@ -32,7 +33,7 @@ def sent_while(broker: BrokerProcess, disturb: Callable[[], None]) -> list[list[
     deliveries: list[list[Delivery]] = [[] for _ in range(PARTITIONS)]
     thread = threading.Thread(target=disturb)
     with Producer(bootstrap_servers=broker.grpc, batch_size=2_000, linger_ms=1) as producer:
-        producer.send("t", b"first", partition=0).result(10)
+        producer.send("t", b"first", partition=0).result(PATIENCE_S)
         thread.start()
         for number in range(RECORDS):
             for partition in range(PARTITIONS):
@@ -81,9 +82,9 @@ def test_a_consumer_carries_on_where_it_was(broker: BrokerProcess) -> None:
         Producer(bootstrap_servers=broker.grpc, linger_ms=1) as producer,
         Consumer(bootstrap_servers=broker.grpc, auto_offset_reset="earliest") as consumer,
     ):
-        producer.send("t", b"0").result(10)
+        producer.send("t", b"0").result(PATIENCE_S)
         consumer.assign_topic("t")
-        seen = [int(record.value) for record in consumer.poll(5_000)]
+        seen = [int(record.value) for record in consumer.poll(PATIENCE_MS)]
         broker.kill()
         assert consumer.poll(300) == []
         broker.start()
@@ -92,6 +93,6 @@ def test_a_consumer_carries_on_where_it_was(broker: BrokerProcess) -> None:
         for _ in range(100):
             if len(seen) >= 50:
                 break
-            seen += [int(record.value) for record in consumer.poll(1_000)]
+            seen += [int(record.value) for record in consumer.poll(PATIENCE_MS)]
 
     assert seen == list(range(50))

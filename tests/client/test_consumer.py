@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from sparklog.client import CONSUMED, Admin, Consumer, ConsumerRecord, ListedOff
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
 from sparklog.client.serializers import from_json, from_text
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
@@ -43,10 +43,10 @@ def values(records: list[ConsumerRecord]) -> list[int]:
 def read(consumer: Consumer, count: int, **options: int) -> list[ConsumerRecord]:
     """`count` records, in as many polls as it takes."""
     records: list[ConsumerRecord] = []
-    for _ in range(1_000):
-        if len(records) >= count:
-            break
-        records += consumer.poll(1_000, **options)
+    while len(records) < count:
+        found = consumer.poll(PATIENCE_MS, **options)
+        assert found, f"{len(records)} of {count} records have come"
+        records += found
     assert len(records) == count
     return records
 
@@ -75,7 +75,9 @@ def test_partitions_take_turns(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
     consumer.assign([ZERO, ONE])
 
-    turns = [record.partition for record in itertools.chain(*(consumer.poll(1_000, max_records=5) for _ in range(4)))]
+    turns = [
+        record.partition for record in itertools.chain(*(consumer.poll(PATIENCE_MS, max_records=5) for _ in range(4)))
+    ]
 
     assert sorted(turns) == [0] * 10 + [1] * 10
 
@@ -85,8 +87,8 @@ def test_one_poll_returns_no_more_than_asked(new_consumer: NewConsumer) -> None:
     consumer = new_consumer(max_poll_records=30)
     consumer.assign([ZERO])
 
-    assert len(consumer.poll(1_000)) == 30
-    assert len(consumer.poll(1_000, max_records=3)) == 3
+    assert len(consumer.poll(PATIENCE_MS)) == 30
+    assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
 
 
 @pytest.mark.usefixtures("filled")
@@ -98,32 +100,30 @@ def test_seeking_goes_on_elsewhere(new_consumer: NewConsumer) -> None:
     for offset in (50, 97, 3):
         consumer.seek(ZERO, offset)
         assert consumer.position(ZERO) == offset
-        assert values(consumer.poll(1_000, max_records=2)) == [offset, offset + 1]
+        assert values(consumer.poll(PATIENCE_MS, max_records=2)) == [offset, offset + 1]
         assert consumer.position(ZERO) == offset + 2
 
     consumer.seek_to_end(ZERO)
     assert consumer.position(ZERO) == 100
     assert consumer.poll(10) == []
     consumer.seek_to_beginning()
-    assert values(consumer.poll(1_000, max_records=1)) == [0]
+    assert values(consumer.poll(PATIENCE_MS, max_records=1)) == [0]
     consumer.seek_to_timestamp(1042, ZERO)
-    assert values(consumer.poll(1_000, max_records=1)) == [42]
+    assert values(consumer.poll(PATIENCE_MS, max_records=1)) == [42]
     consumer.seek_to_timestamp(1500, ZERO)
     assert consumer.position(ZERO) == 100
 
 
 @pytest.mark.usefixtures("filled")
 def test_seeking_does_not_wait_for_the_long_poll_that_is_under_way(new_consumer: NewConsumer) -> None:
-    consumer = new_consumer(fetch_max_wait_ms=20_000)
+    consumer = new_consumer(fetch_max_wait_ms=10 * PATIENCE_MS, request_timeout_ms=20 * PATIENCE_MS)
     consumer.assign([ZERO])
     read(consumer, 100)
     assert consumer.poll(100) == []
 
-    started = time.monotonic()
     consumer.seek(ZERO, 90)
 
     assert values(read(consumer, 10)) == list(range(90, 100))
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.usefixtures("filled")
@@ -148,7 +148,7 @@ def test_wrong_uses_are_refused(new_consumer: NewConsumer) -> None:
 def test_what_is_assigned_anew_keeps_its_position_and_what_is_not_forgets_it(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
     consumer.assign([ZERO])
-    consumer.poll(1_000, max_records=5)
+    consumer.poll(PATIENCE_MS, max_records=5)
 
     consumer.assign([ZERO, ONE])
     assert consumer.position(ZERO) == 5
@@ -161,11 +161,11 @@ def test_what_is_assigned_anew_keeps_its_position_and_what_is_not_forgets_it(new
 def test_a_paused_partition_stays_silent_and_loses_nothing(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
     consumer.assign([ZERO, ONE])
-    before = consumer.poll(1_000, max_records=3)
+    before = consumer.poll(PATIENCE_MS, max_records=3)
     consumer.pause(ZERO)
     assert consumer.paused() == [ZERO]
 
-    while_paused = [record for _ in range(5) for record in consumer.poll(50)]
+    while_paused = [record for limit_ms in (PATIENCE_MS, 50, 50, 50, 50) for record in consumer.poll(limit_ms)]
     assert {record.partition for record in while_paused} == {1}
     consumer.resume(ZERO)
     records = before + while_paused + read(consumer, 110 - len(before) - len(while_paused))
@@ -223,11 +223,11 @@ def test_a_record_that_cannot_be_deserialized_stops_its_partition_until_it_is_pa
     consumer = new_consumer(value_deserializer=int)
     consumer.assign_topic("t")
 
-    records = consumer.poll(5_000)
+    records = consumer.poll(PATIENCE_MS)
     for _ in range(2):
         with pytest.raises(ValueError, match="bad") as failed:  # noqa: PT012
             while True:
-                records += consumer.poll(5_000)
+                records += consumer.poll(PATIENCE_MS)
         assert failed.value.__notes__ == ["the record at offset 2 of t-0: seek past it to go on"]
         assert consumer.position(TopicPartition("t", 0)) == 2
     consumer.seek(TopicPartition("t", 0), 3)
@@ -260,9 +260,9 @@ def test_polls_and_arrow_polls_may_be_mixed(new_consumer: NewConsumer) -> None:
     consumer = new_consumer()
     consumer.assign([ZERO])
 
-    assert values(consumer.poll(1_000, max_records=3)) == [0, 1, 2]
+    assert values(consumer.poll(PATIENCE_MS, max_records=3)) == [0, 1, 2]
     assert consumer.poll_arrow(1_000, max_records=2).column("offset").to_pylist() == [3, 4]
-    assert values(consumer.poll(1_000, max_records=1)) == [5]
+    assert values(consumer.poll(PATIENCE_MS, max_records=1)) == [5]
 
 
 @pytest.mark.usefixtures("filled")
@@ -300,12 +300,12 @@ def test_with_reset_none_a_position_that_is_gone_is_an_error_until_one_seeks(
     consumer = new_consumer(auto_offset_reset="none")
     consumer.assign([ZERO])
     with pytest.raises(OffsetOutOfRange, match="t-0 has no position"):
-        consumer.poll(1_000)
+        consumer.poll(PATIENCE_MS)
 
     consumer.seek(ZERO, 7)
     for _ in range(2):
         with pytest.raises(OffsetOutOfRange):
-            consumer.poll(1_000)
+            consumer.poll(PATIENCE_MS)
 
     consumer.seek(ZERO, 40)
     assert values(read(consumer, 60)) == list(range(40, 100))
@@ -319,7 +319,7 @@ def test_a_topic_that_is_not_there_is_an_error(new_consumer: NewConsumer) -> Non
 
     consumer.assign([TopicPartition("nope", 0)])
     with pytest.raises(UnknownTopicOrPartition):
-        consumer.poll(5_000)
+        consumer.poll(PATIENCE_MS)
 
 
 @pytest.mark.usefixtures("filled")
@@ -330,7 +330,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_an_error(admin: Admin, new_consume
     admin.delete_topics(["t"])
 
     with pytest.raises(UnknownTopicOrPartition):
-        consumer.poll(5_000)
+        consumer.poll(PATIENCE_MS)
 
 
 def test_no_more_is_fetched_ahead_than_allowed(
@@ -364,7 +364,7 @@ def test_a_batch_larger_than_every_limit_is_read_all_the_same(
     admin: Admin, new_producer: NewProducer, new_consumer: NewConsumer
 ) -> None:
     admin.create_topic("t")
-    new_producer().send("t", b"x" * 500_000).result(10)
+    new_producer().send("t", b"x" * 500_000).result(PATIENCE_S)
     consumer = new_consumer(max_partition_fetch_bytes=1_000, fetch_max_bytes=1_000, prefetch_max_bytes=1_000)
     consumer.assign_topic("t")
 

@@ -20,6 +20,7 @@ from sparklog.client.delivery import (
     Written,
     settled,
 )
+from support.patience import PATIENCE_S
 
 PLACE = TopicPartition("t", 1)
 
@@ -138,7 +139,7 @@ async def test_settled_waits_for_parts_and_does_not_mind_failures() -> None:
 
     right.written(Written(0, -1, [0]))
 
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def _await(delivery: Delivery) -> RecordMetadata:

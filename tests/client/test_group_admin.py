@@ -18,6 +18,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, OffsetAndMetadata, Producer
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 NewConsumer = Callable[..., Consumer]
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -30,7 +31,7 @@ def sparklog_broker() -> Iterator[RunningBroker]:
             admin.create_topic("t", partitions=2)
         with Producer(bootstrap_servers=broker.bootstrap, linger_ms=0) as producer:
             for number in range(10):
-                producer.send("t", b"%d" % number, partition=0, timestamp_ms=1_000 + number).result(10)
+                producer.send("t", b"%d" % number, partition=0, timestamp_ms=1_000 + number).result(PATIENCE_S)
         yield broker
 
 
@@ -40,10 +41,8 @@ def member(new_consumer: NewConsumer) -> Consumer:
     consumer = new_consumer(group_id="read", client_id="reader", enable_auto_commit=False)
     consumer.subscribe(["t"])
     seen = 0
-    for _ in range(100):
-        if seen == 10:
-            break
-        seen += len(consumer.poll(1_000))
+    while seen < 10:
+        seen += len(consumer.poll(PATIENCE_MS))
     assert seen == 10
     return consumer
 
@@ -102,7 +101,7 @@ def test_offsets_of_a_group_without_members_are_set_and_forgotten(admin: Admin, 
     admin.alter_group_offsets("moved", {ZERO: 8, ONE: 0})
     consumer = new_consumer(group_id="moved")
     consumer.assign([ZERO])
-    assert [record.offset for record in consumer.poll(5_000)] == [8, 9]
+    assert [record.offset for record in consumer.poll(PATIENCE_MS)] == [8, 9]
     consumer.close()
 
     admin.delete_group_offsets("moved", [ONE])

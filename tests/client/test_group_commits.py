@@ -13,6 +13,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, ConsumerRecord, OffsetAndMetadata, Producer
 from sparklog.testing import RunningBroker, start_broker
 from support.clients.group_members import Listener, poll_until, read, shares
+from support.patience import PATIENCE_MS
 
 NewConsumer = Callable[..., Consumer]
 
@@ -78,7 +79,7 @@ def test_commit_without_offsets_is_of_what_poll_has_returned(
 ) -> None:
     consumer = member(enable_auto_commit=False)
     for expected in (3, 6):
-        assert len(consumer.poll(5_000, max_records=3)) == 3
+        assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
         consumer.commit()
         assert committed() == expected
     consumer.commit({partition: OffsetAndMetadata(2, "again")})
@@ -94,9 +95,9 @@ def test_the_next_member_begins_where_the_last_one_committed(
     member: Callable[..., Consumer], new_consumer: NewConsumer, partition: TopicPartition
 ) -> None:
     first = member(enable_auto_commit=False)
-    assert len(first.poll(5_000, max_records=3)) == 3
+    assert len(first.poll(PATIENCE_MS, max_records=3)) == 3
     first.commit()
-    first.poll(5_000, max_records=3)  # and these are not committed
+    first.poll(PATIENCE_MS, max_records=3)  # and these are not committed
     first.close()
 
     second = new_consumer(group_id=partition.topic)
@@ -119,10 +120,10 @@ def test_polling_commits_what_earlier_polls_returned(
     member: Callable[..., Consumer], committed: Callable[[], int | None]
 ) -> None:
     consumer = member(auto_commit_interval_ms=1)
-    assert len(consumer.poll(5_000, max_records=3)) == 3
+    assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
     assert committed() in (None, 0)
 
-    assert len(consumer.poll(5_000, max_records=3)) == 3
+    assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
     consumer.pause()
     poll_until(lambda: committed() == 6, consumer)
 
@@ -134,7 +135,7 @@ def test_closing_commits_and_a_rebalance_does(
     partition: TopicPartition,
 ) -> None:
     consumer = member()
-    assert len(consumer.poll(5_000, max_records=3)) == 3
+    assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
     other = new_consumer(group_id=partition.topic, heartbeat_interval_ms=20)
     other.subscribe([partition.topic])
     consumer.pause()
@@ -143,7 +144,7 @@ def test_closing_commits_and_a_rebalance_does(
     other.close()
     consumer.close()
     again = member()
-    assert len(again.poll(5_000, max_records=5)) == 5
+    assert len(again.poll(PATIENCE_MS, max_records=5)) == 5
     again.close()
     assert committed() == 5
 
@@ -189,8 +190,8 @@ def test_a_consumer_whose_group_has_gone_on_commits_nothing(
     partition: TopicPartition,
 ) -> None:
     listener = Listener()
-    slow = member(listener, max_poll_interval_ms=150, enable_auto_commit=False)
-    assert len(slow.poll(5_000, max_records=3)) == 3
+    slow = member(listener, max_poll_interval_ms=500, enable_auto_commit=False)
+    assert len(slow.poll(PATIENCE_MS, max_records=3)) == 3
     other = new_consumer(group_id=partition.topic, enable_auto_commit=False)
     other.subscribe([partition.topic])
     assert len(read([other], 10)) == 10
@@ -229,7 +230,7 @@ def test_a_listener_commits_what_it_is_about_to_lose(
     listener = Listener()
     consumer = member(listener, enable_auto_commit=False)
     listener.on["revoked"] = lambda _: consumer.commit()
-    assert len(consumer.poll(5_000, max_records=3)) == 3
+    assert len(consumer.poll(PATIENCE_MS, max_records=3)) == 3
 
     consumer.close()
 
@@ -241,12 +242,12 @@ def test_a_consumer_of_assigned_partitions_commits_for_its_group(
 ) -> None:
     with new_consumer(group_id=partition.topic) as first:
         first.assign([partition])
-        assert len(first.poll(5_000, max_records=4)) == 4
+        assert len(first.poll(PATIENCE_MS, max_records=4)) == 4
     assert committed() == 4
 
     second = new_consumer(group_id=partition.topic)
     second.assign([partition])
-    assert [record.offset for record in second.poll(5_000)] == [4, 5, 6, 7, 8, 9]
+    assert [record.offset for record in second.poll(PATIENCE_MS)] == [4, 5, 6, 7, 8, 9]
 
 
 def test_an_iteration_commits_the_records_it_has_come_to(

@@ -18,6 +18,7 @@ from sparklog.client.assignors import Assignor, Member
 from sparklog.client.assignors.assignor import Assignments, PartitionCounts
 from sparklog.testing import RunningBroker, start_broker
 from support.clients.group_members import Listener, crash, poll_until, read, shares
+from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +108,7 @@ def test_when_one_leaves_the_other_goes_on_where_it_was(
 def test_the_partitions_of_a_consumer_that_died_go_to_others_when_its_session_ends(
     join: Callable[..., Consumer], new_producer: NewProducer, topic: str
 ) -> None:
-    one, two = join(session_timeout_ms=300), join()
+    one, two = join(session_timeout_ms=3_000), join()
     poll_until(lambda: shares(one, two) == [2, 2], one, two)
     producer = new_producer()
     fill(producer, topic, range(100))
@@ -228,7 +229,7 @@ def test_who_does_not_poll_in_time_loses_its_partitions_and_comes_back(
     join: Callable[..., Consumer], topic: str
 ) -> None:
     listener = Listener()
-    slow = join(listener, max_poll_interval_ms=200)
+    slow = join(listener, max_poll_interval_ms=500)
     poll_until(lambda: shares(slow) == [4], slow)
     other = join()
 
@@ -239,12 +240,23 @@ def test_who_does_not_poll_in_time_loses_its_partitions_and_comes_back(
     assert listener.told[2][0] == "assigned"
 
 
-def test_heartbeats_go_on_while_the_user_works(join: Callable[..., Consumer]) -> None:
-    listener = Listener()
-    busy = join(listener, session_timeout_ms=600)
-    poll_until(lambda: shares(busy) == [4], busy)
+def test_heartbeats_go_on_while_the_user_works(
+    join: Callable[..., Consumer], monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
+) -> None:
+    groups, beats = sparklog_broker.node.broker.services.groups, itertools.count(1)
+    serve, enough = groups.heartbeat, threading.Event()
 
-    assert not threading.Event().wait(0.9)  # longer than the session
+    async def heartbeat(request: object) -> object:
+        if next(beats) == 50:
+            enough.set()
+        return await serve(request)
+
+    listener = Listener()
+    busy = join(listener)
+    poll_until(lambda: shares(busy) == [4], busy)
+    monkeypatch.setattr(groups, "heartbeat", heartbeat)
+
+    assert enough.wait(PATIENCE_S)  # nobody polls meanwhile
     busy.poll(10)
 
     assert [what for what, _ in listener.told] == ["assigned"]
@@ -363,10 +375,9 @@ async def test_listeners_of_the_asynchronous_consumer_are_awaited(sparklog_broke
 
     async with AsyncConsumer(bootstrap_servers=sparklog_broker.bootstrap, group_id=f"async-{topic}") as consumer:
         consumer.subscribe([topic], listener=Slow())
-        for _ in range(100):
-            if consumer.assignment():
-                break
-            await consumer.poll(100)
+        async with asyncio.timeout(PATIENCE_S):
+            while not consumer.assignment():
+                await consumer.poll(100)
     assert told == ["assigned", "revoked"]
 
 

@@ -8,6 +8,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cli import run
 from sparklog.client import Admin, Producer
 from sparklog.testing import start_cluster
+from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,7 @@ def test_a_group_is_described_while_a_partition_has_no_leader(capsys: pytest.Cap
         admin.create_topic("t", partitions=2, replication_factor=1)
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             for number in (0, 1):
-                producer.send("t", b"v", partition=number).result(30)
+                producer.send("t", b"v", partition=number).result(PATIENCE_S)
         dead, alive = TopicPartition("t", 0), TopicPartition("t", 1)
         admin.alter_group_offsets("g", {dead: 1, alive: 0})
         cluster.stop_broker(cluster.leader_of("t", 0))

@@ -20,8 +20,10 @@ from sparklog.client.membership import Membership
 from sparklog.client.positions import Assignment
 from sparklog.client.retry import Backoff
 from sparklog.client.turns import Turns
-from sparklog.testing.sim_clock import SimClock
+from sparklog.testing.sim_clock import LoopClock, SimClock
 from sparklog.v1 import groups_pb2
+from support.controller.virtual_time import simulated
+from support.patience import PATIENCE_S
 
 PARTITION = TopicPartition("t", 0)
 
@@ -92,11 +94,14 @@ class OnceHung(Silent):
         self.is_forgotten = isinstance(error, RequestTimedOut)
 
 
+@simulated
 async def test_a_coordinator_that_hangs_does_not_use_up_the_session_of_its_members(config: ConsumerConfig) -> None:
     coordinator = OnceHung()
+    clock = LoopClock(asyncio.get_running_loop())
+    coordinator.cluster = SimpleNamespace(clock=clock, backoff=Backoff(1, 5, Random(0)))
     membership = Membership(cast(Any, coordinator), replace(config, session_timeout_ms=3_000), lambda: 0)
     await membership.sync("range", {})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await coordinator.another_is_it.wait()
     membership.check()
     membership.stop()
@@ -108,7 +113,7 @@ async def test_a_member_is_lost_when_its_session_ends_even_while_the_coordinator
     membership = Membership(coordinator, config, lambda: 0)
     await membership.sync("range", {})
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(IllegalGeneration, match="no heartbeat was answered"):
             await membership.until_due()
 
@@ -119,7 +124,7 @@ async def test_what_is_given_up_does_not_wait_for_commits_without_end(committer:
     for offset in range(3):
         committer.commit_async({PARTITION: offset}, lambda _, error: failures.append(error))
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await committer.before_giving_up(10)
         await committer.finish(10)
 

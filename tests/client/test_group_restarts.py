@@ -14,6 +14,7 @@ from sparklog.client import Admin, Consumer, ConsumerRecord, Producer
 from sparklog.testing import start_broker
 from support.clients.group_members import Listener, crash, poll_until, read, shares
 from support.names import unique
+from support.patience import wait_until
 from support.processes.broker import BrokerProcess
 from support.runs.seeds import seeds
 
@@ -51,7 +52,7 @@ def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProce
         for number in range(100):
             producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
         producer.flush()
-        with member(broker.grpc, topic, enable_auto_commit=False) as consumer:
+        with member(broker.grpc, topic, enable_auto_commit=False, session_timeout_ms=600_000) as consumer:
             consumer.subscribe([topic], listener=listener)
             seen = read([consumer], 100)
             consumer.commit()
@@ -88,7 +89,10 @@ def test_a_member_that_reaches_no_coordinator_for_its_session_has_lost_its_parti
         broker.start()
         poll_until(lambda: shares(consumer) == [4], consumer)
 
-    assert [what for what, _ in listener.told] == ["assigned", "lost", "assigned", "revoked"]
+    told = [what for what, _ in listener.told]
+    times = told.count("lost")  # more than once where the machine stood still for a session
+    assert times > 0
+    assert told == ["assigned", "lost"] * times + ["assigned", "revoked"]
 
 
 def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess, topic: str) -> None:
@@ -141,7 +145,7 @@ def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_
                 "g",
                 partition_assignment_strategy=strategy,
                 auto_commit_interval_ms=20,
-                session_timeout_ms=300,
+                session_timeout_ms=1_000,
                 max_poll_records=50,
             )
             consumer.subscribe(["t"])
@@ -159,16 +163,19 @@ def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_
             thread.start()
         members = [new_member(), new_member()]
         total, polls_since, read_before = producers * keys * per_key, 0, 0
-        for _ in range(3_000):
+
+        def is_all_read_or_poll() -> bool:
+            nonlocal polls_since, read_before
             for consumer in members:
                 note(consumer.poll(5))
             count = len(places)
-            if count == total:
-                break
             polls_since += 1
             if polls_since >= 25 and count > read_before:  # a group that changes faster than it settles reads nothing
                 change(members, new_member, chance)
                 polls_since, read_before = 0, count
+            return count == total
+
+        wait_until(is_all_read_or_poll, f"{total} records are read", tell=lambda: f"{len(places)} are", every_s=0)
         for thread in threads:
             thread.join()
         for consumer in members:

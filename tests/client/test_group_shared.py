@@ -9,12 +9,13 @@ from contextlib import ExitStack, closing
 from typing import Any, Protocol
 
 import confluent_kafka
+import kafka
 import pytest
 
-import kafka
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -139,12 +140,18 @@ def find(path: str) -> Any:
 def poll_all(seen: list[tuple[int, int]], readers: list[Reader], done: Callable[[], bool]) -> None:
     """Let the readers poll at the same time until `done`; what they read is added to `seen`."""
     with ThreadPoolExecutor(len(readers)) as threads:
-        for _ in range(300):
+
+        def is_done_or_poll() -> bool:
             if done():
-                return
+                return True
             for found in threads.map(lambda reader: reader.poll(), readers):
-                seen += found
-    raise AssertionError([reader.assignment() for reader in readers])
+                seen.extend(found)
+            return False
+
+        def tell() -> object:
+            return [reader.assignment() for reader in readers]
+
+        wait_until(is_done_or_poll, "the group is as the test waits for it", tell=tell, every_s=0)
 
 
 def fill(broker: RunningBroker, topic: str, count: int) -> None:

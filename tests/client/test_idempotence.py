@@ -25,6 +25,7 @@ from sparklog.client.aio import AsyncProducer
 from sparklog.client.config import ProducerConfig
 from sparklog.log.producer_state import ProducerState
 from support.brokers.scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
+from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess
 from support.processes.lossy_proxy import LossyProxy
 
@@ -33,7 +34,6 @@ pytestmark = pytest.mark.slow
 PLACE = TopicPartition("t", 0)
 RECORDS = 3_000
 KILL_AT = (800, 1_600, 2_400)
-TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -117,11 +117,13 @@ async def test_a_partition_without_another_epoch_goes_on_with_another_producer_i
 
 async def test_records_behind_one_that_timed_out_are_written_once(broker: ScriptedBroker) -> None:
     broker.script.extend([None, LOSE_ANSWER, HANG])
-    async with producer_of(broker, delivery_timeout_ms=300, batch_size=1) as producer:
+    async with producer_of(broker, batch_size=1) as producer:
         await (await producer.send("t", b"0", partition=0))
+        lasting, producer._accumulator._delivery_timeout_ms = producer._accumulator._delivery_timeout_ms, 1_000
         lost = await producer.send("t", b"1", partition=0)
         with pytest.raises(DeliveryTimeout):
             await lost
+        producer._accumulator._delivery_timeout_ms = lasting
         await (await producer.send("t", b"2", partition=0))
     assert broker.values == {PLACE: [b"0", b"1", b"2"]}
     assert state_of(broker).epoch == 1
@@ -176,7 +178,7 @@ def test_every_record_is_there_once_after_kill_9_with_answers_lost(process: Brok
     options = {"linger_ms": 1, "batch_size": 2_000, "request_timeout_ms": 5_000}
     with Producer(bootstrap_servers=proxy.address, **options) as producer:
         deliveries.append(producer.send("t", b"0", partition=0))
-        deliveries[0].result(TIMEOUT_S)
+        deliveries[0].result(PATIENCE_S)
         for number in range(1, RECORDS):
             if number in KILL_AT:
                 proxy.lose_answers()
@@ -184,11 +186,11 @@ def test_every_record_is_there_once_after_kill_9_with_answers_lost(process: Brok
             if number % 20 == 0:
                 time.sleep(0.002)  # spreads the records over the time in which the broker dies
             if number - 100 in KILL_AT:
-                assert proxy.wait_for_loss(TIMEOUT_S)
+                assert proxy.wait_for_loss(PATIENCE_S)
                 process.kill()
                 process.start()
                 proxy.restore()
-        offsets = [each.result(4 * TIMEOUT_S).offset for each in deliveries]
+        offsets = [each.result(PATIENCE_S).offset for each in deliveries]
 
     with Consumer(bootstrap_servers=process.grpc, auto_offset_reset="earliest") as consumer:
         consumer.assign([PLACE])

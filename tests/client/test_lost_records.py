@@ -20,6 +20,7 @@ from sparklog.records.batch import last_leader_epoch
 from sparklog.records.records import Record, write_records
 from sparklog.v1 import admin_pb2, log_pb2, records_pb2
 from support.brokers.scripted import ScriptedBroker, running
+from support.patience import PATIENCE_S
 
 PARTITION = TopicPartition("t", 0)
 READER = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 5, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
@@ -116,7 +117,7 @@ def reader(brokers: list[Replica], **options: Any) -> AsyncConsumer:
 
 async def read(consumer: AsyncConsumer, count: int) -> list[bytes | None]:
     values: list[bytes | None] = []
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while len(values) < count:
             values += [record.value for record in await consumer.poll(1_000)]
     return values
@@ -172,13 +173,13 @@ async def test_what_was_fetched_and_is_gone_before_it_was_returned_is_fetched_ag
     async with reader(both, auto_offset_reset="none") as consumer:
         consumer.assign([PARTITION])
         consumer.seek(PARTITION, 0)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while not (first := await consumer.poll(1_000, max_records=1)):
                 pass
         assert [record.value for record in first] == [b"0:4"]
         for each in both:
             each.leader, each.epoch, each.log = 0, 6, [4, 4, 6]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while await both[0].fetched.get() != 1:
                 pass
         assert await read(consumer, 2) == [b"1:4", b"2:6"]

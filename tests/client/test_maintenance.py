@@ -38,6 +38,7 @@ from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import maintenance_pb2, maintenance_pb2_grpc
+from support.patience import PATIENCE_MS, PATIENCE_S
 from support.processes.broker import BrokerProcess
 
 RECORDS = 20
@@ -108,7 +109,7 @@ def read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
         for _ in range(1000):
             if consumer.position(partition) >= end:
                 return found
-            found += consumer.poll(1000)
+            found += consumer.poll(PATIENCE_MS)
     raise AssertionError(f"{topic} was not read to its end")
 
 
@@ -234,7 +235,7 @@ def test_segments_are_replaced_under_a_consumer(broker: RunningBroker, maintenan
     name = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", max_poll_records=1) as consumer:
         consumer.assign([name])
-        offsets = [record.offset for record in consumer.poll(5000)]
+        offsets = [record.offset for record in consumer.poll(PATIENCE_MS)]
         log = describe(maintenance, topic)
         kept = set()
         for group, is_uploaded in ((log.segments[:10], True), (log.segments[10:20], False)):
@@ -249,10 +250,10 @@ def test_segments_are_replaced_under_a_consumer(broker: RunningBroker, maintenan
             new = maintenance.commit_replace(lease, log.leader_epoch, len(data), crc32c(data))
             assert (new.base_offset, new.next_offset) == (group[0].base_offset, group[-1].next_offset)
             assert new == maintenance.commit_replace(lease, log.leader_epoch, len(data), crc32c(data))
-            offsets += [record.offset for record in consumer.poll(5000)]
+            offsets += [record.offset for record in consumer.poll(PATIENCE_MS)]
         maintenance.set_cleaned_offset(log, new.next_offset, describe(maintenance, topic).segments[:2])
         while offsets[-1] < 59:
-            offsets += [record.offset for record in consumer.poll(5000)]
+            offsets += [record.offset for record in consumer.poll(PATIENCE_MS)]
     assert offsets == sorted(set(offsets))
     assert set(offsets) >= kept | set(range(40, 60))  # what it had fetched before may be in there too
     assert [record.offset for record in read_all(broker.bootstrap, topic)] == [*sorted(kept), *range(40, 60)]
@@ -315,8 +316,8 @@ def test_a_commit_that_outlasts_its_request_is_asked_for_again(
         return commit(replacements, *args)
 
     def slow(log: Log, *args, **fields) -> SegmentDescription:
-        assert asked.acquire(timeout=10)
-        assert asked.acquire(timeout=10)
+        assert asked.acquire(timeout=PATIENCE_S)
+        assert asked.acquire(timeout=PATIENCE_S)
         return put_in_place(log, *args, **fields)
 
     monkeypatch.setattr(Replacements, "commit", counted)
@@ -369,7 +370,7 @@ def test_calls_that_no_client_of_ours_makes(broker: RunningBroker) -> None:
             ([maintenance_pb2.UploadSegmentRequest(data=bytes(9 << 20))], grpc.StatusCode.RESOURCE_EXHAUSTED),
         ):
             with pytest.raises(grpc.RpcError) as refused:
-                list(stub.UploadSegment(iter(messages), timeout=10))
+                list(stub.UploadSegment(iter(messages), timeout=PATIENCE_S))
             assert refused.value.code() == status
         for request in (
             maintenance_pb2.BeginReplaceRequest(topic="nowhere", holder="x"),
@@ -377,12 +378,13 @@ def test_calls_that_no_client_of_ours_makes(broker: RunningBroker) -> None:
             maintenance_pb2.BeginReplaceRequest(topic="t", sources=[maintenance_pb2.SegmentOfLog()]),
         ):
             with pytest.raises(grpc.RpcError) as refused:
-                stub.BeginReplace(request, timeout=10)
+                stub.BeginReplace(request, timeout=PATIENCE_S)
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_broker_that_stops_does_not_wait_for_uploads(tmp_path: Path) -> None:
-    broker = start_broker(tmp_path / "data")
+    # The lease lasts longer than the test, and so does the time that requests in flight have.
+    broker = start_broker(tmp_path / "data", controlled_shutdown_timeout_ms=3_600_000)
     try:
         fill(broker.bootstrap, "t", 4)
         stopping = threading.Thread(target=broker.stop)
@@ -393,8 +395,8 @@ def test_a_broker_that_stops_does_not_wait_for_uploads(tmp_path: Path) -> None:
             def stalling() -> Iterator[bytes]:
                 yield b"x"
                 stopping.start()
-                stopping.join(10)  # much less than the lease, or the time that requests in flight have
-                assert not stopping.is_alive()
+                stopping.join(PATIENCE_S)
+                assert not stopping.is_alive(), "the broker does not stop"
                 yield b"y"
 
             with pytest.raises(KafkaError):

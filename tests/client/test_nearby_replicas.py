@@ -14,6 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing.broker import parsed
 from sparklog.testing.cluster import RunningCluster
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.slow
 RACKS = {1: "a", 2: "b", 3: "c"}
@@ -64,11 +65,11 @@ def bytes_sent(cluster: RunningCluster, topic: str) -> dict[int, int]:
 
 def take(consumer: Consumer, count: int) -> list[bytes]:
     found: list[bytes] = []
-    for _ in range(100):
-        found += [record.value for record in consumer.poll(1_000)]
-        if len(found) >= count:
-            return found
-    raise AssertionError(f"{len(found)} of {count} records")
+    while len(found) < count:
+        records = consumer.poll(PATIENCE_MS)
+        assert records, f"{len(found)} of {count} records have come"
+        found += [record.value for record in records]
+    return found
 
 
 def test_our_consumer_reads_in_its_rack_and_from_the_leader_when_that_replica_is_gone(cluster: RunningCluster) -> None:
@@ -113,7 +114,7 @@ def test_librdkafka_reads_in_its_rack(cluster: RunningCluster) -> None:
         }
     )
     consumer.assign([KafkaPartition("wire", 0, 0)])
-    found = [message.value() for message in consumer.consume(2, timeout=20)]
+    found = [message.value() for message in consumer.consume(2, timeout=PATIENCE_S)]
     consumer.close()
     assert found == [b"1", b"2"]
     sent = bytes_sent(cluster, "wire")

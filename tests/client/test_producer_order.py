@@ -20,6 +20,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client.aio import AsyncProducer
 from support.brokers.scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
+from support.patience import PATIENCE_MS, PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +76,7 @@ async def test_a_request_that_hangs_ends_with_the_records_time(broker: ScriptedB
     delivery = await producer.send("t", b"v", partition=0)
 
     with pytest.raises(DeliveryTimeout, match="not acknowledged within 200 ms"):
-        await asyncio.wait_for(_known(delivery), 5)
+        await asyncio.wait_for(_known(delivery), PATIENCE_S)
     await producer.close()
 
 
@@ -107,7 +108,7 @@ async def test_order_is_kept_through_any_mixture_of_failures(broker: ScriptedBro
             deliveries.append(await producer.send("t", value, partition=place.partition))
             if number % 10 == 0:
                 await asyncio.sleep(0.001)
-        await producer.flush(30_000)
+        await producer.flush(PATIENCE_MS)
         offsets = [(await delivery).offset for delivery in deliveries]
 
     for place, values in sent.items():
@@ -120,10 +121,7 @@ async def test_requests_for_other_partitions_do_not_wait(broker: ScriptedBroker)
     broker.script.append(HANG)
     producer = producer_of(broker)
     await producer.send("t", b"stuck", partition=0)
-    for _ in range(200):
-        await asyncio.sleep(0.005)
-        if broker.requests:
-            break
+    await until(lambda: broker.requests, "the request that hangs is there")
 
     assert (await (await producer.send("t", b"free", partition=1))).offset == 0
     await producer.close(timeout_ms=0)

@@ -21,6 +21,7 @@ from sparklog.client.partitioner import remembered_partition
 from sparklog.client.tables import batches_of, checked_table, pieces, row_sizes
 from sparklog.records.arrow import HEADERS_TYPE, encode
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_S
 
 NewProducer = Callable[..., Producer]
 ReadAll = Callable[[str], list[ConsumerRecord]]
@@ -99,7 +100,7 @@ def test_a_table_is_read_back_as_it_was(admin: Admin, new_producer: NewProducer,
     producer = new_producer(compression_type="lz4")
     rows = [(b"%d" % (number % 7), b"%d" % number, [("n", b"%d" % number)]) for number in range(5_000)]
 
-    found = producer.send_table("t", table_of(rows)).result(20)
+    found = producer.send_table("t", table_of(rows)).result(PATIENCE_S)
 
     assert isinstance(found, TableMetadata)
     assert found.records == 5_000
@@ -125,7 +126,7 @@ def test_text_columns_record_batches_and_other_timestamps_are_taken_too(
         }
     )
 
-    new_producer().send_table("t", batch).result(10)
+    new_producer().send_table("t", batch).result(PATIENCE_S)
 
     records = read_all("t")
     assert [record.value for record in records] == [b"a", None, b"c"]
@@ -139,7 +140,7 @@ def test_a_partition_can_be_named_and_an_empty_table_is_nothing(
     admin.create_topic("t", partitions=3)
     producer = new_producer()
 
-    producer.send_table("t", pa.table({"key": [b"a", b"b"]}), partition=2).result(10)
+    producer.send_table("t", pa.table({"key": [b"a", b"b"]}), partition=2).result(PATIENCE_S)
     nothing = producer.send_table("t", pa.table({"key": pa.array([], pa.binary())}))
 
     assert nothing.result(0) == TableMetadata("t", 0, ())
@@ -176,7 +177,7 @@ def test_a_table_larger_than_the_buffer_goes_piece_by_piece(
     producer = new_producer(buffer_memory=50_000, batch_size=5_000)
     table = pa.table({"value": [b"%04d" % number + b"x" * 200 for number in range(3_000)]})
 
-    assert producer.send_table("t", table).result(20).records == 3_000
+    assert producer.send_table("t", table).result(PATIENCE_S).records == 3_000
     assert sorted(record.value[:4] for record in read_all("t")) == [b"%04d" % number for number in range(3_000)]
 
 

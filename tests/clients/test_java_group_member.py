@@ -15,6 +15,7 @@ import pytest
 
 from sparklog.client import Admin, Consumer, Producer
 from support.names import unique
+from support.patience import PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 from support.processes.java import kafka_command
 
@@ -33,6 +34,8 @@ class JavaMember:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.partitions: set[int] = set()
         self.read: list[tuple[int, int]] = []
+        self.said: list[str] = []
+        """Lines that tell of no event: its log."""
         self._process = process
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._thread = threading.Thread(target=self._listen)
@@ -52,14 +55,16 @@ class JavaMember:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
-        self._thread.join()
+        self._process.wait(PATIENCE_S)
+        self._thread.join(PATIENCE_S)
 
     def _listen(self) -> None:
         assert self._process.stdout
         for line in self._process.stdout:
             if line.startswith("{"):
                 self._events.put(json.loads(line))
+            else:
+                self.said.append(line)
 
 
 @contextmanager
@@ -111,22 +116,25 @@ def test_a_java_consumer_and_ours_share_a_group(
 
     def settle(ours: Consumer, theirs: JavaMember, share: int, count: int) -> None:
         """Poll until ours has that share, the other has the rest, and so many records are read."""
-        for _ in range(1_000):
+
+        def has_settled() -> bool:
             seen.update((record.partition, record.offset) for record in ours.poll(50))
             theirs.update()
             seen.update(theirs.read)
             own = {item.partition for item in ours.assignment()}
-            if len(own) == share and theirs.partitions == set(range(PARTITIONS)) - own and len(seen) == count:
-                return
-        raise AssertionError((ours.assignment(), theirs.partitions, len(seen)))
+            return len(own) == share and theirs.partitions == set(range(PARTITIONS)) - own and len(seen) == count
+
+        def tell() -> str:
+            have = f"ours has {ours.assignment()}, theirs {theirs.partitions}; {len(seen)} records are read"
+            return "\n".join([have, *theirs.said[-50:], broker.log[-5_000:]])
+
+        wait_until(has_settled, f"ours has {share} partitions and {count} records are read", tell=tell, every_s=0)
 
     fill(broker, topic)
     if ours_leads:
         with our_member(broker, topic, strategy) as ours:
-            for _ in range(100):
+            while len(ours.assignment()) < PARTITIONS:
                 seen.update((record.partition, record.offset) for record in ours.poll(50))
-                if len(ours.assignment()) == PARTITIONS:
-                    break
             with java_member(broker, topic, strategy, tmp_path) as theirs:
                 settle(ours, theirs, 3, RECORDS)
             theirs.partitions.clear()
@@ -134,11 +142,12 @@ def test_a_java_consumer_and_ours_share_a_group(
             settle(ours, theirs, PARTITIONS, 2 * RECORDS)
     else:
         with java_member(broker, topic, strategy, tmp_path) as theirs:
-            for _ in range(600):
-                if len(theirs.partitions) == PARTITIONS:
-                    break
-                threading.Event().wait(0.05)
+
+            def has_all(theirs: JavaMember = theirs) -> bool:
                 theirs.update()
+                return len(theirs.partitions) == PARTITIONS
+
+            wait_until(has_all, "the Java consumer has all partitions", tell=lambda: "".join(theirs.said), every_s=0.05)
             with our_member(broker, topic, strategy) as ours:
                 settle(ours, theirs, 3, RECORDS)
                 fill(broker, topic)

@@ -10,6 +10,7 @@ import pytest
 import trustme
 
 from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_MS
 from support.processes.java import KafkaTools
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -68,7 +69,7 @@ def test_a_user_is_added_writes_reads_and_is_refused_with_another_password(tools
     bob = {"mechanism": "SCRAM-SHA-512", "user": "bob", "password": "pw"}
     assert tools.run(produce, *topic, **bob, given="hello\n").returncode == 0
     consume = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-    read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "30000")
+    read = ("--from-beginning", "--max-messages", "1", "--timeout-ms", str(PATIENCE_MS))
     assert tools.run(consume, *topic, *read, **bob | {"mechanism": "SCRAM-SHA-256"}).stdout == "hello\n"
 
     refused = tools.run(produce, *topic, **bob | {"password": "wrong"}, given="bad\n")

@@ -12,7 +12,8 @@ import pytest
 
 from sparklog.client import Admin
 from support.names import unique
-from support.patience import PATIENCE_S
+from support.patience import PATIENCE_MS
+from support.processes import output
 from support.processes.broker import BrokerProcess
 from support.processes.java import KafkaTools, kafka_command
 
@@ -22,24 +23,23 @@ pytestmark = pytest.mark.jvm
 
 
 @pytest.fixture
-def tool(kafka_tools: KafkaTools) -> Tool:
+def tool(broker: BrokerProcess, kafka_tools: KafkaTools) -> Tool:
     """Run a class of org.apache.kafka.tools with these arguments; what it printed. Fails where the tool fails."""
 
     def run(name: str, *arguments: str, given: str = "") -> str:
-        return output_of(kafka_tools.run(f"{TOOLS}.{name}", *arguments, given=given))
+        return output_of(broker, kafka_tools.run(f"{TOOLS}.{name}", *arguments, given=given))
 
     return run
 
 
-def verifiable(name: str, *arguments: str) -> list[dict[str, Any]]:
+def verifiable(broker: BrokerProcess, name: str, *arguments: str) -> list[dict[str, Any]]:
     """What a tool that ends with its JVM has said."""
-    command = kafka_command(f"{TOOLS}.{name}", *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    return [json.loads(line) for line in output_of(done).splitlines()]
+    done = output.run(kafka_command(f"{TOOLS}.{name}", *arguments))
+    return [json.loads(line) for line in output_of(broker, done).splitlines()]
 
 
-def output_of(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 0, done.stdout + done.stderr
+def output_of(broker: BrokerProcess, done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{broker.log[-5_000:]}"
     return done.stdout
 
 
@@ -50,7 +50,7 @@ def test_the_console_producer_and_consumer(tool: Tool, broker: BrokerProcess, ad
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
     tool("ConsoleProducer", *connect, *keyed, given="a:1\nb:2\na:3\n")
     shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
-    read = ("--from-beginning", "--max-messages", "3", "--timeout-ms", "30000")
+    read = ("--from-beginning", "--max-messages", "3", "--timeout-ms", str(PATIENCE_MS))
     assert tool("consumer.ConsoleConsumer", *connect, *shown, *read).splitlines() == [
         "Offset:0\ta\t1", "Offset:1\tb\t2", "Offset:2\ta\t3",
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_the_performance_tools_count_every_record(tool: Tool, broker: BrokerProc
     assert re.search(r"^50000 records sent", sent, re.MULTILINE)
     read = tool(
         "ConsumerPerformance", "--bootstrap-server", broker.kafka, "--topic", topic, "--messages", "50000",
-        "--timeout", "30000",
+        "--timeout", str(PATIENCE_MS),
     )  # fmt: skip
     [figures] = [line.split(", ") for line in read.splitlines() if line.startswith("20")]
     assert int(float(figures[4])) == 50_000
@@ -78,11 +78,11 @@ def test_the_verifiable_tools_agree(broker: BrokerProcess, admin: Admin) -> None
     topic = unique("verifiable")
     admin.create_topic(topic, partitions=3)
     connect = ("--bootstrap-server", broker.kafka, "--topic", topic, "--max-messages", "2000")
-    sent = verifiable("VerifiableProducer", *connect, "--acks", "-1")
+    sent = verifiable(broker, "VerifiableProducer", *connect, "--acks", "-1")
     acknowledged = {(each["partition"], each["offset"]) for each in sent if each["name"] == "producer_send_success"}
     assert len(acknowledged) == 2000
     group = ("--group-id", topic, "--group-protocol", "classic", "--reset-policy", "earliest", "--verbose")
-    read = verifiable("VerifiableConsumer", *connect, *group)
+    read = verifiable(broker, "VerifiableConsumer", *connect, *group)
     consumed = {(each["partition"], each["offset"]) for each in read if each["name"] == "record_data"}
     assert consumed == acknowledged
     committed = [each for each in read if each["name"] == "offsets_committed"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 from sparklog.client import Admin
 from support import CACHE
+from support.processes import output
 from support.processes.broker import BrokerProcess
 
 KCAT = CACHE / "kcat" / "kcat"
@@ -25,11 +25,8 @@ def kcat(broker: BrokerProcess) -> Kcat:
     """Run kcat with these arguments and this standard input; what it printed."""
 
     def run(*arguments: str, given: str = "") -> str:
-        done = subprocess.run(
-            [str(KCAT), "-b", broker.kafka, *arguments],
-            input=given, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        done = output.run([str(KCAT), "-b", broker.kafka, *arguments], given=given)
+        assert done.returncode == 0, f"{done.stderr}\n{broker.log[-5_000:]}"
         return done.stdout
 
     return run

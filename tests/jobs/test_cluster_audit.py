@@ -172,7 +172,8 @@ def test_nothing_is_found_under_load_while_a_leader_fails_and_partitions_move(
     """A broker is restarted and replicas are moved away once it is planned what to read, and back before the second
     reading. Of a log in pieces some may have been read by then; one in one piece is gone.
     """
-    steady, two = made.create(**SMALL), ("in-pieces", "in-one-piece")
+    steady = made.create(**SMALL)
+    two = (f"{steady}-in-pieces", f"{steady}-in-one-piece")
     client = {"bootstrap_servers": cluster.bootstrap}
     with Admin(**client) as admin:
         for topic, configs in zip(two, ({"internal.segment.bytes": "20000"}, {}), strict=True):

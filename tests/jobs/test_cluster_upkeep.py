@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +21,11 @@ from sparklog.spark.compaction import compact
 from support.jobs.compactions import consume, newest
 from support.processes.cluster import ClusterProcesses, partitions_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 OFFSETS = "__consumer_offsets"
+NUMBERS = itertools.count()
 MakeContext = Callable[..., JobContext]
 
 
@@ -43,12 +45,14 @@ def run(job: Job, context: JobContext, **options: Any) -> Run:
     return run_job(job, context, parse_options(job, options))
 
 
-def create(cluster: ClusterProcesses, topic: str, **configs: str) -> None:
-    """With a leader on each broker."""
+def create(cluster: ClusterProcesses, purpose: str, **configs: str) -> str:
+    """A topic of the test's own, with a leader on each broker."""
+    topic = f"{purpose}-{next(NUMBERS)}"
     names = {key.replace("_", "."): value for key, value in configs.items()}
     with Admin(bootstrap_servers=cluster.grpc) as admin:
         admin.create_topic(topic, partitions=PARTITIONS, configs={"internal.segment.bytes": "10000", **names})
     assert {cluster.leader(topic, number) for number in range(PARTITIONS)} == {1, 2, 3}
+    return topic
 
 
 def fill(cluster: ClusterProcesses, topic: str, rounds: int = 12, keys: int = 100) -> None:
@@ -89,31 +93,31 @@ def bring_back(cluster: ClusterProcesses, broker: int, *topics: str) -> None:
 def test_compaction_goes_on_with_who_leads_after_a_leader_was_killed(
     cluster: ClusterProcesses, context: JobContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create(cluster, "keyed", cleanup_policy="compact")
-    fill(cluster, "keyed")
-    before = [newest(consume(cluster.grpc, "keyed", number)) for number in range(PARTITIONS)]
-    victim = cluster.leader("keyed", 0)
+    topic = create(cluster, "keyed", cleanup_policy="compact")
+    fill(cluster, topic)
+    before = [newest(consume(cluster.grpc, topic, number)) for number in range(PARTITIONS)]
+    victim = cluster.leader(topic, 0)
 
     with monkeypatch.context() as patched:
         patched.setattr(compaction, "compact", killing(cluster.brokers[victim].kill, compact))
-        done = run(compaction.JOB, context, topics=["keyed"], force=True)
+        done = run(compaction.JOB, context, topics=[topic], force=True)
 
     rows = done.rows.collect()
     assert (done.status, {row.partition: row.outcome for row in rows}) == (OK, dict.fromkeys(range(3), "compacted"))
     assert all(row.records_after < row.records_before for row in rows)
-    assert [newest(consume(cluster.grpc, "keyed", number)) for number in range(PARTITIONS)] == before
-    bring_back(cluster, victim, "keyed")
-    again = run(compaction.JOB, context, topics=["keyed"], force=True)
+    assert [newest(consume(cluster.grpc, topic, number)) for number in range(PARTITIONS)] == before
+    bring_back(cluster, victim, topic)
+    again = run(compaction.JOB, context, topics=[topic], force=True)
     assert again.status == OK
-    assert [newest(consume(cluster.grpc, "keyed", number)) for number in range(PARTITIONS)] == before
+    assert [newest(consume(cluster.grpc, topic, number)) for number in range(PARTITIONS)] == before
 
 
-@pytest.mark.parametrize("step", ["archive", "_delete"])
+@pytest.mark.parametrize("step", ["archive", pytest.param("_delete", marks=pytest.mark.soak_only)])
 def test_what_is_archived_is_archived_once_and_only_that_is_deleted_when_a_leader_is_killed(
     cluster: ClusterProcesses, context: JobContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    topic, uri = f"kept{step}", str(tmp_path / "archive")
-    create(cluster, topic, retention_archive=uri, retention_bytes="15000")
+    uri = str(tmp_path / "archive")
+    topic = create(cluster, "kept", retention_archive=uri, retention_bytes="15000")
     fill(cluster, topic)
     victim = cluster.leader(topic, 1)
 
@@ -146,9 +150,9 @@ def check_archive(uri: str, starts: list[int]) -> None:
 def test_offsets_are_replayed_and_snapshots_go_to_who_leads_after_a_coordinator_was_killed(
     cluster: ClusterProcesses, context: JobContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = [f"group-{number}" for number in range(12)]
-    create(cluster, "any")
-    place = TopicPartition("any", 0)
+    topic = create(cluster, "any")
+    groups = [f"{topic}-group-{number}" for number in range(12)]
+    place = TopicPartition(topic, 0)
     with Admin(bootstrap_servers=cluster.grpc) as admin:
         for offset in range(5):
             for group in groups:
@@ -164,9 +168,10 @@ def test_offsets_are_replayed_and_snapshots_go_to_who_leads_after_a_coordinator_
     assert done.status == OK, rows
     assert {row.outcome for row in rows} <= {"read", "unchanged"}
     assert all(row.snapshot_bytes for row in rows if row.outcome == "read")
-    commits = context.spark.read.format("delta").load(context.table("consumer_offsets_history"))
+    history = context.spark.read.format("delta").load(context.table("consumer_offsets_history"))
+    commits = history.where(history.topic == topic)
     assert commits.count() == commits.dropDuplicates(["log_partition", "log_offset"]).count() == 5 * len(groups)
-    bring_back(cluster, victim, "any", OFFSETS)
+    bring_back(cluster, victim, topic, OFFSETS)
     with Admin(bootstrap_servers=cluster.grpc) as admin:
         for group in groups:
             assert admin.list_group_offsets(group)[place].offset == 4

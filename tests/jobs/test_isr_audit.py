@@ -44,7 +44,7 @@ class Writer:
 
     def _run(self):
         rounds = 0
-        while not self._stop.wait(0.01):
+        while not self._stop.wait(0.05):
             for name in self._names:
                 self._topics.fill(name, 200, batches=4)
             rounds += 1

@@ -18,7 +18,7 @@ from support.processes.broker import BrokerProcess
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = {"request_timeout_ms": 2_000, "default_api_timeout_ms": 4_000}
+PATIENCE = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 6_000}
 
 
 @pytest.fixture

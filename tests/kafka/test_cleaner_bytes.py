@@ -16,6 +16,7 @@ from sparklog.records.batch import BatchHeader, Codec, TimestampType, check_batc
 from sparklog.records.compression import LIMIT_BYTES, decompress
 from sparklog.records.records import Record, write_records
 from sparklog.records.rewriting import Rewriter
+from support.patience import PATIENCE_S
 from support.processes.java import kafka_command
 
 JAVA = Path(__file__).with_name("FilterTo.java")
@@ -89,7 +90,7 @@ def test_what_kafkas_cleaner_writes_is_what_comes_out(tmp_path: Path) -> None:
     log.write_bytes(data)
     rules = map(str, (NOW_MS, RETENTION_MS, last_offset))
     command = kafka_command(str(JAVA), str(log), str(output), *rules, written("kept", kept), written("bases", bases))
-    subprocess.run(command, timeout=120, check=True)
+    subprocess.run(command, timeout=PATIENCE_S, check=True)
 
     rewriter = Rewriter(now_ms=NOW_MS, delete_retention_ms=RETENTION_MS, keep_empty=bases, last_offset=last_offset)
     ours = opened(rewriter.rewrite(data, np.array(kept)))

@@ -11,6 +11,7 @@ import pytest
 
 from sparklog.testing import RunningBroker, start_broker
 from support.names import unique
+from support.patience import PATIENCE_MS
 
 TOOLS = "org.apache.kafka.tools"
 TOPICS = f"{TOOLS}.TopicCommand"
@@ -54,7 +55,7 @@ def topic(tool: Tool) -> str:
 def group(tool: Tool, topic: str) -> str:
     """A group that has read them all."""
     name = unique("shop")
-    read = ("--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", "60000")
+    read = ("--from-beginning", "--max-messages", str(RECORDS), "--timeout-ms", str(PATIENCE_MS))
     printed = tool(f"{TOOLS}.consumer.ConsoleConsumer", "--topic", topic, "--group", name, *read)
     assert sorted(re.findall(r"^value-(\d+)$", printed, re.MULTILINE), key=int) == [str(n) for n in range(RECORDS)]
     return name

@@ -8,6 +8,7 @@ import pytest
 
 from sparklog.testing import RunningBroker, start_broker
 from support.names import unique
+from support.patience import PATIENCE_MS
 
 pytestmark = pytest.mark.jvm
 TOOLS = "org.apache.kafka.tools"
@@ -30,7 +31,7 @@ def test_what_a_java_producer_sends_a_java_consumer_reads(
         "--command-property", "acks=all", f"compression.type={codec}",
     )  # fmt: skip
     assert f"{RECORDS} records sent" in sent
-    read = kafka_tool(f"{TOOLS}.ConsumerPerformance", *common, "--hide-header", "--timeout", "60000")
+    read = kafka_tool(f"{TOOLS}.ConsumerPerformance", *common, "--hide-header", "--timeout", str(PATIENCE_MS))
     assert int(read.strip().splitlines()[-1].split(",")[4]) >= RECORDS
 
 

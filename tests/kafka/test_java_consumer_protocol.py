@@ -7,6 +7,7 @@ from collections.abc import Callable
 from confluent_kafka import Producer
 
 from sparklog.testing import start_broker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 
 def test_the_console_consumer_joins_reads_commits_and_leaves(kafka_tool: Callable[..., str]) -> None:
@@ -14,11 +15,11 @@ def test_the_console_consumer_joins_reads_commits_and_leaves(kafka_tool: Callabl
         producer = Producer({"bootstrap.servers": broker.kafka})
         for number in range(30):
             producer.produce("orders", f"{number}")
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         printed = kafka_tool(
             "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.kafka, "--topic", "orders",
             "--group", "java", "--from-beginning", "--command-property", "group.protocol=consumer",
-            "--max-messages", "30", "--timeout-ms", "30000",
+            "--max-messages", "30", "--timeout-ms", str(PATIENCE_MS),
         )  # fmt: skip
         assert {*map(str, range(30))} <= {*printed.split()}
         groups = broker.node.broker.services.groups

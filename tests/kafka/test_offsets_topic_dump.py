@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from sparklog.cli.dump import command
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.testing import start_broker
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 TOOLS = "org.apache.kafka.tools"
 GROUP = "java"
@@ -26,11 +27,11 @@ def test_kafka_s_consumer_commits_and_kafka_s_dump_reads_what_the_coordinator_wr
         producer = Producer({"bootstrap.servers": address})
         for number in range(20):
             producer.produce("t", b"%d" % number, partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
         read = kafka_tool(
             f"{TOOLS}.consumer.ConsoleConsumer", "--bootstrap-server", address, "--topic", "t", "--group", GROUP,
-            "--from-beginning", "--max-messages", "20", "--timeout-ms", "60000",
+            "--from-beginning", "--max-messages", "20", "--timeout-ms", str(PATIENCE_MS),
         )  # fmt: skip
         described = kafka_tool(
             f"{TOOLS}.consumer.group.ConsumerGroupCommand",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ from support.logs.builders import (
     check_indexes,
     file_content,
     offsets_in,
+    open_files,
     open_log,
     read_all,
     topic_config,
@@ -523,6 +525,19 @@ class TestTheEnd:
         assert (again.log_end_offset, again.recovery_point, again.latest_epoch) == (30, 30, 1)
         assert read_all(again) == before
         assert names(fs, ".snapshot")[-1] == "00000000000000000030.snapshot"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds open files in /proc")
+    def test_a_closed_log_has_no_file_open_but_for_who_reads(self, tmp_path: Path) -> None:
+        log = open_log(LocalFs(), str(tmp_path / "orders-0"), config=topic_config(internal_segment_bytes=150))
+        for _ in range(3):
+            log.append(batch(3), leader_epoch=0)
+        expected = read_all(log)
+        piece = log.read(3, 100)
+        log.close()
+        assert len(open_files(str(tmp_path))) == 1
+        assert piece.read() == expected[len(expected) // 3 : 2 * len(expected) // 3]
+        del piece
+        assert open_files(str(tmp_path)) == []
 
     def test_a_closed_log_refuses_everything(self, log: Log) -> None:
         log.append(batch(), leader_epoch=0)

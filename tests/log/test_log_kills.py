@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from support import environment
+from support.patience import PATIENCE_S
 from support.runs.seeds import seeds
 
-"""It uses what tests of several folders share."""
 Batches = dict[int, tuple[int, str]]
 """By base offset: next offset and name."""
 
@@ -98,7 +98,7 @@ def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
             program.stdin.write(f"{block * 1000 + life}\n")
             _follow(program.stdout, judge, lines=chance.choice((0, 1, 5, 20, 100)) + chance.randrange(30))
         program.stdin.close()
-        assert program.wait(timeout=30) == 0
+        assert program.wait(PATIENCE_S) == 0
     assert judge.opened > 50
     assert judge.end > 100
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,8 +20,9 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
-from support.logs.builders import START_MS, file_content, offsets_in, read_all, topic_config
+from support.logs.builders import START_MS, file_content, offsets_in, open_files, read_all, topic_config
 from support.logs.managers import ORDERS, crash, fill, start
+from support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -43,12 +43,6 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-def open_files(beginning: str) -> list[str]:
-    """Those of this process whose path begins so."""
-    paths = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
-    return [path for path in paths if path.startswith(beginning)]
-
-
 class MakingTogether(MemoryFs):
     """No partition's folder is made before `parties` are being made."""
 
@@ -58,7 +52,7 @@ class MakingTogether(MemoryFs):
 
     def make_dir(self, path: str) -> None:
         if path.count("/") > 1:
-            self._all_there.wait(10)
+            self._all_there.wait(PATIENCE_S)
         super().make_dir(path)
 
 

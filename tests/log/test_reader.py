@@ -27,6 +27,7 @@ from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support import GOLDEN
 from support.logs.builders import START_MS, batch, file_content, offsets_in, open_log, read_all, topic_config
+from support.patience import PATIENCE_S
 
 FOLDER = "/logs/orders-0"
 
@@ -289,5 +290,5 @@ def test_a_reader_loads_no_more_than_it_needs() -> None:
     """Spark's workers fork for every task."""
     unwanted = ["numba", "pyarrow", "grpc", "asyncio", "pyspark"]
     code = f"import sys, sparklog.log.reader; print([name for name in {unwanted} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout == "[]\n"

@@ -31,6 +31,7 @@ from support.logs.replacements import (
     stage,
     written,
 )
+from support.patience import PATIENCE_S
 
 SURVIVING = [offset for base in range(0, 27, 3) if even(base) for offset in range(base, base + 3)]
 """Of segments 0, 9 and 18, as `clean` leaves them."""
@@ -112,13 +113,13 @@ class TestReplacement:
 
         def slow_remove(path: str) -> None:
             has_begun.set()
-            assert may_go_on.wait(10)
+            assert may_go_on.wait(PATIENCE_S)
             MemoryFs.remove(fs, path)
 
         monkeypatch.setattr(fs, "remove", slow_remove)
         with ThreadPoolExecutor(2) as threads:
             removing = threads.submit(log.delete_expired, 10**9)
-            assert has_begun.wait(10)
+            assert has_begun.wait(PATIENCE_S)
             renaming = threads.submit(log.rename_for_delete)
             wait([renaming], 0.1)
             may_go_on.set()

@@ -13,6 +13,7 @@ from sparklog.log.reader import LogReader
 from support import environment
 from support.logs.builders import check_indexes, open_log, read_all
 from support.logs.replacements import even, records_in
+from support.patience import PATIENCE_S
 
 OLD = list(range(48))
 NEW = [offset for offset in OLD if offset >= 36 or offset < 9 or even(offset // 3 * 3)]
@@ -25,7 +26,7 @@ def test_a_kill_at_any_step_leaves_the_old_segments_or_the_new_one(tmp_path: Pat
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         env=environment(),
     )
     *killed, last = done.stdout.splitlines()

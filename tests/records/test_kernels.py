@@ -13,6 +13,7 @@ import pytest
 
 import sparklog
 from sparklog.records import kernels
+from support.patience import PATIENCE_S
 
 SOURCE = Path(sparklog.__file__).parent
 
@@ -79,7 +80,7 @@ def start(package: Path, **environment: str | Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], package: Path) -> tuple[dict[str, float], str]:
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     result = json.loads(output)
     assert Path(result["package"]).is_relative_to(package)
@@ -150,7 +151,7 @@ def test_processes_that_compile_at_once_into_numbas_own_folder_do_not_disturb_ea
 def test_a_process_with_a_warm_cache_compiles_nothing() -> None:
     command = [sys.executable, "-c", PROGRAM]
     for _ in range(2):  # the first may have to compile
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     result = json.loads(done.stdout)
     assert result["hits"] == KERNELS
     assert result["signatures"] == KERNELS  # one each: no second compilation for another kind of array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
 from sparklog.log.log import Log
 from sparklog.testing.cluster import RunningCluster, start_cluster
+from support.patience import wait_until
 
 TOPIC = "copied"
 PARTITIONS = [TopicPartition(TOPIC, number) for number in range(3)]
-PATIENCE_S = 60
 
 
 def logs_of(cluster: RunningCluster, name: TopicPartition) -> list[Log]:
@@ -27,10 +26,10 @@ def files_of(log: Log) -> dict[str, bytes]:
 
 
 def wait_for_copies(cluster: RunningCluster) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(are_copied(cluster, name) for name in PARTITIONS):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    def tell() -> object:
+        return {str(name): are_copied(cluster, name) for name in PARTITIONS}
+
+    wait_until(lambda: all(are_copied(cluster, name) for name in PARTITIONS), "all have the same records", tell=tell)
 
 
 def are_copied(cluster: RunningCluster, name: TopicPartition) -> bool:

@@ -4,6 +4,7 @@ import logging
 import pytest
 
 from sparklog.runtime.schedule import Schedule
+from support.patience import PATIENCE_S
 
 
 async def test_work_comes_round_until_the_schedule_stops() -> None:
@@ -18,7 +19,7 @@ async def test_work_comes_round_until_the_schedule_stops() -> None:
             thrice.set()
 
     schedule.every(1, "count", work)
-    await asyncio.wait_for(thrice.wait(), 10)
+    await asyncio.wait_for(thrice.wait(), PATIENCE_S)
     await schedule.stop()
     stopped_at = runs
     await asyncio.sleep(0.01)
@@ -37,7 +38,7 @@ async def test_a_failed_run_is_logged_and_followed_by_the_next(caplog: pytest.Lo
 
     with caplog.at_level(logging.ERROR):
         schedule.every(1, "flush", work)
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
     await schedule.stop()
     assert "flush failed" in caplog.text
 

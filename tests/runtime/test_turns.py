@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sparklog.runtime.turns import Turns
+from support.patience import PATIENCE_S
 
 
 class Key:
@@ -41,7 +42,7 @@ async def test_work_whose_caller_has_gone_comes_to_its_end_before_the_next_begin
 
     def slow() -> None:
         loop.call_soon_threadsafe(has_begun.set)
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
         seen.append("slow")
 
     asked = asyncio.create_task(turns.run_in_thread(key, slow))

@@ -14,6 +14,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.testing import start_broker
 from sparklog.v1 import admin_pb2, log_pb2
 from support.patience import PATIENCE_S, wait_until
+from support.processes.ports import reserve_port
 
 LONG_MS = 600_000
 
@@ -143,6 +144,15 @@ def test_an_address_for_metrics_or_to_advertise_that_is_none_is_told() -> None:
         ):
             with pytest.raises(ConfigError, match=said):
                 start_broker(**{key: listener})
+
+
+def test_a_broker_that_does_not_start_keeps_no_port(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as running:
+        listener = f"127.0.0.1:{reserve_port(running)}"
+        with pytest.raises(ConfigError, match="is used by another broker"):
+            start_broker(tmp_path, grpc_listener=listener)
+        with start_broker(grpc_listener=listener) as other:
+            assert other.bootstrap == listener
 
 
 def test_clients_are_told_the_advertised_address(connect) -> None:

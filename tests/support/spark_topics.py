@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.read import PushdownReader, TopicReader
 from sparklog.testing import RunningBroker
+from support.patience import PATIENCE_S, wait_until
 
 
 class Topics:
@@ -47,15 +47,16 @@ class Topics:
         rows = pa.table({"value": [f"v{i}" for i in range(count)], **columns})
         size = -(-count // batches)
         for first in range(0, count, size):
-            self.producer.send_table(topic, rows.slice(first, size), partition=partition).result(30)
+            self.producer.send_table(topic, rows.slice(first, size), partition=partition).result(PATIENCE_S)
 
     def await_checkpoint(self, topic: str, offset: int) -> None:
         """Wait until the log directory says that partition 0 is committed up to `offset`."""
         path = str(self.broker.data_dir / HIGH_WATERMARKS)
-        deadline = time.monotonic() + 10
-        while read_offsets(LocalFs(), path).get(TopicPartition(topic, 0)) != offset:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+
+        def committed() -> int | None:
+            return read_offsets(LocalFs(), path).get(TopicPartition(topic, 0))
+
+        wait_until(lambda: committed() == offset, f"{offset} is committed", tell=committed)
 
     def folder(self, topic: str, partition: int = 0) -> str:
         return str(self.broker.data_dir / f"{topic}-{partition}")

@@ -11,9 +11,9 @@ import trustme
 from sparklog.base.errors import ConfigError
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningCluster, start_cluster
+from support.patience import PATIENCE_MS, PATIENCE_S
 
 pytestmark = pytest.mark.slow
-TIMEOUT_S = 60
 
 
 def values(bootstrap: str, count: int, **options: str) -> list[bytes | None]:
@@ -21,7 +21,7 @@ def values(bootstrap: str, count: int, **options: str) -> list[bytes | None]:
         consumer.assign_topic("t")
         found: list[bytes | None] = []
         while len(found) < count:
-            records = consumer.poll(1_000 * TIMEOUT_S)
+            records = consumer.poll(PATIENCE_MS)
             assert records
             found += [record.value for record in records]
     return found
@@ -32,11 +32,11 @@ def test_a_leader_goes_and_comes_and_clients_hardly_notice(sparklog_cluster: Run
     with Admin(bootstrap_servers=cluster.bootstrap) as admin, Producer(bootstrap_servers=cluster.bootstrap) as producer:
         admin.create_topic("t")
         for number in range(0, 6, 2):
-            producer.send("t", b"%d" % number).result(TIMEOUT_S)
+            producer.send("t", b"%d" % number).result(PATIENCE_S)
             leader = cluster.leader_of("t")
             cluster.stop_broker(leader)
             assert cluster.leader_of("t") not in (-1, leader)
-            producer.send("t", b"%d" % (number + 1)).result(TIMEOUT_S)
+            producer.send("t", b"%d" % (number + 1)).result(PATIENCE_S)
             cluster.start_broker(leader)
         [topic] = admin.describe_topics(["t"])
     assert len(topic.partitions[0].replicas) == 3
@@ -46,7 +46,7 @@ def test_a_leader_goes_and_comes_and_clients_hardly_notice(sparklog_cluster: Run
 def test_clients_of_kafka_are_told_of_all_brokers(sparklog_cluster: RunningCluster) -> None:
     first, *_ = sparklog_cluster.kafka.split(",")
     client = confluent_kafka.Producer({"bootstrap.servers": first})
-    found = client.list_topics(timeout=TIMEOUT_S)
+    found = client.list_topics(timeout=PATIENCE_S)
 
     assert sorted(f"{broker.host}:{broker.port}" for broker in found.brokers.values()) == sorted(
         sparklog_cluster.kafka.split(",")
@@ -71,7 +71,7 @@ def test_brokers_speak_tls_to_one_another_where_their_listeners_do(tmp_path: Pat
 
     with start_cluster(3, grpc_security_protocol="SSL", ssl_client_auth="required", **keys) as cluster:
         with Producer(bootstrap_servers=cluster.bootstrap, security_protocol="SSL", **keys) as producer:
-            producer.send("t", b"with two brokers at least").result(TIMEOUT_S)
+            producer.send("t", b"with two brokers at least").result(PATIENCE_S)
         assert values(cluster.bootstrap, 1, security_protocol="SSL", **keys) == [b"with two brokers at least"]
 
 

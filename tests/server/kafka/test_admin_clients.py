@@ -24,13 +24,13 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
+from kafka import KafkaConsumer, TopicPartition
+from kafka import errors as kafka_python_errors
 from kafka.admin import ConfigResource as PythonConfigResource
 from kafka.admin import KafkaAdminClient
 from kafka.admin import OffsetSpec as PythonOffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka import errors as kafka_python_errors
 from sparklog.testing import RunningBroker
 from support.patience import PATIENCE_S
 

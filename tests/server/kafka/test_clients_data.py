@@ -8,9 +8,9 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
+import kafka
 import pytest
 
-import kafka
 import sparklog.client
 from sparklog.base.ids import TopicPartition
 from sparklog.testing import RunningBroker

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as CkPartition
-
 from kafka import KafkaConsumer
+
 from sparklog.testing import RunningBroker, start_broker
 from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess

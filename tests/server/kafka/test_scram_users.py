@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode
 
 from support.kafka.connection import Wire
 from support.kafka.secured_broker import Secured
+from support.patience import PATIENCE_S
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 DESCRIBE_CLIENT_QUOTAS, DESCRIBE, ALTER = 48, 50, 51
@@ -67,7 +68,7 @@ def test_librdkafka_adds_changes_and_deletes_users(secured: Secured, new_name: N
 
     def change(*changes: Any) -> None:
         for outcome in admin.alter_user_scram_credentials(list(changes)).values():
-            outcome.result(10)
+            outcome.result(PATIENCE_S)
 
     def add(mechanism: ScramMechanism, iterations: int, password: str) -> UserScramCredentialUpsertion:
         return UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, iterations), password.encode())
@@ -81,7 +82,7 @@ def test_librdkafka_adds_changes_and_deletes_users(secured: Secured, new_name: N
     assert can_log_in(secured, "SCRAM-SHA-256", name, "other")
 
     [described] = admin.describe_user_scram_credentials([name]).values()
-    infos = described.result(10).scram_credential_infos
+    infos = described.result(PATIENCE_S).scram_credential_infos
     assert {(info.mechanism, info.iterations) for info in infos} == {
         (ScramMechanism.SCRAM_SHA_256, 4096),
         (ScramMechanism.SCRAM_SHA_512, 8192),

@@ -11,9 +11,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError as AIOKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as KafkaPythonError
 
-from kafka import KafkaConsumer, KafkaProducer
 from support.kafka.secured_broker import MECHANISMS, Secured
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from sparklog.base.config import Setting, parse_broker_config
@@ -13,6 +12,7 @@ from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.model import BrokerInfo
 from sparklog.testing.memory_fs import MemoryFs
+from support.patience import PATIENCE_MS, until
 
 SETTINGS = {
     "log.dirs": "/data",
@@ -24,7 +24,6 @@ SETTINGS = {
     "controlled.shutdown.timeout.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
 }
-PATIENCE_MS = 20_000
 
 
 class BrokersOnOneLoop:
@@ -127,9 +126,8 @@ class BrokersOnOneLoop:
                 return info is not None and info.leader == leader and (isr is None or set(info.in_sync_replicas) == isr)
 
             assert await metadata.wait_until(is_so, PATIENCE_MS), f"{name}: {metadata.find_partition(name)}"
-        async with asyncio.timeout(PATIENCE_MS / 1000):
-            while not self.brokers[leader].services.replicas.get(name).partition.is_leader:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        replicas = self.brokers[leader].services.replicas
+        await until(lambda: replicas.get(name).partition.is_leader, f"{leader} knows that it leads {name}")
 
 
 class Calls:

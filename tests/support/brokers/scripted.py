@@ -44,6 +44,9 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         self.in_flight: dict[TopicPartition, int] = {}
         self.most_in_flight = 0
         self.answer_after = 0.0
+        self.may_answer = asyncio.Event()
+        """Clear: requests wait before their step is carried out."""
+        self.may_answer.set()
         self.address = ""
         self.leaders: deque[int] = deque()
         """Of partition 0, in the next answers; then it is this broker."""
@@ -83,7 +86,8 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         if step == REFUSE_CALL:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "refused")
         if step == HANG:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
+        await self.may_answer.wait()
         await asyncio.sleep(self.answer_after)
         results = [self._append(part, step) for part in request.partitions]
         if step in (LOSE_ANSWER, LOSE_REST):

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Consumer, ConsumerRecord
-
-POLLS = 2_000
+from support.patience import wait_until
 
 
 class Listener:
@@ -38,12 +37,19 @@ class Listener:
 def poll_until(done: Callable[[], bool], *consumers: Consumer) -> list[ConsumerRecord]:
     """Let the consumers poll in turn until `done`; everything they read."""
     records: list[ConsumerRecord] = []
-    for _ in range(POLLS):
+
+    def is_done_or_poll() -> bool:
         if done():
-            return records
+            return True
         for consumer in consumers:
-            records += consumer.poll(10)
-    raise AssertionError(f"after {POLLS} polls: {[consumer.assignment() for consumer in consumers]}")
+            records.extend(consumer.poll(10))
+        return False
+
+    def tell() -> object:
+        return [consumer.assignment() for consumer in consumers]
+
+    wait_until(is_done_or_poll, "the group is as the test waits for it", tell=tell, every_s=0)
+    return records
 
 
 def shares(*consumers: Consumer) -> list[int]:
@@ -55,12 +61,16 @@ def read(consumers: Iterable[Consumer], count: int) -> list[ConsumerRecord]:
     """`count` records, whoever gets them."""
     records: list[ConsumerRecord] = []
     members = list(consumers)
-    for _ in range(POLLS):
+
+    def has_read_or_poll() -> bool:
         if len(records) >= count:
-            return records
+            return True
         for consumer in members:
-            records += consumer.poll(10)
-    raise AssertionError(f"{len(records)} records of {count} after {POLLS} polls")
+            records.extend(consumer.poll(10))
+        return False
+
+    wait_until(has_read_or_poll, f"{count} records are read", tell=lambda: f"{len(records)} have come", every_s=0)
+    return records
 
 
 def crash(consumer: Consumer) -> None:

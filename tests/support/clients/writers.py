@@ -21,8 +21,8 @@ from typing import Any
 
 import aiokafka
 import confluent_kafka
-
 import kafka
+
 from sparklog.client import Consumer, Producer
 from support.patience import PATIENCE_MS, PATIENCE_S, wait_until
 from support.processes.cluster import ClusterProcesses, partitions_of

@@ -19,6 +19,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.log.compaction import CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.spark.compaction_work import Settings, Work
+from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
 COMPACTED = {"cleanup_policy": "compact", "delete_retention_ms": 0, "internal_segment_bytes": 20_000}
@@ -32,7 +33,7 @@ def send(topics: Topics, topic: str, rows: Iterable[tuple[str | None, str | None
     """Send keys and values, in one batch."""
     keys, values = zip(*rows, strict=True)
     table = pa.table({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
-    topics.producer.send_table(topic, table, partition=partition).result(30)
+    topics.producer.send_table(topic, table, partition=partition).result(PATIENCE_S)
 
 
 def close_segments(topics: Topics, topic: str, partitions: Sequence[int] = (0,)) -> None:
@@ -46,7 +47,7 @@ def close_segments(topics: Topics, topic: str, partitions: Sequence[int] = (0,))
                 "value": ["begins a segment"],
                 "timestamp": pa.array([now_ms + later_ms], pa.timestamp("ms", "UTC")),
             }
-            topics.producer.send_table(topic, pa.table(columns), partition=partition).result(30)
+            topics.producer.send_table(topic, pa.table(columns), partition=partition).result(PATIENCE_S)
     topics.admin.alter_configs(topic, unset=["segment.ms"])
 
 
@@ -102,7 +103,7 @@ def fill_alike(
             }
         )
         for sent in [producer.send_table(topic, rows, partition=partition) for partition in partitions]:
-            sent.result(30)
+            sent.result(PATIENCE_S)
         left -= size
 
 

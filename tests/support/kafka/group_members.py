@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import aiokafka
+import kafka
 from confluent_kafka import Consumer, Message, Producer
 
-import kafka
 from support.patience import PATIENCE_S, wait_until
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from sparklog.base.fs import Fs, ReadFs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Log
@@ -46,6 +48,12 @@ def open_log(
 ) -> Log:
     how = {"clean": True} | how
     return Log.open(fs, folder, config or topic_config(), clock or SimClock(START_MS), **how)  # type: ignore[arg-type]
+
+
+def open_files(beginning: str) -> list[str]:
+    """Those of this process whose path begins so."""
+    paths = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+    return [path for path in paths if path.startswith(beginning)]
 
 
 def read_all(log: Log, offset: int | None = None, max_bytes: int = 1 << 20) -> bytes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from support.patience import PATIENCE_MS, PATIENCE_S
+from support.patience import PATIENCE_S
+from support.processes.output import first_line
 from support.processes.ports import reserve_port
 
 SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=5")
@@ -44,12 +44,7 @@ class BrokerProcess:
         self.is_running = True
 
     def await_ready(self) -> None:
-        said = ""
-        assert self._process.stdout
-        saying = select.poll()
-        saying.register(self._process.stdout)
-        if saying.poll(PATIENCE_MS):
-            said = self._process.stdout.readline()
+        said = first_line(self._process)
         assert "ready" in said, f"{self} is not ready: it said {said!r}\n{self.log}"
 
     def stop(self) -> None:

@@ -8,11 +8,11 @@ import threading
 from pathlib import Path
 
 from support import CACHE
+from support.patience import PATIENCE_S
 
 # A process that lives for seconds is done sooner with the simplest compiler and collector.
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 KAFKA_JARS = CACHE / "kafka"
-TOOL_S = 120
 
 
 def kafka_command(name: str, *arguments: str) -> list[str]:
@@ -38,7 +38,7 @@ class KafkaTools:
         assert process.stdout
         texts = [text.encode() for text in (name, given, *arguments)]
         request = [struct.pack(">i", len(texts)), *(struct.pack(">i", len(text)) + text for text in texts)]
-        alarm = threading.Timer(TOOL_S, process.kill)
+        alarm = threading.Timer(2 * PATIENCE_S, process.kill)  # the tool's own time-outs come first, and say more
         alarm.start()
         try:
             process.stdin.write(b"".join(request))
@@ -47,14 +47,14 @@ class KafkaTools:
             output, errors = (process.stdout.read(self._read_number()).decode() for _ in range(2))
         except (OSError, struct.error):
             self.close()
-            raise AssertionError(f"the JVM of {name} has died, or the tool took {TOOL_S} s") from None
+            raise AssertionError(f"the JVM of {name} has died, or the tool hangs") from None
         finally:
             alarm.cancel()
         return subprocess.CompletedProcess([name, *arguments], status, output, errors)
 
     def close(self) -> None:
         if self._process:
-            self._process.communicate(timeout=TOOL_S)
+            self._process.communicate(timeout=PATIENCE_S)
             self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:

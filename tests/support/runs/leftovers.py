@@ -29,10 +29,12 @@ class LeftOvers:
         self._output: dict[str, Any] | None = getattr(config, "workeroutput", None)
         self._run = run
         self._found: list[str] = []
-        self._own_ports: set[int] = set()
+        self._ports_before: set[int] = set()
+        self._files_before: set[str] = set()
 
     def pytest_sessionstart(self) -> None:
-        self._own_ports = listening_ports()  # pytest-rerunfailures has one
+        self._ports_before = listening_ports()  # pytest-rerunfailures has one
+        self._files_before = open_files_of_logs()  # what pytest prints may go to a .log
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -43,8 +45,8 @@ class LeftOvers:
     @pytest.hookimpl(trylast=True)  # when xdist has stopped its worker processes
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         gc.collect()
-        self._found += [f"port {number}" for number in listening_ports() - self._own_ports]
-        self._found += [f"open file {name}" for name in open_files_of_logs()]
+        self._found += [f"port {number}" for number in listening_ports() - self._ports_before]
+        self._found += [f"open file {name}" for name in open_files_of_logs() - self._files_before]
         if self._output is not None:
             self._output["leftovers"] = self._found
             return
@@ -63,7 +65,7 @@ def listening_ports() -> set[int]:
     return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
 
 
-def open_files_of_logs() -> list[str]:
+def open_files_of_logs() -> set[str]:
     """Files of segments that this process has open, deleted ones included."""
     names = []
     for number in os.listdir("/proc/self/fd"):
@@ -71,7 +73,7 @@ def open_files_of_logs() -> list[str]:
             names.append(os.readlink(f"/proc/self/fd/{number}"))
         except FileNotFoundError:  # the listing's own
             continue
-    return [name for name in names if name.removesuffix(" (deleted)").endswith(FILES_OF_LOGS)]
+    return {name for name in names if name.removesuffix(" (deleted)").endswith(FILES_OF_LOGS)}
 
 
 def end_processes(run: str) -> list[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
 
+Item = TypeVar("Item")
 VARIABLE = "SPARKLOG_SOAK_SEED"
 SEED = int(os.environ[VARIABLE]) if VARIABLE in os.environ else None
 """Of this soak's round; None: this is no soak."""
@@ -12,6 +15,11 @@ SEED = int(os.environ[VARIABLE]) if VARIABLE in os.environ else None
 def seeds(count: int, *, soak: int) -> range:
     """The same `count` seeds in each `make test`; in a soak `soak` of them, others in each round."""
     return range(count) if SEED is None else range(SEED * 1_000, SEED * 1_000 + soak)
+
+
+def first(count: int, of: Sequence[Item]) -> Sequence[Item]:
+    """The first `count` of what there is to do; in a soak all of it."""
+    return of[:count] if SEED is None else of
 
 
 def examples(count: int) -> int:

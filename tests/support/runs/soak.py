@@ -12,6 +12,7 @@ import argparse
 import itertools
 import os
 import random
+import shlex
 import subprocess
 import sys
 import time
@@ -38,14 +39,13 @@ class Work:
 
     @property
     def again(self) -> str:
-        return f"{VARIABLE}={self.seed} {' '.join(self.command)}"
+        return f"{VARIABLE}={self.seed} {shlex.join(self.command)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     work: Work
     status: int
-    seconds: float
     output: str
 
     @property
@@ -75,7 +75,6 @@ def plan(chosen: list[str], first_seed: int) -> Iterator[Work]:
 
 
 def perform(work: Work) -> Done:
-    began = time.monotonic()
     process = subprocess.run(
         work.command,
         cwd=ROOT,
@@ -86,7 +85,7 @@ def perform(work: Work) -> Done:
         text=True,
         check=False,
     )
-    return Done(work=work, status=process.returncode, seconds=time.monotonic() - began, output=process.stdout)
+    return Done(work=work, status=process.returncode, output=process.stdout)
 
 
 def soak(works: Iterator[Work], *, seconds: float, jobs: int) -> list[Done]:
@@ -94,14 +93,14 @@ def soak(works: Iterator[Work], *, seconds: float, jobs: int) -> list[Done]:
     until = time.monotonic() + seconds
     finished: list[Done] = []
     with ThreadPoolExecutor(jobs) as pool:
-        running: set[Future[Done]] = {pool.submit(perform, next(works)) for _ in range(jobs)}
+        running: set[Future[Done]] = {pool.submit(perform, work) for work in itertools.islice(works, jobs)}
         while running:
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
-                if time.monotonic() < until:
-                    running.add(pool.submit(perform, next(works)))
                 finished.append(future.result())
                 tell(finished[-1])
+            if time.monotonic() < until:
+                running |= {pool.submit(perform, work) for work in itertools.islice(works, len(ended))}
     return finished
 
 

@@ -16,11 +16,11 @@ LOOP = "while True: pass"
 
 
 @contextlib.contextmanager
-def busy_cores(count: int) -> Iterator[None]:
+def busy_cores(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """`count` processes that do nothing as fast as they can, until the end of the block."""
     loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(count)]
     try:
-        yield
+        yield loops
     finally:
         for loop in loops:
             loop.kill()
