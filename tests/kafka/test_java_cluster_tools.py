@@ -74,11 +74,17 @@ def test_a_partition_is_moved_with_a_throttle_and_verified(
     assert "Clearing broker-level throttles on brokers 1,2,3" in verified
     assert f"Clearing topic-level throttles on topic {topic}" in verified
     assert "No partition reassignments found." in tool(REASSIGN, "--list")
-    configs = admin.describe_configs(topic=topic)
-    assert configs["leader.replication.throttled.replicas"].source == "default"
-    assert admin.describe_configs(broker=free)["follower.replication.throttled.rate"].source == "default"
-    [partition] = admin.describe_topics([topic])[0].partitions
-    assert (partition.replicas, partition.high_watermark) == (tuple(target), 1000)
+
+    def is_known() -> bool:
+        throttles = [
+            admin.describe_configs(topic=topic)["leader.replication.throttled.replicas"],
+            admin.describe_configs(broker=free)["follower.replication.throttled.rate"],
+        ]
+        [partition] = admin.describe_topics([topic])[0].partitions
+        moved = (partition.replicas, partition.high_watermark) == (tuple(target), 1000)
+        return moved and {each.source for each in throttles} == {"default"}
+
+    wait_until(is_known, "all brokers know that it has moved and is not throttled")
     assert "is not moving" not in tool(REASSIGN, "--cancel", *file)
 
 
@@ -106,4 +112,5 @@ def test_the_preferred_leader_is_elected_once_it_is_back(tool: Tool, admin: Admi
     assert admin.describe_topics([topic])[0].partitions[0].leader != preferred
     wait_until(lambda: not tool(TOPICS, *under_replicated), "the broker is in sync again")
     assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in tool(ELECT, *named)
-    assert admin.describe_topics([topic])[0].partitions[0].leader == preferred
+    what = "each broker has heard of the leader"
+    wait_until(lambda: admin.describe_topics([topic])[0].partitions[0].leader == preferred, what)
