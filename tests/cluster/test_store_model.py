@@ -232,6 +232,6 @@ def run(engine: type[Engine], count: int, steps: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.soak
-@pytest.mark.parametrize(("engine", "count"), [(MemoryEngine, 50), (SqliteEngine, 15)])
+@pytest.mark.parametrize(("engine", "count"), [(MemoryEngine, 30), (SqliteEngine, 10)])
 def test_engines_do_what_the_model_does(engine: type[Engine], count: int) -> None:
     run(engine, count, steps=25)

@@ -116,5 +116,5 @@ def tell(seed: int) -> None:
 
 @pytest.mark.soak
 def test_logs_become_equal() -> None:
-    for seed in seeds(40, soak=800):
+    for seed in seeds(40, soak=400):
         tell(seed)
