@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sparklog.base.errors import DuplicateResource, ResourceNotFound
 from sparklog.broker.leases import ANSWER_KEPT_MS, ANSWERS_KEPT, Lease, Leases
 from sparklog.log.description import SegmentDescription
+from support.runs.seeds import examples
 
 LOGS = ("orders-0", "orders-1")
 HOLDERS = ("run-a", "run-b")
@@ -189,5 +190,5 @@ class LeaseMachine(RuleBasedStateMachine):
         return str(data.draw(st.integers(1, max(self.count, 1))))
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25)
-TestLeaseMachine = LeaseMachine.TestCase
+LeaseMachine.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=25)
+TestLeaseMachine = pytest.mark.soak(LeaseMachine.TestCase)

@@ -21,6 +21,7 @@ from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing import SimClock
 from sparklog.testing.memory_fs import MemoryFs
+from support.runs.seeds import seeds
 
 pytestmark = pytest.mark.slow
 
@@ -97,12 +98,10 @@ async def read_everything(broker: Broker) -> Acknowledged:
     return found
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 10) for first in range(0, 40, 10)], ids=str)
-async def test_what_was_acknowledged_or_shown_after_a_flush_survives(
-    seeds: range, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.soak
+async def test_what_was_acknowledged_or_shown_after_a_flush_survives(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # a broker without power has much to complain about
-    for seed in seeds:
+    for seed in seeds(10, soak=200):
         chance = random.Random(seed)
         fs, store = MemoryFs(), LastingStore(":memory:")
         broker = await start(fs, store)
@@ -127,7 +126,8 @@ async def test_what_was_acknowledged_or_shown_after_a_flush_survives(
         await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(2, soak=20))
 async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,6 +18,7 @@ from support.processes.output import first_line
 
 pytestmark = pytest.mark.slow
 UP = [sys.executable, "-m", "sparklog.cli.up", "--brokers", "3", "--grpc", "127.0.0.1:0", "--kafka", "127.0.0.1:0"]
+UP += ["--set", "cluster.store.session.timeout.ms=3000"]  # which a test waits for
 ADDRESS = r"127\.0\.0\.1:\d+"
 READY = re.compile(
     rf"sparklog \S+ ready: 3 brokers, grpc (({ADDRESS},?){{3}}), kafka ((PLAINTEXT://{ADDRESS},?){{3}}), data data\n"
@@ -100,9 +101,12 @@ def test_three_brokers_are_a_cluster_until_ctrl_c(up: subprocess.Popen[str], tmp
         assert (tmp_path / "data" / f"broker-{number}" / ".kafka_cleanshutdown").exists()
 
 
-def test_all_stop_cleanly_and_quickly_and_are_a_cluster_again(up: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_all_stop_cleanly_and_are_a_cluster_again_until_their_parent_is_killed(
+    up: subprocess.Popen[str], tmp_path: Path
+) -> None:
     with Producer(bootstrap_servers=ready(up, tmp_path / "log")) as producer:
         producer.send("t", b"kept").result(PATIENCE_S)
+    check_that_a_second_one_does_not_start(tmp_path)
     up.terminate()
     assert up.wait(PATIENCE_S) == 0
 
@@ -114,21 +118,26 @@ def test_all_stop_cleanly_and_quickly_and_are_a_cluster_again(up: subprocess.Pop
     ):
         try:
             addresses = ready(again, tmp_path / "log")
+            brokers = children(again.pid)
             with Consumer(bootstrap_servers=addresses, auto_offset_reset="earliest") as consumer:
                 consumer.assign_topic("t")
                 [record] = consumer.poll(PATIENCE_MS)
             assert record.value == b"kept"
         finally:
-            again.terminate()
-    assert again.returncode == 0
+            again.kill()
+    told = (tmp_path / "log").read_text
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in brokers.values()), "all have ended", tell=told)
 
 
-def test_brokers_stop_when_their_parent_is_killed(up: subprocess.Popen[str], tmp_path: Path) -> None:
-    ready(up, tmp_path / "log")
-    brokers = children(up.pid)
-    up.kill()
-    log = (tmp_path / "log").read_text
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in brokers.values()), "all have ended", tell=log)
+def check_that_a_second_one_does_not_start(folder: Path) -> None:
+    """Where one broker cannot start, none is left."""
+    second = subprocess.run(
+        [*UP, "--data-dir", "data"], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (second.returncode, second.stdout) == (1, "")
+    assert "is used by another broker" in second.stderr
+    last = second.stderr.splitlines()[-1]
+    assert last == "sparklog up: broker 1, 2, 3 could not start, and has said why above: none runs"
 
 
 def test_a_folder_of_one_broker_is_not_one_of_several_nor_the_other_way_round(tmp_path: Path) -> None:
@@ -153,16 +162,3 @@ def test_a_folder_of_one_broker_is_not_one_of_several_nor_the_other_way_round(tm
         assert (done.returncode, done.stdout) == (1, "")
         assert told in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
-
-
-def test_where_one_cannot_start_none_is_left(up: subprocess.Popen[str], tmp_path: Path) -> None:
-    ready(up, tmp_path / "log")
-
-    second = subprocess.run(
-        [*UP, "--data-dir", "data"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-
-    assert (second.returncode, second.stdout) == (1, "")
-    assert "is used by another broker" in second.stderr
-    last = second.stderr.splitlines()[-1]
-    assert last == "sparklog up: broker 1, 2, 3 could not start, and has said why above: none runs"

@@ -15,6 +15,7 @@ from sparklog.client.batches import HEADER_SIZE, RECORD_OVERHEAD, RowBatch
 from sparklog.client.delivery import Delivery, Written
 from sparklog.client.partitioner import STICKY
 from sparklog.testing import SimClock
+from support.runs.seeds import examples
 
 BATCH_SIZE = 1_000
 LINGER_MS = 5
@@ -319,5 +320,5 @@ class Delivering(RuleBasedStateMachine):
         assert self.acknowledged == self.appended
 
 
-TestDelivering = Delivering.TestCase
-TestDelivering.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestDelivering = pytest.mark.soak(Delivering.TestCase)
+TestDelivering.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

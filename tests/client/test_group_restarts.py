@@ -6,7 +6,6 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, ConsumerRecord, Producer
 from sparklog.testing import start_broker
 from support.clients.group_members import Listener, crash, poll_until, read, shares
+from support.names import unique
 from support.patience import wait_until
 from support.processes.broker import BrokerProcess
+from support.runs.seeds import seeds
 
 pytestmark = pytest.mark.slow
 
@@ -23,28 +24,36 @@ NewConsumer = Callable[..., Consumer]
 PARTITIONS = 4
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), "group.min.session.timeout.ms=1000")
     process.start()
     yield process
     process.kill()
 
 
-def member(address: str, **options: object) -> Consumer:
-    settings = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50, "group_id": "g"}
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """Has the partitions, and a name that no other has; so has its group."""
+    name = unique("t")
+    with Admin(bootstrap_servers=broker.grpc) as admin:
+        admin.create_topic(name, partitions=PARTITIONS)
+    return name
+
+
+def member(address: str, group: str, **options: object) -> Consumer:
+    settings = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50, "group_id": group}
     return Consumer(bootstrap_servers=address, **settings | options)
 
 
-def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProcess) -> None:
+def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProcess, topic: str) -> None:
     listener = Listener()
     with Admin(bootstrap_servers=broker.grpc) as admin, Producer(bootstrap_servers=broker.grpc) as producer:
-        admin.create_topic("t", partitions=PARTITIONS)
         for number in range(100):
-            producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
         producer.flush()
-        with member(broker.grpc, enable_auto_commit=False, session_timeout_ms=600_000) as consumer:
-            consumer.subscribe(["t"], listener=listener)
+        with member(broker.grpc, topic, enable_auto_commit=False, session_timeout_ms=600_000) as consumer:
+            consumer.subscribe([topic], listener=listener)
             seen = read([consumer], 100)
             consumer.commit()
 
@@ -53,7 +62,7 @@ def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProce
             broker.start()
 
             for number in range(100, 200):
-                producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+                producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
             seen += read([consumer], 100)
             assert [int(record.value) for record in sorted(seen, key=lambda record: int(record.value))] == list(
                 range(200)
@@ -61,18 +70,18 @@ def test_commits_and_membership_survive_kill_9_of_the_broker(broker: BrokerProce
             assert [what for what, _ in listener.told] == ["assigned"]  # nobody else came: it is still a member
             crash(consumer)  # so that only what it committed before the kill counts
 
-        committed = admin.list_group_offsets("g")
+        committed = admin.list_group_offsets(topic)
         assert {item: found.offset for item, found in committed.items()} == {
-            TopicPartition("t", number): 25 for number in range(PARTITIONS)
+            TopicPartition(topic, number): 25 for number in range(PARTITIONS)
         }
 
 
-def test_a_member_that_reaches_no_coordinator_for_its_session_has_lost_its_partitions(broker: BrokerProcess) -> None:
+def test_a_member_that_reaches_no_coordinator_for_its_session_has_lost_its_partitions(
+    broker: BrokerProcess, topic: str
+) -> None:
     listener = Listener()
-    with Admin(bootstrap_servers=broker.grpc) as admin:
-        admin.create_topic("t", partitions=PARTITIONS)
-    with member(broker.grpc, session_timeout_ms=6_000, request_timeout_ms=500) as consumer:
-        consumer.subscribe(["t"], listener=listener)
+    with member(broker.grpc, topic, session_timeout_ms=3_000, request_timeout_ms=500) as consumer:
+        consumer.subscribe([topic], listener=listener)
         poll_until(lambda: shares(consumer) == [4], consumer)
 
         broker.kill()
@@ -86,13 +95,11 @@ def test_a_member_that_reaches_no_coordinator_for_its_session_has_lost_its_parti
     assert told == ["assigned", "lost"] * times + ["assigned", "revoked"]
 
 
-def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess) -> None:
-    with Admin(bootstrap_servers=broker.grpc) as admin:
-        admin.create_topic("t", partitions=PARTITIONS)
-    with member(broker.grpc) as one, member(broker.grpc) as two:
-        one.subscribe(["t"])
+def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess, topic: str) -> None:
+    with member(broker.grpc, topic) as one, member(broker.grpc, topic) as two:
+        one.subscribe([topic])
         poll_until(lambda: shares(one) == [4], one)
-        two.subscribe(["t"])
+        two.subscribe([topic])
         two.poll(20)  # the group waits for `one` to join again
 
         broker.kill()
@@ -102,8 +109,19 @@ def test_a_rebalance_survives_kill_9_of_the_broker(broker: BrokerProcess) -> Non
         poll_until(lambda: shares(one, two) == [2, 2], one, two)
 
 
-@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
-def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_and_go(strategy: str) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(1, soak=3))
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param("range", marks=pytest.mark.soak_only),
+        pytest.param("sticky", marks=pytest.mark.soak_only),
+        "cooperative-sticky",
+    ],
+)
+def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_and_go(
+    strategy: str, seed: int
+) -> None:
     producers, keys, per_key = 3, 8, 300
     seen: dict[TopicPartition, list[tuple[int, bytes, int]]] = defaultdict(list)
     places: set[tuple[str, int, int]] = set()
@@ -112,7 +130,7 @@ def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_
     ) as broker:
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
             admin.create_topic("t", partitions=PARTITIONS)
-        chance = random.Random(strategy)
+        chance = random.Random(f"{strategy} {seed}")
 
         def produce(producer_number: int) -> None:
             with Producer(bootstrap_servers=broker.bootstrap, linger_ms=1) as producer:
@@ -124,6 +142,7 @@ def test_each_keys_records_stay_in_order_and_none_is_missing_while_members_come_
         def new_member() -> Consumer:
             consumer = member(
                 broker.bootstrap,
+                "g",
                 partition_assignment_strategy=strategy,
                 auto_commit_interval_ms=20,
                 session_timeout_ms=1_000,

@@ -164,7 +164,7 @@ def fill(broker: RunningBroker, topic: str, count: int) -> None:
     ("theirs", "strategy"),
     [
         (KafkaPython, "range"),
-        (KafkaPython, "sticky"),
+        pytest.param(KafkaPython, "sticky", marks=pytest.mark.soak_only),
         (Librdkafka, "range"),
         (Librdkafka, "roundrobin"),
         (Librdkafka, "cooperative-sticky"),

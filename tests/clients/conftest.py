@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from sparklog.client import Admin
 from support.processes.broker import BrokerProcess
+from support.processes.java import KafkaTools
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +18,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.start()
     yield process
     process.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Iterator[KafkaTools]:
+    with closing(KafkaTools()) as tools:
+        yield tools
 
 
 @pytest.fixture

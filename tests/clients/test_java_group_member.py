@@ -8,11 +8,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparklog.client import Admin, Consumer, Producer
+from support.names import unique
 from support.patience import PATIENCE_S, wait_until
 from support.processes.broker import BrokerProcess
 from support.processes.java import kafka_command
@@ -66,8 +68,10 @@ class JavaMember:
 
 
 @contextmanager
-def java_member(broker: BrokerProcess, topic: str, strategy: str) -> Iterator[JavaMember]:
-    command = kafka_command("org.apache.kafka.tools.VerifiableConsumer")
+def java_member(broker: BrokerProcess, topic: str, strategy: str, folder: Path) -> Iterator[JavaMember]:
+    settings = folder / "consumer.properties"
+    settings.write_text("heartbeat.interval.ms=100\n")  # by heartbeats it hears of others; by default every 3 s
+    command = kafka_command("org.apache.kafka.tools.VerifiableConsumer", "--command-config", str(settings))
     command += [
         "--bootstrap-server",
         broker.kafka,
@@ -104,9 +108,9 @@ def our_member(broker: BrokerProcess, topic: str, strategy: str) -> Iterator[Con
 @pytest.mark.parametrize("strategy", JAVA_NAMES)
 @pytest.mark.parametrize("ours_leads", [True, False])
 def test_a_java_consumer_and_ours_share_a_group(
-    broker: BrokerProcess, admin: Admin, strategy: str, ours_leads: bool
+    broker: BrokerProcess, admin: Admin, tmp_path: Path, strategy: str, ours_leads: bool
 ) -> None:
-    topic = f"java-{strategy}-{'ours' if ours_leads else 'theirs'}"
+    topic = unique("java")
     admin.create_topic(topic, partitions=PARTITIONS)
     seen: set[tuple[int, int]] = set()
 
@@ -131,13 +135,13 @@ def test_a_java_consumer_and_ours_share_a_group(
         with our_member(broker, topic, strategy) as ours:
             while len(ours.assignment()) < PARTITIONS:
                 seen.update((record.partition, record.offset) for record in ours.poll(50))
-            with java_member(broker, topic, strategy) as theirs:
+            with java_member(broker, topic, strategy, tmp_path) as theirs:
                 settle(ours, theirs, 3, RECORDS)
             theirs.partitions.clear()
             fill(broker, topic)
             settle(ours, theirs, PARTITIONS, 2 * RECORDS)
     else:
-        with java_member(broker, topic, strategy) as theirs:
+        with java_member(broker, topic, strategy, tmp_path) as theirs:
 
             def has_all(theirs: JavaMember = theirs) -> bool:
                 theirs.update()

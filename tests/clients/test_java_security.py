@@ -11,8 +11,7 @@ import trustme
 
 from sparklog.testing import RunningBroker, start_broker
 from support.patience import PATIENCE_MS
-from support.processes import output
-from support.processes.java import kafka_command
+from support.processes.java import KafkaTools
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -22,7 +21,8 @@ pytestmark = pytest.mark.jvm
 class Tools:
     """Kafka's tools, run as one user or another."""
 
-    def __init__(self, broker: RunningBroker, folder: Path) -> None:
+    def __init__(self, tools: KafkaTools, broker: RunningBroker, folder: Path) -> None:
+        self._tools = tools
         self._address = broker.node.kafka_addresses["SASL_SSL"]
         self._folder = folder
 
@@ -37,12 +37,11 @@ class Tools:
             f"ssl.truststore.type=PEM\nssl.truststore.location={self._folder / 'ca.pem'}\n"
         )
         connect = ("--bootstrap-server", str(self._address), "--command-config", str(settings))
-        command = kafka_command(name, *connect, *arguments)
-        return output.run(command, given=given)
+        return self._tools.run(name, *connect, *arguments, given=given)
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Iterator[Tools]:
+def tools(tmp_path: Path, kafka_tools: KafkaTools) -> Iterator[Tools]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
@@ -52,7 +51,7 @@ def tools(tmp_path: Path) -> Iterator[Tools]:
         plain_sasl_jaas_config=f'{PLAIN_MODULE} required user_admin="admin-secret";',
         group_initial_rebalance_delay_ms=0,
     ) as broker:
-        yield Tools(broker, tmp_path)
+        yield Tools(kafka_tools, broker, tmp_path)
 
 
 def test_a_user_is_added_writes_reads_and_is_refused_with_another_password(tools: Tools) -> None:

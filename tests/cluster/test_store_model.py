@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from sparklog.base.errors import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
 from sparklog.cluster.store import Check, Create, Delete, Operation, SessionState, Set, parent_of
+from support.runs.seeds import SEED, examples
 from support.store_engines import Engine, MemoryEngine, SqliteEngine, Told
 
 PATHS = ("/a", "/b", "/a/x", "/a/x/y")
@@ -215,21 +216,22 @@ class StoreMachine(RuleBasedStateMachine):
             assert Counter(told.rest()) == expected[self.stores.index(store)]
 
 
-def run(engine: type[Engine], examples: int, steps: int) -> None:
+def run(engine: type[Engine], count: int, steps: int) -> None:
     machine = type("Machine", (StoreMachine,), {"engine_type": engine})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=examples(count),
             stateful_step_count=steps,
             deadline=None,
-            derandomize=True,
+            derandomize=SEED is None,
             suppress_health_check=list(HealthCheck),
         ),
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", [MemoryEngine, SqliteEngine])
-def test_engines_do_what_the_model_does(engine: type[Engine]) -> None:
-    run(engine, examples=50, steps=25)
+@pytest.mark.soak
+@pytest.mark.parametrize(("engine", "count"), [(MemoryEngine, 30), (SqliteEngine, 10)])
+def test_engines_do_what_the_model_does(engine: type[Engine], count: int) -> None:
+    run(engine, count, steps=25)

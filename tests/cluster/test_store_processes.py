@@ -46,8 +46,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """What names the store: a file, or ZooKeeper's address with a root of its own."""
     if request.param == "sqlite":
         return str(tmp_path / "cluster.sqlite")
-    server = request.getfixturevalue("server")
-    return f"{server.address}/{tmp_path.name}"
+    return request.getfixturevalue("hosts")
 
 
 @pytest.fixture
@@ -141,28 +140,30 @@ def test_processes_that_start_at_once_make_one_store(start: Start) -> None:
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """One to be killed."""
-    made = ZooKeeperServer(tmp_path / "zookeeper")
-    made.start()
-    yield made
-    made.stop()
+def mortal(server: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
+    """The server, which the test may kill."""
+    yield server
+    if not server.is_running:
+        server.start()
+
+
+@pytest.fixture
+def hosts(server: ZooKeeperServer, tmp_path: Path) -> str:
+    """Its address, with a root of the test's own."""
+    return f"{server.address}/{tmp_path.name}"
 
 
 @pytest.mark.jvm
-def test_sessions_and_watches_outlive_a_killed_zookeeper(own_server: ZooKeeperServer) -> None:
-    stores = [
-        ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
-        for _ in range(2)
-    ]
+def test_sessions_and_watches_outlive_a_killed_zookeeper(mortal: ZooKeeperServer, hosts: str) -> None:
+    stores = [ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS) for _ in range(2)]
     states, told = Told(), Told()
     stores[0].listen(states)
     stores[0].create("/e", ephemeral=True)
     session_id = stores[0].session_id
     stores[0].exists("/later", told)
-    own_server.kill()
+    mortal.kill()
     assert states.next() is SessionState.SUSPENDED
-    own_server.start()
+    mortal.start()
     stores[1].create("/later")
     assert states.next() is SessionState.CONNECTED
     assert told.next() == "/later"
@@ -173,17 +174,17 @@ def test_sessions_and_watches_outlive_a_killed_zookeeper(own_server: ZooKeeperSe
 
 
 @pytest.mark.jvm
-def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
+def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(mortal: ZooKeeperServer, hosts: str) -> None:
+    store = ZookeeperStore(hosts, session_timeout_ms=ENDING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
     store.create("/a")
-    own_server.pause()
+    mortal.pause()
     for call in (lambda: store.get("/a"), lambda: store.set("/a", b"1"), lambda: store.create("/b", ephemeral=True)):
         with pytest.raises(ConnectionLoss):
             call()
     assert states.next() is SessionState.SUSPENDED
-    own_server.resume()
+    mortal.resume()
     while states.next() is not SessionState.CONNECTED:
         continue
     store.set("/a", b"2")
@@ -193,16 +194,16 @@ def test_a_zookeeper_that_says_nothing_is_a_lost_connection_in_time(own_server: 
 
 @pytest.mark.jvm
 def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_session_lives(
-    own_server: ZooKeeperServer,
+    mortal: ZooKeeperServer, hosts: str
 ) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=24_000, connection_timeout_ms=PATIENCE_MS)
+    store = ZookeeperStore(hosts, session_timeout_ms=24_000, connection_timeout_ms=PATIENCE_MS)
     session_id = store.session_id
-    own_server.kill()
-    host, port = own_server.address.split(":")
+    mortal.kill()
+    host, port = mortal.address.split(":")
     with socket.create_server((host, int(port))) as silent:
         silent.settimeout(PATIENCE_S)
         connection, _ = silent.accept()
-    starting = threading.Thread(target=own_server.start)
+    starting = threading.Thread(target=mortal.start)
     starting.start()
     with connection:
         assert store.exists("/a") is False
@@ -212,11 +213,11 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_left_while_the_ses
 
 
 @pytest.mark.jvm
-def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(mortal: ZooKeeperServer, hosts: str) -> None:
+    store = ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states, outcomes = Told(), Told()
     store.listen(states)
-    own_server.kill()
+    mortal.kill()
     assert states.next() is SessionState.SUSPENDED
 
     def call() -> None:
@@ -230,17 +231,17 @@ def test_one_call_waits_for_zookeeper_and_the_others_are_told_at_once(own_server
         thread.start()
     assert [outcomes.next(), outcomes.next()] == [ConnectionLoss] * 2
     assert outcomes.rest() == []
-    own_server.start()
+    mortal.start()
     assert outcomes.next() is False
     store.close()
 
 
 @pytest.mark.jvm
-def test_a_store_closes_where_zookeeper_is_gone(own_server: ZooKeeperServer) -> None:
-    store = ZookeeperStore(own_server.address, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
+def test_a_store_closes_where_zookeeper_is_gone(mortal: ZooKeeperServer, hosts: str) -> None:
+    store = ZookeeperStore(hosts, session_timeout_ms=LASTING_MS, connection_timeout_ms=PATIENCE_MS)
     states = Told()
     store.listen(states)
-    own_server.kill()
+    mortal.kill()
     assert states.next() is SessionState.SUSPENDED
     store.close()
     assert states.rest() == []
@@ -254,9 +255,9 @@ def test_zookeepers_own_shell_shows_what_an_operator_of_kafka_expects(server: Zo
     )
     brokers.register(store, info, "disk", time_ms=5)
     elections.elect(store, 3, "disk", time_ms=5)
-    assert "[3]" in server.shell("ls", "/shown/brokers/ids")
-    shown = [line for line in server.shell("get", "/shown/controller").splitlines() if line.startswith("{")]
-    assert json.loads(shown[0])["brokerid"] == 3
-    shown = [line for line in server.shell("get", "/shown/brokers/ids/3").splitlines() if line.startswith("{")]
-    assert json.loads(shown[0])["endpoints"] == ["PLAINTEXT://here:9092", "GRPC://here:1"]
+    shown = server.shell("ls /shown/brokers/ids", "get /shown/controller", "get /shown/brokers/ids/3")
+    assert "[3]" in shown
+    controller, broker = (json.loads(line) for line in shown.splitlines() if line.startswith("{"))
+    assert controller["brokerid"] == 3
+    assert broker["endpoints"] == ["PLAINTEXT://here:9092", "GRPC://here:1"]
     store.close()

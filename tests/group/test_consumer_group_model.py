@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.base.errors import FencedMemberEpoch, UnknownMemberId
 from support.groups.consumer_group import Client, FakeTopics, World, settle
+from support.runs.seeds import examples
 
 names = st.sampled_from("abcd")
 topics = st.sampled_from(["orders", "payments", "ordinals"])
@@ -114,5 +116,5 @@ class AnyGroup(RuleBasedStateMachine):
             assert self.world.group.owners.keys() == wanted
 
 
-AnyGroup.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestAnyGroup = AnyGroup.TestCase
+AnyGroup.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=25, deadline=None)
+TestAnyGroup = pytest.mark.soak(AnyGroup.TestCase)

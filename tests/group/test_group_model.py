@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -37,6 +38,7 @@ from sparklog.group.requests import (
 from sparklog.group.shard import Shard
 from sparklog.group.states import EMPTY, PREPARING_REBALANCE, STABLE
 from support.groups.coordinator import GroupWorld
+from support.runs.seeds import examples
 
 GROUP = "g"
 clients = st.sampled_from(["a", "b", "c", "static-d", "static-e"])
@@ -300,5 +302,5 @@ def _group(shard: Shard) -> ClassicGroup | None:
     return group if isinstance(group, ClassicGroup) else None
 
 
-TestGroups = GroupModel.TestCase
-TestGroups.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestGroups = pytest.mark.soak(GroupModel.TestCase)
+TestGroups.settings = settings(max_examples=examples(25), stateful_step_count=25, deadline=None)

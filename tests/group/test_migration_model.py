@@ -6,6 +6,7 @@ import contextlib
 from itertools import count
 from uuid import UUID
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -34,6 +35,7 @@ from sparklog.group.requests import (
 from sparklog.group.shard import Shard
 from sparklog.runtime.machine import SetTimer
 from support.groups.consumer_group import FakeTopics
+from support.runs.seeds import examples
 
 ALL = [TopicPartition("orders", number) for number in range(5)]
 CONFIG = BrokerConfig(group_initial_rebalance_delay_ms=0, group_consumer_assignment_interval_ms=0)
@@ -289,6 +291,9 @@ class MixedGroup(RuleBasedStateMachine):
 
 
 MixedGroup.TestCase.settings = settings(
-    max_examples=50, stateful_step_count=30, deadline=None, phases=[Phase.explicit, Phase.generate, Phase.shrink]
+    max_examples=examples(30),
+    stateful_step_count=30,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
-TestMixedGroup = MixedGroup.TestCase
+TestMixedGroup = pytest.mark.soak(MixedGroup.TestCase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from support.spark_topics import Topics
 
 STEPS = [("commit_replace", 1), ("commit_replace", 2), ("set_cleaned_offset", 1)]
 """What is called, and for the how manieth time: the process or the broker dies right before."""
+SOAK_ONLY = pytest.mark.soak_only
 WORKER = """
 import os, signal, sys
 from support.jobs.compactions import settings_of, works_of
@@ -76,7 +78,8 @@ def test_a_run_after_one_that_was_killed_does_the_rest(topics, context):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("step", "times"), STEPS)
+@pytest.mark.soak
+@pytest.mark.parametrize(("step", "times"), [STEPS[0], *(pytest.param(*each, marks=SOAK_ONLY) for each in STEPS[1:])])
 def test_a_broker_that_is_killed_under_it_has_the_old_segments_or_the_new(tmp_path, monkeypatch, step, times):
     broker = BrokerProcess(tmp_path)
     broker.start()
@@ -89,6 +92,8 @@ def test_a_broker_that_is_killed_under_it_has_the_old_segments_or_the_new(tmp_pa
         left[0] -= 1
         if not left[0]:
             broker.kill()
+            # Nobody answers from now on, which need not be tried for long.
+            self._core.config = dataclasses.replace(self._core.config, default_api_timeout_ms=300)
         return call(self, *arguments)
 
     monkeypatch.setattr(Maintenance, step, kill_before)

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from support.processes import output
-from support.processes.java import kafka_command
+from support.processes.java import KafkaTools
 
 # The tool says this of every segment that does not begin at offset 0, those that Kafka wrote included.
 OF_EVERY_SEGMENT = re.compile(r"^Non-consecutive offsets in .*\n  -1 is followed by \d+\n", re.MULTILINE)
 
 
 @pytest.fixture(scope="session")
-def kafka_tool() -> Callable[..., str]:
+def kafka_tools() -> Iterator[KafkaTools]:
+    with closing(KafkaTools()) as tools:
+        yield tools
+
+
+@pytest.fixture(scope="session")
+def kafka_tool(kafka_tools: KafkaTools) -> Callable[..., str]:
     """Run one of Kafka's tools by the name of its class; returns what it printed, complaints too.
 
     Fails where the tool fails.
     """
 
-    def run(name: str, *arguments: str, stdin: str | None = None) -> str:
-        done = output.run(kafka_command(name, *arguments), given=stdin, together=True)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+    def run(name: str, *arguments: str, stdin: str = "") -> str:
+        done = kafka_tools.run(name, *arguments, given=stdin)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     return run
 

@@ -6,7 +6,8 @@ Where they are compressed, the records inside are: two libraries need not compre
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from sparklog.records.batch import BatchHeader, Codec, TimestampType, check_batc
 from sparklog.records.compression import LIMIT_BYTES, decompress
 from sparklog.records.records import Record, write_records
 from sparklog.records.rewriting import Rewriter
+from support.patience import PATIENCE_S
+from support.processes.java import kafka_command
 
 JAVA = Path(__file__).with_name("FilterTo.java")
 NOW_MS, RETENTION_MS = 1_700_000_000_000, 86_400_000
@@ -70,7 +73,7 @@ def opened(data: bytes) -> list[tuple[BatchHeader, bytes]]:
     return result
 
 
-def test_what_kafkas_cleaner_writes_is_what_comes_out(tmp_path: Path, kafka_tool: Callable[..., str]) -> None:
+def test_what_kafkas_cleaner_writes_is_what_comes_out(tmp_path: Path) -> None:
     rng = random.Random(1)
     batches, offsets = log_of(rng)
     kept = [offset for offset in offsets if rng.random() < 0.5 and offset % 100 > 30]
@@ -86,7 +89,8 @@ def test_what_kafkas_cleaner_writes_is_what_comes_out(tmp_path: Path, kafka_tool
     log, output = tmp_path / "log", tmp_path / "output"
     log.write_bytes(data)
     rules = map(str, (NOW_MS, RETENTION_MS, last_offset))
-    kafka_tool(str(JAVA), str(log), str(output), *rules, written("kept", kept), written("bases", bases))
+    command = kafka_command(str(JAVA), str(log), str(output), *rules, written("kept", kept), written("bases", bases))
+    subprocess.run(command, timeout=PATIENCE_S, check=True)
 
     rewriter = Rewriter(now_ms=NOW_MS, delete_retention_ms=RETENTION_MS, keep_empty=bases, last_offset=last_offset)
     ours = opened(rewriter.rewrite(data, np.array(kept)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sparklog.testing import RunningBroker, start_broker
+from support.names import unique
 from support.patience import PATIENCE_MS
 
 pytestmark = pytest.mark.jvm
@@ -16,7 +17,7 @@ RECORDS = 20_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with start_broker(kafka=True) as running:
+    with start_broker(kafka=True, group_initial_rebalance_delay_ms=0, offsets_topic_num_partitions=5) as running:
         yield running
 
 
@@ -24,7 +25,7 @@ def broker() -> Iterator[RunningBroker]:
 def test_what_a_java_producer_sends_a_java_consumer_reads(
     kafka_tool: Callable[..., str], broker: RunningBroker, codec: str
 ) -> None:
-    common = ("--bootstrap-server", broker.kafka, "--topic", f"java-{codec}", "--num-records", str(RECORDS))
+    common = ("--bootstrap-server", broker.kafka, "--topic", unique(codec), "--num-records", str(RECORDS))
     sent = kafka_tool(
         f"{TOOLS}.ProducerPerformance", *common, "--throughput", "-1", "--record-size", "100",
         "--command-property", "acks=all", f"compression.type={codec}",
@@ -35,7 +36,7 @@ def test_what_a_java_producer_sends_a_java_consumer_reads(
 
 
 def test_offsets_that_a_java_tool_sees(kafka_tool: Callable[..., str], broker: RunningBroker) -> None:
-    name = "offsets"
+    name = unique("offsets")
     broker.run(broker.node.broker.services.topics.create(name, partitions=2))
     shell = (f"{TOOLS}.GetOffsetShell", "--bootstrap-server", broker.kafka, "--topic", name)
     kafka_tool(f"{TOOLS}.ConsoleProducer", "--bootstrap-server", broker.kafka, "--topic", name, stdin="a\nb\nc\n")

@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.logs.crash_model import Life
+from support.runs.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(80, soak=1_000))
 def test_what_was_flushed_survives_power_cuts(seed: int) -> None:
     Life(seed).live(crashes=4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(10))
-def test_what_was_flushed_survives_thousands_of_power_cuts(block: int) -> None:
-    for seed in range(block * 100, block * 100 + 100):
-        Life(1000 + seed).live(crashes=4)

@@ -19,6 +19,7 @@ import pytest
 
 from support import environment
 from support.patience import PATIENCE_S
+from support.runs.seeds import seeds
 
 Batches = dict[int, tuple[int, str]]
 """By base offset: next offset and name."""
@@ -82,7 +83,8 @@ class Judge:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.soak
+@pytest.mark.parametrize("block", seeds(1, soak=4))
 def test_what_was_appended_survives_kills(tmp_path: Path, block: int) -> None:
     chance = random.Random(block)
     judge = Judge()

@@ -8,13 +8,15 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.base.ids import encode_id
 from sparklog.log.coordinator_records import OFFSETS_TOPIC, ZERO_ID, read_key, read_value, write_key, write_value
 from sparklog.log.offset_commits import COMMITS, OffsetRecords, read_offset_records
 from sparklog.records.arrow import decode
+from support.runs.seeds import examples
 
 LOG = "__consumer_offsets-0/00000000000000000000.log"
 LZ4_ID, NONE_ID = "Xyg-rCByQe2gszROUqVrgg", "2Cg-9hYhRRS9iMTaYmRJpA"
@@ -83,6 +85,8 @@ def expected(offset: int, key: bytes | None, value: bytes | None) -> Any:
     }  # fmt: skip
 
 
+@pytest.mark.soak
+@settings(max_examples=examples(20))
 @given(st.lists(pairs(), max_size=5))
 def test_columns_say_what_the_general_reader_says(records: list[tuple[bytes | None, bytes | None]]) -> None:
     found = read(records)

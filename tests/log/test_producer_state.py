@@ -16,6 +16,7 @@ from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, batch, open_log, read_all, topic_config
+from support.runs.seeds import examples
 
 LAST_SEQUENCE = 2**31 - 1
 DAY_MS = 86_400_000
@@ -291,5 +292,5 @@ class ProducersOfALog(RuleBasedStateMachine):
         assert found == self.written[len(self.written) - len(found) :]
 
 
-TestProducersOfALog = ProducersOfALog.TestCase
-TestProducersOfALog.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestProducersOfALog = pytest.mark.soak(ProducersOfALog.TestCase)
+TestProducersOfALog.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

@@ -24,6 +24,7 @@ from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, batch, check_indexes, read_all, topic_config
 from support.logs.replacements import FOLDER, cleaned, content_of, even, records_in, stage
+from support.runs.seeds import seeds
 
 NAME = TopicPartition("orders", 0)
 CONFIG = topic_config(file_delete_delay_ms=0)
@@ -146,17 +147,23 @@ def test_at_every_change_the_old_segments_or_the_new_one_are_left() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_flushed", [True, False])
+@pytest.mark.soak
+@pytest.mark.parametrize("is_flushed", [pytest.param(True, marks=pytest.mark.soak_only), False])
 def test_at_every_change_under_many_fortunes(*, is_flushed: bool) -> None:
-    outcomes = enumerate_crashes(range(100, 106), is_flushed=is_flushed)
+    outcomes = enumerate_crashes(seeds(2, soak=10), is_flushed=is_flushed)
     if is_flushed:
         check_outcomes(outcomes)
 
 
-@pytest.mark.parametrize("changes", [17, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_power_cut_while_the_folder_is_opened_leaves_it_openable(changes: int | None) -> None:
-    for each in range(0, 60, 3) if changes is None else (changes,):
-        if crash_twice_at_every_change(each, seed=each):
+@pytest.mark.parametrize("changes", [17, 29])
+def test_a_power_cut_while_the_folder_is_opened_leaves_it_openable(changes: int) -> None:
+    crash_twice_at_every_change(changes, seed=changes)
+
+
+@pytest.mark.soak_only
+def test_a_power_cut_anywhere_and_another_while_the_folder_is_opened_leave_it_openable() -> None:
+    for changes, seed in enumerate(seeds(60, soak=60)):
+        if crash_twice_at_every_change(changes, seed):
             return
 
 
@@ -255,14 +262,21 @@ def check_several(fs: MemoryFs, bases: tuple[int, ...], *, merged_before: bool) 
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    ("bases", "merged_before"), [(SPLITS, False), (SPLITS, True), ((9, 18, 27), True), ((9, 27), False)]
+    ("bases", "merged_before"),
+    [
+        pytest.param(SPLITS, False, marks=pytest.mark.soak_only),
+        (SPLITS, True),
+        pytest.param((9, 18, 27), True, marks=pytest.mark.soak_only),
+        pytest.param((9, 27), False, marks=pytest.mark.soak_only),
+    ],
 )
 def test_of_several_for_several_all_or_none_are_left(bases: tuple[int, ...], *, merged_before: bool) -> None:
     """Under several fortunes, and with a second power cut while the folder is opened."""
     for changes in range(500):
         outcomes, was_done = set(), False
-        for seed in range(2):
+        for seed in seeds(2, soak=4):
             chance = random.Random(seed * 1000 + changes)
             fs, log, staged = prepare_several(bases, merged_before=merged_before)
             left, was_done = crash(fs, lambda log=log, staged=staged: swap_several(log, staged), changes, chance)  # type: ignore[misc]

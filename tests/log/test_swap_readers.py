@@ -21,6 +21,7 @@ from sparklog.log.reader import LogReader, ReadRange
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import START_MS, batch, check_indexes, file_content, open_log, topic_config
 from support.logs.replacements import FOLDER, clean, cleaned, content_of, even, records_in, replace, written
+from support.runs.seeds import SEED, seeds
 
 OLD = list(range(48))
 Found = TypeVar("Found")
@@ -184,8 +185,11 @@ class Readers:
             each.result()
 
 
-@pytest.mark.parametrize("make_fs", [MemoryFs, pytest.param(LocalFs, marks=pytest.mark.slow)])
-def test_readers_in_threads_find_each_surviving_record_once(tmp_path: Path, make_fs: Callable[[], Fs]) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize(("make_fs", "changes"), [(MemoryFs, 12), (LocalFs, 20 if SEED is None else 300)])
+def test_readers_in_threads_find_each_surviving_record_once(
+    tmp_path: Path, make_fs: Callable[[], Fs], changes: int
+) -> None:
     """Log.read and LogReader beside appends, rolls, replacements of random neighbours, and files that go at once."""
     fs = make_fs()
     folder = f"{tmp_path}/orders-0"
@@ -217,9 +221,9 @@ def test_readers_in_threads_find_each_surviving_record_once(tmp_path: Path, make
         assert all(first.next_offset == second.base_offset for first, second in pairwise(described))
         assert log.offset_for_timestamp(START_MS)
 
-    chance = random.Random(1)
+    chance = random.Random(SEED)
     with Readers(read_folder, read_log, describe) as readers:
-        for _ in range(12 if make_fs is MemoryFs else 100):
+        for _ in range(changes):
             log.append(batch(3, timestamp_ms=START_MS, value=b"x" * 60), leader_epoch=0)
             count = len(log.segments) - 1
             first = chance.randrange(count)
@@ -233,7 +237,8 @@ def test_readers_in_threads_find_each_surviving_record_once(tmp_path: Path, make
     assert all(readers.rounds)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(2, soak=10))
 def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
     """Whatever wins, the log stays one: offsets go on, indexes are right, nothing is left staged."""
     fs = MemoryFs()

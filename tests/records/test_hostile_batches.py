@@ -28,6 +28,7 @@ from sparklog.records.compression import compress
 from sparklog.records.records import Record, iterate_records, read_records, write_records
 from sparklog.records.rewriting import Rewriter
 from support.record_values import MAX_INT, batch_of, framed, to_rows, varint
+from support.runs.seeds import seeds
 
 GOOD = [
     Record(offset=0, timestamp_ms=1000, key=b"key", value=b"value", headers=(("h", b"1"), ("h", None), ("", b""))),
@@ -141,7 +142,7 @@ def test_every_flipped_bit_of_a_batch_is_refused_or_outside_the_crc(codec: Codec
             check_damaged(damaged, position, expected.select(content), content)
 
 
-@pytest.mark.slow
+@pytest.mark.soak_only
 def test_every_changed_byte_of_a_batch_is_refused_or_outside_the_crc() -> None:
     batch = bytes(write_records(GOOD))
     expected = arrow.decode(batch)
@@ -228,16 +229,12 @@ def fuzz(seed: int, rounds: int, guarded: GuardedNumpy, place: Callable[[bytes],
     assert 0 < accepted < rounds  # both ways are tried
 
 
-@pytest.mark.slow
-def test_readers_agree_on_mutated_records(guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]) -> None:
-    fuzz(1, 500, guarded, at_the_edge)
-
-
-@pytest.mark.slow
-def test_readers_agree_on_many_mutated_records(
-    guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(1, soak=20))
+def test_readers_agree_on_mutated_records(
+    seed: int, guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview]
 ) -> None:
-    fuzz(2, 2_000, guarded, at_the_edge)
+    fuzz(seed, 500, guarded, at_the_edge)
 
 
 def test_several_mutated_batches_at_once_stay_in_bounds(
@@ -385,7 +382,7 @@ def test_many_bombs_cost_no_more_than_one() -> None:
 
 @pytest.mark.slow
 def test_a_bomb_read_record_by_record_costs_what_it_decompresses_to() -> None:
-    count = 100_000
+    count = 20_000
     body = framed(HEAD + b"\1\1\0") + b"".join(framed(b"\0\0" + varint(i) + b"\1\1\0") for i in range(1, count))
     data = batch_of(compress(Codec.ZSTD, body), count=count, attributes=Codec.ZSTD)
     size = len(body)
@@ -487,11 +484,13 @@ def fuzz_rewriting(seed: int, rounds: int, guarded: GuardedNumpy, place: Callabl
     assert 0 < accepted < rounds
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(1, soak=20))
 def test_rewriting_of_mutated_batches_keeps_what_was_asked_or_refuses(
-    guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview], monkeypatch: pytest.MonkeyPatch
+    seed: int, guarded: GuardedNumpy, at_the_edge: Callable[[bytes], memoryview], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewriting, "np", guarded)
-    fuzz_rewriting(7, 120, guarded, at_the_edge)
+    fuzz_rewriting(seed, 120, guarded, at_the_edge)
 
 
 def test_a_batch_that_changes_while_it_is_rewritten_is_refused_or_stays_in_bounds(

@@ -15,6 +15,7 @@ import pytest
 from sparklog.base.errors import KafkaError
 from sparklog.testing.memory_fs import MemoryFs
 from support.replicas.replicating_brokers import World, run
+from support.runs.seeds import seeds
 
 BROKERS = (1, 2, 3)
 
@@ -113,12 +114,7 @@ def tell(seed: int) -> None:
     run(test, seed=seed)
 
 
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_logs_become_equal(seed: int) -> None:
-    tell(seed)
-
-
-@pytest.mark.slow
-def test_logs_become_equal_in_many_stories() -> None:
-    for seed in range(1000, 1200):
+@pytest.mark.soak
+def test_logs_become_equal() -> None:
+    for seed in seeds(40, soak=400):
         tell(seed)

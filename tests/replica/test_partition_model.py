@@ -117,12 +117,12 @@ class Replication(RuleBasedStateMachine):
 
 
 class TestReplication(Replication.TestCase):
-    settings = settings(max_examples=8, stateful_step_count=40)
+    settings = settings(max_examples=12, stateful_step_count=40)
 
 
-@pytest.mark.slow
+@pytest.mark.soak_only
 class TestReplicationForLong(Replication.TestCase):
-    settings = settings(max_examples=300, stateful_step_count=80)
+    settings = settings(max_examples=1_000, stateful_step_count=80)
 
 
 def _counts_who_is_to_stay(self: Partition) -> frozenset[int]:

@@ -20,14 +20,15 @@ from sparklog.server.kafka.messages import make
 from support.kafka.connection import Wire, request_frame
 from support.kafka.random_requests import make_request
 from support.processes.broker import BrokerProcess
+from support.runs.seeds import SEED
 
 PRODUCE, METADATA, API_VERSIONS = 0, 3, 18
 APIS = {translation.api.name: translation.api for translation in TRANSLATIONS}
-FRAMES = 15  # of each kind, for each version
+FRAMES = 5 if SEED is None else 50  # of each kind, for each version
 MORE_MEMORY = 200 << 20
 AFTER = 77
 """The correlation id of the request behind the one that is tried out."""
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +94,7 @@ def is_answered(address: Address, frame: bytes) -> bool:
 def test_random_values_are_answered(address: Address, name: str) -> None:
     api = APIS[name]
     first, last = api.versions
-    random = Random(name)
+    random = Random(f"{name} {SEED}")
     for version in range(first, last + 1):
         for number in range(FRAMES):
             frame = real_frame(random, api.key, version)
@@ -105,7 +106,7 @@ def test_random_values_are_answered(address: Address, name: str) -> None:
 def test_frames_that_are_cut_off_or_changed_hurt_nobody(address: Address, name: str) -> None:
     api = APIS[name]
     first, last = api.versions
-    random = Random(f"changed {name}")
+    random = Random(f"changed {name} {SEED}")
     for version in range(first, last + 1):
         for _ in range(FRAMES):
             frame = bytearray(real_frame(random, api.key, version))
@@ -118,7 +119,7 @@ def test_frames_that_are_cut_off_or_changed_hurt_nobody(address: Address, name: 
 
 @pytest.mark.usefixtures("bystander")
 def test_noise_and_apis_that_are_not_there_close_the_connection(address: Address) -> None:
-    random = Random("noise")
+    random = Random(f"noise {SEED}")
     served = {api.key for api in APIS.values()}
     for _ in range(300):
         noise = random.randbytes(random.randrange(200))

@@ -80,14 +80,17 @@ class ZooKeeperServer:
     def log(self) -> str:
         return (self._folder / "zookeeper.log").read_text(errors="replace")
 
-    def shell(self, *command: str) -> str:
-        """What ZooKeeper's own command-line tool prints: `shell("get", "/controller")`."""
+    def shell(self, *commands: str) -> str:
+        """What ZooKeeper's own command-line tool prints: `shell("ls /", "get /controller")`."""
         done = subprocess.run(
-            [*JAVA, *OPTIONS, "-cp", class_path(shell=True), "org.apache.zookeeper.ZooKeeperMain",
-             "-server", self.address, *command],
-            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+            [*JAVA, *OPTIONS, "-cp", class_path(), "org.apache.zookeeper.ZooKeeperMain", "-server", self.address],
+            input="\n".join(commands), capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         return done.stdout
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def _has_started(self) -> bool:
         assert self._process
@@ -112,11 +115,10 @@ class ZooKeeperServer:
             self._process = None
 
 
-def class_path(*, shell: bool = False) -> str:
+def class_path() -> str:
     """Only what ZooKeeper needs of PySpark's jars: a JVM that opens all of them starts a second later."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise RuntimeError("pyspark is not installed: there is no ZooKeeper to test with")
-    wanted = (*JARS, "jline-2") if shell else JARS
-    jars = sorted(path for path in (Path(found.origin).parent / "jars").glob("*.jar") if path.name.startswith(wanted))
+    jars = sorted(path for path in (Path(found.origin).parent / "jars").glob("*.jar") if path.name.startswith(JARS))
     return ":".join(map(str, jars))
