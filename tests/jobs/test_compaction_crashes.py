@@ -93,7 +93,8 @@ def test_a_broker_that_is_killed_under_it_has_the_old_segments_or_the_new(tmp_pa
         if not left[0]:
             broker.kill()
             # Nobody answers from now on, which need not be tried for long.
-            self._core.config = dataclasses.replace(self._core.config, default_api_timeout_ms=300)
+            core = self._core
+            core.config = core._cluster.config = dataclasses.replace(core.config, default_api_timeout_ms=300)
         return call(self, *arguments)
 
     monkeypatch.setattr(Maintenance, step, kill_before)
