@@ -16,7 +16,7 @@ from sparklog.client import CONSUMED, Admin, Consumer, ConsumerRecord, ListedOff
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
 from sparklog.client.serializers import from_json, from_text
 from sparklog.testing import RunningBroker
-from support.patience import PATIENCE_MS, PATIENCE_S
+from support.patience import PATIENCE_MS, PATIENCE_S, until
 
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
@@ -349,7 +349,7 @@ def test_no_more_is_fetched_ahead_than_allowed(
             await consumer.assign_topic("t")
             most = read = 0
             while read < 2_000:
-                await asyncio.sleep(0.002)
+                await until(lambda: consumer.queued_bytes, "more is fetched ahead", every_s=0.002)
                 most = max(most, consumer.queued_bytes)
                 read += len(await consumer.poll())
             return most, read

@@ -51,6 +51,7 @@ def test_door(tmp_path):
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'tests'}")
     pytester.makepyprojecttoml("[tool.pytest.ini_options]\ntestpaths = ['.']\n")
+    pytester.makeconftest("from support.runs import leftovers\n\nleftovers.ENDS_WITHIN_S = 0.5\n")
 
     def run(text: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(test_door=text)
