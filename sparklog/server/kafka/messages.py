@@ -27,6 +27,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
 from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.server.kafka.array_counts import check_array_counts
 
 Message = Any
 """A structure of kio's."""
@@ -50,6 +51,7 @@ def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
     AlterUserScramCredentials.
     """
     cls = load_request_schema(key, version)
+    check_array_counts(cls, data)
     try:
         request, _ = _reader(cls)(data, 0)
     except Exception as error:  # kio's reader raises whatever its parts raise
