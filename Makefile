@@ -28,7 +28,7 @@ TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.
 # A process has a SparkSession for all tests of tests/jobs that need one, and one for those of tests/spark. A failed test
 # runs once more.
 test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
-	$(BIN)/pytest -q -n 3 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n 4 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
 
 TESTS ?= -m "processes and not soak_only" tests
 TIMES ?= 20

@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a JVM or start processes, and keep a folder's tests with Spark in one process."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        needs_spark = "spark" in getattr(item, "fixturenames", ())
+        needs_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
         if needs_spark or folder == "kafka":
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
@@ -99,6 +99,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Compiling costs more than it saves: each query runs once, on few rows.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.databricks.delta.snapshotPartitions": "1",
     }
     session = local_session("sparklog tests", settings=settings)
     yield session

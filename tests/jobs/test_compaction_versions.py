@@ -61,7 +61,7 @@ def test_a_run_that_dies_after_its_first_group_brings_back_nothing_that_an_earli
     assert rows_of(consume(topics.bootstrap, topic)) == [(b"other", LARGE.encode())]
 
 
-@pytest.mark.parametrize("way", ["task", pytest.param("shuffle", marks=[pytest.mark.jvm, pytest.mark.spark])])
+@pytest.mark.parametrize("way", ["task", pytest.param("shuffle", marks=pytest.mark.spark)])
 def test_what_lies_below_the_log_start_deletes_nothing(request, topics, way):
     topic = topics.create(**VERSIONED | {"cleanup_policy": "compact,delete"})
     send(topics, topic, "a", "deleted", NOW_MS)
