@@ -21,12 +21,11 @@ demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream 
 	$(BIN)/python examples/flights.py
 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
-	$(BIN)/pytest -q -n 2 -m "not jvm and not slow"
+	$(BIN)/pytest -q -n 2 -m "not jvm and not slow and not soak_only"
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched
 
-# A process has a SparkSession for all tests of tests/jobs that need one, and one for those of tests/spark. A failed test
-# runs once more.
+# Two of the processes have a SparkSession, for the tests of the source and for those of jobs. A failed test runs once more.
 test: lint $(TESTED)  ## All tests, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
 	$(BIN)/pytest -q -n 4 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
 

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need a JVM or start processes, and keep a folder's tests with Spark in one process."""
+    """Mark the tests that need a JVM or start processes, and keep those with a SparkSession in two processes."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
         needs_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
@@ -50,9 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         if needs_spark:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group(f"spark-{folder}"))
+            item.add_marker(pytest.mark.xdist_group(f"spark-{'source' if uses_source(item) else 'jobs'}"))
         if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
             item.add_marker(pytest.mark.processes)
+
+
+def uses_source(item: pytest.Item) -> bool:
+    """Whether the test is one of those of Spark's source, or of the audits, which take about half of the time."""
+    return item.path.parent.name == "spark" or "audit" in item.path.name
 
 
 def uses_processes(item: pytest.Item) -> bool:

@@ -138,10 +138,8 @@ DIES = textwrap.dedent(
 
 
 @pytest.mark.slow
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    "where", [pytest.param("before its commit", marks=pytest.mark.soak_only), "between archive and delete"]
-)
+@pytest.mark.soak_only
+@pytest.mark.parametrize("where", ["before its commit", "between archive and delete"])
 def test_a_job_that_is_killed_has_deleted_nothing_and_the_next_run_does_all_of_it_once(
     topics: Topics, make_context: Any, tmp_path: Path, where: str
 ) -> None:
