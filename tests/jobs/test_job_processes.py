@@ -71,6 +71,7 @@ def test_each_script_for_spark_submit_is_a_command_with_help(script):
     assert "Usage: sparklog jobs" in done.stdout
 
 
+@pytest.mark.soak_only
 def test_an_interrupted_run_says_so_in_its_status_and_in_the_table_of_runs(start, tmp_path):
     process = start(*SPARKLOG, "run", "support.jobs.cheap_jobs:CHEAP", "--until", "gate")
     await_true((tmp_path / "gate.started").exists)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from sparklog.jobs.job import append, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.runs import last_runs
 from support.jobs.cheap_jobs import CHEAP
+from support.patience import wait_until
 
 
 def written(context, name):
@@ -106,6 +109,21 @@ def test_a_long_report_is_cut_on_the_terminal_and_whole_in_delta(run, context, c
 def test_a_run_with_nothing_to_do_says_so(run, capsys):
     assert run(pieces=0) == 0
     assert "nothing to do" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_so_in_the_table_of_runs(run, context, tmp_path):
+    gate = tmp_path / "gate"
+
+    def interrupt():
+        wait_until((tmp_path / "gate.started").exists, "the job is at work")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as threads:
+        interrupting = threads.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(until=str(gate))
+        interrupting.result()
+    assert last_runs(context.table("runs"))["cheap", None].outcome == "interrupted"
 
 
 def test_a_fresh_table_of_runs_has_no_runs(tmp_path: Path):

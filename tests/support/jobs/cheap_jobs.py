@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from sparklog.base.errors import ConfigError, NetworkException
 from sparklog.jobs.job import Job, JobContext, Options
+from support.patience import PATIENCE_S
 
 PLAN = "topic string, partition int, reason string"
 REPORT = "topic string, partition int, outcome string, reason string, bytes bigint"
@@ -27,11 +28,12 @@ def _apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
         raise NetworkException("nobody answers")
     if options["until"]:
         _mark(options["until"] + ".started")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not Path(options["until"]).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError
             context.spark.range(1).count()  # where it can be cancelled
+            time.sleep(0.05)
     done = [(row.topic, row.partition, options["outcome"], row.reason, 12) for row in plan.collect()]
     context.say(f"{len(done)} done")
     return context.spark.createDataFrame(done, REPORT)
