@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.client import Admin
 from support import CACHE
+from support.names import unique
 from support.processes import output
 from support.processes.broker import BrokerProcess
 
@@ -33,8 +34,9 @@ def kcat(broker: BrokerProcess) -> Kcat:
 
 
 def test_metadata_names_brokers_topics_and_partitions(kcat: Kcat, broker: BrokerProcess, admin: Admin) -> None:
-    admin.create_topic("kcat-metadata", partitions=3)
-    shown = json.loads(kcat("-L", "-J", "-t", "kcat-metadata"))
+    name = unique("kcat-metadata")
+    admin.create_topic(name, partitions=3)
+    shown = json.loads(kcat("-L", "-J", "-t", name))
     assert [each["name"] for each in shown["brokers"]] == [broker.kafka]
     [topic] = shown["topics"]
     assert [each["partition"] for each in topic["partitions"]] == [0, 1, 2]
@@ -43,7 +45,7 @@ def test_metadata_names_brokers_topics_and_partitions(kcat: Kcat, broker: Broker
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_was_produced_is_consumed(kcat: Kcat, codec: str) -> None:
-    topic = f"kcat-{codec}"
+    topic = unique(f"kcat-{codec}")
     lines = [f"key-{number}:value {number} {'x' * 100}" for number in range(1000)]
     kcat("-P", "-t", topic, "-K:", "-z", codec, "-H", "carrier=UA", given="\n".join(lines))
     read = kcat("-C", "-t", topic, "-e", "-q", "-f", "%k:%s %h\\n")
@@ -51,28 +53,31 @@ def test_what_was_produced_is_consumed(kcat: Kcat, codec: str) -> None:
 
 
 def test_tombstones_acks_and_idempotence(kcat: Kcat) -> None:
+    topic = unique("kcat-acks")
     for number, acks in enumerate(("0", "1", "all")):
-        kcat("-P", "-t", "kcat-acks", "-K:", "-Z", "-X", f"acks={acks}", given=f"{number}:")
-    kcat("-P", "-t", "kcat-acks", "-K:", "-X", "enable.idempotence=true", given="3:last")
-    read = [json.loads(line) for line in kcat("-C", "-t", "kcat-acks", "-e", "-q", "-J").splitlines()]
+        kcat("-P", "-t", topic, "-K:", "-Z", "-X", f"acks={acks}", given=f"{number}:")
+    kcat("-P", "-t", topic, "-K:", "-X", "enable.idempotence=true", given="3:last")
+    read = [json.loads(line) for line in kcat("-C", "-t", topic, "-e", "-q", "-J").splitlines()]
     assert [(each["key"], each["payload"]) for each in read] == [("0", None), ("1", None), ("2", None), ("3", "last")]
 
 
 def test_consuming_begins_and_ends_where_it_is_told(kcat: Kcat) -> None:
-    kcat("-P", "-t", "kcat-offsets", given="\n".join(map(str, range(100))))
-    read = ("-C", "-t", "kcat-offsets", "-e", "-q")
+    topic = unique("kcat-offsets")
+    kcat("-P", "-t", topic, given="\n".join(map(str, range(100))))
+    read = ("-C", "-t", topic, "-e", "-q")
     assert kcat(*read, "-o", "97").split() == ["97", "98", "99"]
     assert kcat(*read, "-o", "-2").split() == ["98", "99"]
     assert kcat(*read, "-c", "3").split() == ["0", "1", "2"]
-    shown = json.loads(kcat("-C", "-t", "kcat-offsets", "-e", "-q", "-J", "-o", "50", "-c", "1"))
-    since = kcat("-Q", "-t", f"kcat-offsets:0:{shown['ts']}")
+    shown = json.loads(kcat("-C", "-t", topic, "-e", "-q", "-J", "-o", "50", "-c", "1"))
+    since = kcat("-Q", "-t", f"{topic}:0:{shown['ts']}")
     assert "offset" in since
     assert kcat(*read, "-o", f"s@{shown['ts'] + 100_000_000}") == ""
 
 
 def test_a_group_goes_on_where_it_stopped(kcat: Kcat) -> None:
-    kcat("-P", "-t", "kcat-group", given="\n".join(map(str, range(10))))
-    group = ("-G", "kcat-readers", "-q", "-e", "-X", "auto.offset.reset=earliest", "kcat-group")
+    topic = unique("kcat-group")
+    kcat("-P", "-t", topic, given="\n".join(map(str, range(10))))
+    group = ("-G", unique("kcat-readers"), "-q", "-e", "-X", "auto.offset.reset=earliest", topic)
     assert sorted(map(int, kcat(*group).split())) == list(range(10))
-    kcat("-P", "-t", "kcat-group", given="10\n11")
+    kcat("-P", "-t", topic, given="10\n11")
     assert sorted(map(int, kcat(*group).split())) == [10, 11]

@@ -6,7 +6,8 @@ import asyncio
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import aiokafka
 import confluent_kafka
@@ -95,6 +96,15 @@ def over_grpc(broker: BrokerProcess, stop: threading.Event, found: list[Place]) 
         consumer.subscribe([TOPIC])
         while not stop.is_set():
             found += [(record.partition, record.offset) for record in consumer.poll(100)]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """The test's own: each client knows the topic and the group by name."""
+    process = BrokerProcess(tmp_path)
+    process.start()
+    yield process
+    process.stop()
 
 
 READERS: tuple[Reader, ...] = (kafka_python, librdkafka, aiokafka_client, over_grpc)
