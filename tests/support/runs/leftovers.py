@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -83,9 +84,10 @@ def end_processes(run: str) -> list[str]:
         time.sleep(0.1)
     found = []
     for process, test in left:
-        command = " ".join(process.cmdline())[:200]
-        found.append(f"process {process.pid} of {test}: {command}")
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # it has ended after all
+            command = " ".join(process.cmdline())[:200]
+            process.kill()
+            found.append(f"process {process.pid} of {test}: {command}")
     return found
 
 
