@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +18,13 @@ from sparklog.jobs.job import OK, Job, JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.spark.compaction import compact
 from support.jobs.compactions import consume, newest
+from support.names import unique
 from support.processes.cluster import ClusterProcesses, partitions_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 OFFSETS = "__consumer_offsets"
-NUMBERS = itertools.count()
 MakeContext = Callable[..., JobContext]
 
 
@@ -47,7 +46,7 @@ def run(job: Job, context: JobContext, **options: Any) -> Run:
 
 def create(cluster: ClusterProcesses, purpose: str, **configs: str) -> str:
     """A topic of the test's own, with a leader on each broker."""
-    topic = f"{purpose}-{next(NUMBERS)}"
+    topic = unique(purpose)
     names = {key.replace("_", "."): value for key, value in configs.items()}
     with Admin(bootstrap_servers=cluster.grpc) as admin:
         admin.create_topic(topic, partitions=PARTITIONS, configs={"internal.segment.bytes": "10000", **names})

@@ -4,7 +4,6 @@ order, and what Spark writes is there, once, as long as no task runs twice.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from sparklog.spark import broker
 from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
+from support.names import unique
 from support.processes.broker import BrokerProcess
 from support.processes.cluster import ClusterProcesses, partitions_of
 from support.runs.seeds import first
@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 PARTITIONS = 3
 PATIENCE_S = 90
 EVERY_S = 0.005
-NUMBERS = itertools.count()
 Log = list[list[tuple[int, bytes]]]
 """Offset and value of each record, by partition."""
 
@@ -53,7 +52,7 @@ def cluster(processes: ClusterProcesses) -> Iterator[ClusterProcesses]:
 
 def create(cluster: ClusterProcesses, purpose: str) -> str:
     """A topic of the test's own, with several segments in each partition before long."""
-    topic = f"{purpose}-{next(NUMBERS)}"
+    topic = unique(purpose)
     with Admin(bootstrap_servers=cluster.grpc) as admin:
         admin.create_topic(topic, partitions=PARTITIONS, configs={"internal.segment.bytes": "10000"})
     cluster.wait_for_isr(3, topic)
