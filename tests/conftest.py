@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import GOLDEN
 from support.runs.seeds import examples
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # Examples are not timed: a first call may compile, and the machine may be busy with other tests. Each run chooses
 # others, so that fewer at once find as much in the end, and the fast tests stay within a minute.
-settings.register_profile("sparklog", deadline=None, max_examples=examples(60))
+# A method that runs several times in a row, as under stress, has another self each time.
+repeatable = [HealthCheck.differing_executors]
+settings.register_profile("sparklog", deadline=None, max_examples=examples(60), suppress_health_check=repeatable)
 settings.load_profile("sparklog")
 
 pytest_plugins = ["pytester", "support.runs.flaky", "support.runs.leftovers"]

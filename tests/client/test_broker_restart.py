@@ -22,10 +22,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path)
-    process.start()
-    yield process
-    process.kill()
+    with BrokerProcess(tmp_path) as process:
+        yield process
 
 
 def sent_while(broker: BrokerProcess, disturb: Callable[[], None]) -> list[list[Delivery]]:

@@ -26,10 +26,8 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"), "group.min.session.timeout.ms=1000")
-    process.start()
-    yield process
-    process.kill()
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), "group.min.session.timeout.ms=1000") as process:
+        yield process
 
 
 @pytest.fixture

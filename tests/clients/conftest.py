@@ -14,10 +14,8 @@ from support.processes.java import KafkaTools
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("process"))
-    process.start()
-    yield process
-    process.stop()
+    with BrokerProcess(tmp_path_factory.mktemp("process")) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

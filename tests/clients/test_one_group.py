@@ -101,10 +101,8 @@ def over_grpc(broker: BrokerProcess, stop: threading.Event, found: list[Place]) 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """The test's own: each client knows the topic and the group by name."""
-    process = BrokerProcess(tmp_path)
-    process.start()
-    yield process
-    process.stop()
+    with BrokerProcess(tmp_path) as process:
+        yield process
 
 
 READERS: tuple[Reader, ...] = (kafka_python, librdkafka, aiokafka_client, over_grpc)

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,10 @@ from sparklog.jobs.options import parse_options
 from sparklog.server.node import BrokerNode
 from sparklog.testing import RunningCluster, start_cluster
 from support.logs.faulty_replicas import flip, places, rewrite
+from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import Topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-PATIENCE_S = 60
 SMALL = {"internal_segment_bytes": 20_000, "index_interval_bytes": 500}
 MakeContext = Callable[..., JobContext]
 
@@ -78,13 +77,6 @@ def last_log(cluster: RunningCluster, broker: int, topic: str) -> Path:
     return sorted(folder(cluster, broker, topic).glob("*.log"))[-1]
 
 
-def await_that(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def await_equal(cluster: RunningCluster, *topics: str) -> None:
     """Until all replicas have all there is, and know that it is committed."""
     names = [TopicPartition(topic, 0) for topic in topics]
@@ -95,7 +87,7 @@ def await_equal(cluster: RunningCluster, *topics: str) -> None:
         places = zip((each.partition.name for each in parts), ends, strict=True)
         return len({(name, offset) for name, both in places for offset in both}) == len(names)
 
-    await_that(equal)
+    wait_until(equal, "all replicas are equal")
 
 
 def test_each_fault_that_is_planted_in_live_brokers_is_found(
@@ -150,7 +142,7 @@ def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: in
     made.fill(topic, 200)
     leader = cluster.nodes[cluster.leader_of(topic)].broker.services
 
-    await_that(lambda: leader.replicas.get(name).partition.high_watermark == 1200)
+    wait_until(lambda: leader.replicas.get(name).partition.high_watermark == 1200, f"{broker} is out of the ISR")
     store = SqliteStore(str(cluster.data_dir / CLUSTER_STORE))
     state = read_states(store, [name])[name]
     assert broker not in state.isr
@@ -159,7 +151,9 @@ def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: in
     store.create(f"{ISR_CHANGES}/isr_change_", notice, sequential=True)
     store.close()
 
-    await_that(lambda: all(broker in isr_of(node, name) for node in cluster.nodes.values()))
+    wait_until(
+        lambda: all(broker in isr_of(node, name) for node in cluster.nodes.values()), "all believe it is in the ISR"
+    )
 
 
 def isr_of(node: BrokerNode, name: TopicPartition) -> tuple[int, ...]:
@@ -195,7 +189,7 @@ def test_nothing_is_found_under_load_while_a_leader_fails_and_partitions_move(
             cluster.start_broker(leader)
             moves = {TopicPartition(topic, 0): brokers for topic, brokers in targets.items()}
             assert not any(admin.alter_partition_reassignments(moves).values())
-            await_that(lambda: not admin.list_partition_reassignments())
+            wait_until(lambda: not admin.list_partition_reassignments(), "the replicas have moved")
 
         with Writer(made, steady, *two) as writer:
             status, found, rows = audit(make_context(client=client, say=disturb), topics=[steady, *two])

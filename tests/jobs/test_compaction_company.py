@@ -14,6 +14,7 @@ from sparklog.client import Admin, Consumer
 from sparklog.spark.compaction_task import compact_in_task
 from sparklog.testing import start_broker
 from support.jobs.compactions import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
+from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 
 pytestmark = pytest.mark.slow
@@ -102,7 +103,7 @@ def test_a_streaming_query_that_is_half_way_loses_nothing(spark, topics, tmp_pat
     stream = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", topics.bootstrap)
     stream = stream.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 500)
     query = stream.load().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(keep)
-    assert query.trigger(availableNow=True).start().awaitTermination(250)
+    assert query.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
     assert [outcome.outcome for _, outcome in outcomes] == ["compacted"]
     assert len(seen) > 2
     assert newest(pa.concat_tables(seen).sort_by("offset")) == whole

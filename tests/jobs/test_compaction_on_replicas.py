@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from sparklog.jobs.options import parse_options
 from sparklog.testing import start_cluster
 from sparklog.testing.cluster import RunningCluster
 from support.jobs.compactions import consume, newest
+from support.patience import PATIENCE_S, wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOPIC = "departures"
-PATIENCE_S = 120
 
 
 @pytest.fixture
@@ -37,13 +36,11 @@ def files_of(cluster: RunningCluster) -> list[dict[str, bytes]]:
 
 
 def wait_for_equal_files(cluster: RunningCluster) -> dict[str, bytes]:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+    def equal() -> dict[str, bytes] | None:
         first, *others = files_of(cluster)
-        if first and all(files == first for files in others):
-            return first
-        assert time.monotonic() < deadline, [sorted(files) for files in files_of(cluster)]
-        time.sleep(0.1)
+        return first if all(files == first for files in others) else None
+
+    return wait_until(equal, "the files are equal", tell=lambda: [*map(sorted, files_of(cluster))], every_s=0.1)
 
 
 @pytest.mark.slow
@@ -55,7 +52,7 @@ def test_departures_are_compacted_once_and_all_replicas_are_the_same_files(make_
         table = departures.load()
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             for start in range(0, table.num_rows, 20_000):
-                producer.send_table(TOPIC, table.slice(start, 20_000), partition=0).result(60)
+                producer.send_table(TOPIC, table.slice(start, 20_000), partition=0).result(PATIENCE_S)
         for node in cluster.nodes.values():
             assert node.broker.services.replicas.get(TopicPartition(TOPIC, 0))
         before = wait_for_equal_files(cluster)

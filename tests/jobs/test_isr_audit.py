@@ -14,6 +14,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.spark import audit_broker
 from sparklog.testing import start_broker
 from support.logs.faulty_replicas import flip, places
+from support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ class Writer:
 
     def __enter__(self):
         self._thread.start()
-        assert self.has_begun.wait(30)
+        assert self.has_begun.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -16,6 +15,8 @@ import pytest
 
 from sparklog.jobs.runs import last_runs
 from support import ROOT, environment
+from support.patience import PATIENCE_S, wait_until
+from support.processes.output import first_line
 
 ENVIRONMENT = {
     **environment(),
@@ -23,16 +24,8 @@ ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
 }
 SPARKLOG = [sys.executable, "-m", "sparklog", "jobs"]
-PATIENCE_S = 240
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
-
-
-def await_true(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -56,7 +49,7 @@ def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_
     script = tmp_path / "cheap.py"
     script.write_text('from sparklog.cli.jobs import submit\nsubmit("run", "support.jobs.cheap_jobs:CHEAP")\n')
     process = start("spark-submit", str(script), "--outcome", "broken", "--json")
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=2 * PATIENCE_S)
     assert process.returncode == 1, err
     [found] = [line for line in out.splitlines() if line.startswith("{")]  # spark-submit puts the log there, too
     assert json.loads(found)["outcome"] == "broken"
@@ -66,7 +59,9 @@ def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_
 
 @pytest.mark.parametrize("script", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)
 def test_each_script_for_spark_submit_is_a_command_with_help(script):
-    done = subprocess.run([sys.executable, script, "--help"], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, script, "--help"], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     assert "Usage: sparklog jobs" in done.stdout
 
@@ -74,9 +69,9 @@ def test_each_script_for_spark_submit_is_a_command_with_help(script):
 @pytest.mark.soak_only
 def test_an_interrupted_run_says_so_in_its_status_and_in_the_table_of_runs(start, tmp_path):
     process = start(*SPARKLOG, "run", "support.jobs.cheap_jobs:CHEAP", "--until", "gate")
-    await_true((tmp_path / "gate.started").exists)
+    wait_until((tmp_path / "gate.started").exists, "the job runs")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=PATIENCE_S)
+    _, err = process.communicate(timeout=2 * PATIENCE_S)
     assert process.returncode == 130, err
     assert last_runs(str(tmp_path / "sparklog-reports" / "runs"))["cheap", None].outcome == "interrupted"
 
@@ -99,20 +94,20 @@ def test_a_server_outlives_its_jvm_and_stops_when_it_is_told_to(start, tmp_path)
         '[schedule.often]\njob = "support.jobs.cheap_jobs:CHEAP"\ncron = "* * * * * *"\n'
     )
     server = start(*SPARKLOG, "serve", "--config", "jobs.toml", "--log-level", "error")
-    said = server.stdout.readline()
+    said = first_line(server)
     assert said.startswith("sparklog jobs serves 1 schedule")
     address = said.split()[-1]
-    await_true(lambda: runs_that_were_ok(address) > 0)
+    wait_until(lambda: runs_that_were_ok(address) > 0, "a run was ok")
     [jvm] = [pid for pid in children(server.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
     os.kill(jvm, signal.SIGKILL)
     before = runs_that_were_ok(address)
-    await_true(lambda: runs_that_were_ok(address) > before + 1)
+    wait_until(lambda: runs_that_were_ok(address) > before + 1, "a run in another JVM was ok")
     server.send_signal(signal.SIGTERM)
     _, err = server.communicate(timeout=PATIENCE_S)
     assert server.returncode == 0, err
     listed = subprocess.run(
         [*SPARKLOG, "list", "--config", "jobs.toml", "--json"],
-        check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=ENVIRONMENT,
+        check=True, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path, env=ENVIRONMENT,
     )  # fmt: skip
     [row] = [json.loads(line) for line in listed.stdout.splitlines()]
     assert (row["schedule"], row["job"], row["outcome"]) == ("often", "cheap", "ok")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,10 +17,10 @@ from sparklog.jobs.schedule import JobServer
 from sparklog.jobs.schedule_config import Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
 from support.jobs.cheap_jobs import CHEAP
+from support.patience import wait_until
 
 NEVER = "0 0 29 2 mon"
 EACH_SECOND = "* * * * * *"
-PATIENCE_S = 120
 
 pytestmark = pytest.mark.slow
 
@@ -39,13 +37,6 @@ def schedule(name: str, cron: str, missed: str = "once", **options) -> Schedule:
         name=name, job=CHEAP, cron=cron, trigger=parse_cron(cron, "UTC"), missed=missed,
         options=parse_options(CHEAP, options),
     )  # fmt: skip
-
-
-def await_true(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -67,7 +58,10 @@ def serve(spark, tmp_path):
 def test_a_failing_schedule_does_not_stop_the_others_and_both_are_measured(serve):
     server = serve(schedule("good", EACH_SECOND, outcome="broken"), schedule("bad", EACH_SECOND, fail=True))
     figures = server.figures
-    await_true(lambda: figures["good"].outcomes["findings"] and figures["bad"].outcomes["could not run"] > 1)
+    wait_until(
+        lambda: figures["good"].outcomes["findings"] and figures["bad"].outcomes["could not run"] > 1,
+        "one had findings and the other failed twice",
+    )
     registry = CollectorRegistry()
     registry.register(JobCollector(server))
     text = generate_latest(registry).decode()
@@ -84,8 +78,8 @@ def test_a_job_never_runs_beside_itself_and_a_stop_waits_for_it(serve, tmp_path)
     gate = tmp_path / "gate"
     one, other = schedule("one", EACH_SECOND, until=str(gate)), schedule("other", EACH_SECOND)
     server = serve(one, other, parallel_runs=2)
-    await_true(Path(f"{gate}.started").exists)
-    await_true(lambda: server.figures["one"].left_out and server.figures["other"].left_out)
+    wait_until(Path(f"{gate}.started").exists, "the job runs")
+    wait_until(lambda: server.figures["one"].left_out and server.figures["other"].left_out, "both were left out")
     assert server.figures["other"].running_since is None
     gate.touch()
     assert server.stop()
@@ -95,7 +89,7 @@ def test_a_job_never_runs_beside_itself_and_a_stop_waits_for_it(serve, tmp_path)
 def test_what_does_not_end_in_time_is_cancelled(serve, tmp_path):
     gate = tmp_path / "gate"
     server = serve(schedule("slow", EACH_SECOND, until=str(gate)), stop_timeout_ms=0)
-    await_true(Path(f"{gate}.started").exists)
+    wait_until(Path(f"{gate}.started").exists, "the job runs")
     assert server.stop()
     assert server.figures["slow"].last.outcome == "could not run"
     assert last_runs(f"{server.config.reports}/runs")["cheap", "slow"].status == 2
@@ -117,7 +111,7 @@ def ran_yesterday(make_context, tmp_path):
 def test_what_was_missed_is_made_up_for_once_where_it_should_be(serve, ran_yesterday):
     yearly = "0 0 1 1 *"
     server = serve(schedule("made up", yearly), schedule("left out", yearly, missed="skip"), schedule("new", yearly))
-    await_true(lambda: server.figures["made up"].outcomes["ok"])
+    wait_until(lambda: server.figures["made up"].outcomes["ok"], "what was missed has run")
     assert server.stop()
     assert server.figures["made up"].outcomes == {"ok": 1}
     assert not server.figures["left out"].outcomes

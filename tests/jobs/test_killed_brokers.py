@@ -23,10 +23,8 @@ PATIENCE = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 6_000}
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path)
-    process.start()
-    yield process
-    process.stop()
+    with BrokerProcess(tmp_path) as process:
+        yield process
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark import offsets_topic
 from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
+from support.patience import wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics
 
@@ -275,10 +275,8 @@ def test_a_snapshot_is_due_when_the_last_one_is_far_behind_or_compacted_past() -
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path, "offsets.topic.num.partitions=2")
-    process.start()
-    yield process
-    process.kill()
+    with BrokerProcess(tmp_path, "offsets.topic.num.partitions=2") as process:
+        yield process
 
 
 def kill_job_when(table_is_there: Path, broker: BrokerProcess, reports: Path) -> None:
@@ -287,13 +285,13 @@ def kill_job_when(table_is_there: Path, broker: BrokerProcess, reports: Path) ->
     job = subprocess.Popen(
         [*command, "--reports", str(reports)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
-    deadline = monotonic() + 300
-    while not (table_is_there / "_delta_log" / f"{0:020d}.json").exists():
+    version = table_is_there / "_delta_log" / f"{0:020d}.json"
+    try:
+        wait_until(lambda: version.exists() or job.poll() is not None, f"the job writes {version}")
         assert job.poll() is None, job.communicate()
-        assert monotonic() < deadline
-        sleep(0.01)
-    os.killpg(job.pid, signal.SIGKILL)
-    job.communicate()
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
 
 
 def in_log(broker: BrokerProcess, folder: Path) -> set[tuple[int, int]]:
@@ -375,15 +373,21 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
 
 
 def read(consumer: Consumer, count: int) -> None:
-    deadline = monotonic() + 30
-    while count > 0:
-        count -= len(consumer.poll(100))
-        assert monotonic() < deadline
+    left = count
+
+    def read_on() -> bool:
+        nonlocal left
+        left -= len(consumer.poll(100))
+        return left <= 0
+
+    wait_until(read_on, f"{count} records are read", tell=lambda: left)
 
 
 def consumed(consumer: Librdkafka) -> Any:
     """The next record, waited for."""
-    deadline = monotonic() + 30
-    while (message := consumer.poll(1)) is None or message.error() is not None:
-        assert monotonic() < deadline
-    return message
+
+    def poll() -> Any:
+        message = consumer.poll(1)
+        return message if message and message.error() is None else None
+
+    return wait_until(poll, "there is a record")

@@ -16,6 +16,7 @@ from sparklog.client import Admin, Producer
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.table import load_job
+from support.patience import PATIENCE_S
 
 TOPIC = "orders"
 CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
@@ -60,7 +61,7 @@ def test_orders_are_the_same_for_who_streamed_before_a_compaction_and_who_reads_
     def stream() -> DataFrame:
         records = source(spark.readStream).option("startingOffsets", "earliest").load()
         writer = records.writeStream.format("delta").option("checkpointLocation", f"{table}-checkpoint")
-        writer.trigger(availableNow=True).start(table).awaitTermination()
+        assert writer.trigger(availableNow=True).start(table).awaitTermination(PATIENCE_S)
         return spark.read.format("delta").load(table)
 
     with Admin(bootstrap_servers=bootstrap) as admin:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from support.jobs.archives import (
     named_files,
     parquet_files,
 )
+from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import Topics, make_reader, rows_of
 
 pytestmark = pytest.mark.slow
@@ -96,7 +95,7 @@ def test_topics_may_share_an_archive(topics: Topics, topic: str, uri: str) -> No
 
 
 def test_two_runs_at_once_archive_each_offset_once(topics: Topics, topic: str, uri: str) -> None:
-    both_have_copied = threading.Barrier(2, timeout=60)
+    both_have_copied = threading.Barrier(2, timeout=PATIENCE_S)
     met = threading.local()
 
     def wait_once() -> None:
@@ -114,7 +113,7 @@ def test_two_runs_at_once_archive_each_offset_once(topics: Topics, topic: str, u
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE_S)
     ends = ends_of(topics, topic)
     assert without_date(archived_rows(uri)) == plain_rows(topics, topic, ends)
     assert sorted(sum(each.records for each in copied.values()) for copied in outcomes) == [0, sum(ends.values())]
@@ -310,17 +309,13 @@ def test_the_broker_deletes_only_what_lies_below_the_log_start_of_an_archived_to
     kept, plain = topics.create(retention_archive=uri, **config), topics.create(**config)
     for name in (kept, plain):
         fill_days(topics, name, 60)
-    await_that(lambda: len(describe(topics, plain)[TopicPartition(plain, 0)].segments) == 1)
+
+    def segments(topic: str) -> tuple[SegmentDescription, ...]:
+        return describe(topics, topic)[TopicPartition(topic, 0)].segments
+
+    wait_until(lambda: len(segments(plain)) == 1, "retention has deleted all it may")
     log = describe(topics, kept)[TopicPartition(kept, 0)]
     assert log.log_start_offset == 0
     assert len(log.segments) > 1
     topics.delete_before(kept, 60)  # as the job does, once all of it is archived
-    await_that(lambda: describe(topics, kept)[TopicPartition(kept, 0)].segments[0].base_offset == 60)
-
-
-def await_that(holds: Callable[[], bool]) -> None:
-    """Wait until something holds; a round of retention comes every 50 ms."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: segments(kept)[0].base_offset == 60, "what was archived is deleted")

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.scan import FilesTask
 from support import GOLDEN
+from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import make_reader, rows_of
 
 NEVER_MS = 2**40
@@ -37,10 +37,7 @@ def offsets(rows) -> list[int]:
 
 def await_gone(path: Path) -> None:
     """Wait until the broker has removed a file."""
-    deadline = time.monotonic() + 10
-    while path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not path.exists(), f"{path} is gone")
 
 
 @pytest.fixture
@@ -164,24 +161,26 @@ def test_reads_are_right_while_the_broker_appends_rolls_and_deletes(topics, mode
         first = 0
         while not stop.is_set():
             values = pa.table({"value": [str(offset) for offset in range(first, first + 100)]})
-            topics.producer.send_table(topic, values, partition=0).result(30)
+            topics.producer.send_table(topic, values, partition=0).result(PATIENCE_S)
             first += 100
 
     producing = threading.Thread(target=produce)
     producing.start()
+    reads = []
+
+    def read_until_much_was_deleted() -> bool:
+        reader = from_files(topics, topic, readMode=mode, failOnDataLoss="false", minPartitions="3")
+        rows = rows_of(reader)
+        found = offsets(rows)
+        assert [int(row["value"]) for row in rows] == found
+        assert found == sorted(set(found))
+        partition = TopicPartition(topic, 0)
+        assert not found or found[-1] < topics.admin.list_offsets({partition: "latest"})[partition].offset
+        reads.append(found)
+        return len(reads) > 20 and any(found and found[0] > 1000 for found in reads)
+
     try:
-        until = time.monotonic() + 2
-        seen = 0
-        while time.monotonic() < until or seen < 1000:
-            reader = from_files(topics, topic, readMode=mode, failOnDataLoss="false", minPartitions="3")
-            rows = rows_of(reader)
-            found = offsets(rows)
-            assert [int(row["value"]) for row in rows] == found
-            assert found == sorted(set(found))
-            partition = TopicPartition(topic, 0)
-            assert not found or found[-1] < topics.admin.list_offsets({partition: "latest"})[partition].offset
-            seen = max([seen, *found])
-            assert time.monotonic() < until + 20
+        wait_until(read_until_much_was_deleted, "the broker has deleted 1000 records", tell=lambda: len(reads))
     finally:
         stop.set()
         producing.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -16,9 +15,9 @@ from pyspark.sql import Row, SparkSession
 from sparklog.client import Admin, Maintenance
 from sparklog.cluster.history import HISTORY
 from sparklog.testing import RunningCluster, start_cluster
+from support.patience import PATIENCE_MS, wait_until
 
 DOCS = Path(__file__).parents[2] / "docs" / "HISTORY.md"
-PATIENCE_S = 120
 pytestmark = pytest.mark.slow
 
 
@@ -27,7 +26,7 @@ def cluster() -> Iterator[RunningCluster]:
     with start_cluster(2, controlled_shutdown_retry_backoff_ms=100) as running:
         for node in running.nodes.values():  # the topic comes once there are as many brokers as it has replicas
             metadata = node.broker.services.metadata
-            assert running.run(metadata.wait_until(partial(metadata.leader_of, HISTORY), PATIENCE_S * 1000))
+            assert running.run(metadata.wait_until(partial(metadata.leader_of, HISTORY), PATIENCE_MS))
         yield running
 
 
@@ -37,11 +36,11 @@ def statements() -> list[str]:
 
 
 def until_there_are(find: Callable[[], list[Row]], count: int) -> list[Row]:
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found := find()) < count:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.2)
-    return found
+    def enough() -> list[Row] | None:
+        found = find()
+        return found if len(found) >= count else None
+
+    return wait_until(enough, f"there are {count}", tell=find)
 
 
 def now() -> str:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from support import GOLDEN
+from support.patience import PATIENCE_S
 
 CLIENT = """
 import os, sys
@@ -24,5 +25,5 @@ spark.stop()
 @pytest.mark.slow
 def test_a_connect_session_reads_a_log_directory():
     command = [sys.executable, "-c", CLIENT, str(GOLDEN / "codec-zstd-0")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert "rows 200 86 pyspark.sql.connect.session" in done.stdout.splitlines()

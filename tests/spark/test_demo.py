@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE_S
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -15,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.slow
 def test_the_demo_ends_well_and_names_what_it_wrote(tmp_path):
     command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path / "output")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("the newest values: as the CSV file says") == 2  # before and after compaction
     assert "partition 3: compacted" in done.stdout
@@ -28,7 +30,7 @@ def test_the_demo_ends_well_and_names_what_it_wrote(tmp_path):
 def test_the_demo_does_not_empty_a_folder_that_it_did_not_make(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert "name another folder" in done.stderr
     assert (tmp_path / "thesis.txt").exists()

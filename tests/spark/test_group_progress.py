@@ -13,6 +13,7 @@ from sparklog.client import Consumer
 from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
+from support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_the_lag_of_a_stream_shows_in_its_group(spark, topics, filled, tmp_path)
 
     def run():
         writer = stream.load().writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(60)
+        assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(PATIENCE_S)
 
     run()
     assert committed(topics, "to-parquet") == {0: 10, 1: 4}

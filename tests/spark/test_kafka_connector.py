@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from sparklog.client import Admin
 from sparklog.testing import start_broker
+from support.patience import PATIENCE_S
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 RECORDS = 2_000
@@ -71,7 +72,7 @@ def test_the_kafka_source_streams_and_goes_on_where_it_stopped(spark, bootstrap,
         stream = kafka(spark.readStream, bootstrap, orders, startingOffsets="earliest", maxOffsetsPerTrigger="700")
         writer = stream.select("partition", "offset").writeStream.trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "c")).format("parquet").start(str(tmp_path / "out"))
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PATIENCE_S)
         return spark.read.parquet(str(tmp_path / "out"))
 
     assert run().distinct().count() == RECORDS
@@ -83,7 +84,7 @@ def test_the_kafka_sink_streams(spark, broker, bootstrap, orders, tmp_path):
     writer = copied.writeStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     writer = writer.option("topic", "copied").option("checkpointLocation", str(tmp_path / "c"))
     query = writer.option("includeHeaders", "true").trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE_S)
     columns = ["key", "value", "headers"]
     assert_df_equality(
         kafka(spark.read, bootstrap, "copied").select(columns),

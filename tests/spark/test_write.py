@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from sparklog.base.errors import ConfigError, InvalidTopic
 from sparklog.spark.option_parsing import parse_write_options
 from sparklog.spark.write import TopicWriter, check_written, routed
+from support.patience import PATIENCE_S
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
 ROWS = """
@@ -79,7 +80,7 @@ def test_a_stream_writes_each_trigger(spark, topics, read, tmp_path):
         .option("bootstrap.servers", topics.bootstrap).option("topic", target)
         .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE_S)
     assert_df_equality(read(target).select("key", "value"), read(source).select("key", "value"), ignore_row_order=True)
 
 

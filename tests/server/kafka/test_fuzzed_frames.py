@@ -33,10 +33,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    running = BrokerProcess(tmp_path_factory.mktemp("fuzzed"), "group.min.session.timeout.ms=1", "num.partitions=2")
-    running.start()
-    yield running
-    running.stop()
+    with BrokerProcess(
+        tmp_path_factory.mktemp("fuzzed"), "group.min.session.timeout.ms=1", "num.partitions=2"
+    ) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import TracebackType
 
 from support.patience import PATIENCE_S
 from support.processes.output import first_line
@@ -17,7 +18,10 @@ SETTINGS = ("group.initial.rebalance.delay.ms=0", "offsets.topic.num.partitions=
 
 
 class BrokerProcess:
-    """Runs from `start` until `stop` or `kill`; it can be started again on the same folder and ports."""
+    """Runs from `start` until `stop` or `kill`; it can be started again on the same folder and ports.
+
+    A `with` block starts it, and stops it where it still runs at the end; after an error it is killed.
+    """
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
@@ -26,6 +30,16 @@ class BrokerProcess:
         self.is_paused = False
         self._folder = folder
         self._settings = (f"listeners=PLAINTEXT://{self.kafka}", *SETTINGS, *settings)
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_running:
+            self.kill() if error else self.stop()
 
     def start(self) -> None:
         """Return once it is ready."""
