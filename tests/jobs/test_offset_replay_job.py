@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -163,13 +163,8 @@ def test_the_documented_query_tells_the_lag_of_a_group_at_a_time(
     assert rows[0].committed_at == (at - 3 * minute).replace(tzinfo=None)
 
 
-def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(
-    make_context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
-    now = datetime.now(UTC)
-    commits: list[Any] = [("g", "orders", number % 2, number, now) for number in range(4)]
-    write_commits(folder, commits)
+def interrupt_after_a_table(context: JobContext, **options: Any) -> None:
+    """Run the job, and end it before it writes its second table."""
     write = Table.write
 
     def die(table: Table, *what: Any) -> Table:
@@ -177,10 +172,18 @@ def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(
             raise KeyboardInterrupt
         return write(table, *what)
 
-    monkeypatch.setattr(Table, "write", die)
-    with pytest.raises(KeyboardInterrupt):
-        replay(context, path=str(folder))
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Table, "write", die)
+        with pytest.raises(KeyboardInterrupt):
+            replay(context, **options)
+
+
+def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(make_context: Any, tmp_path: Path) -> None:
+    folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
+    now = datetime.now(UTC)
+    commits: list[Any] = [("g", "orders", number % 2, number, now) for number in range(4)]
+    write_commits(folder, commits)
+    interrupt_after_a_table(context, path=str(folder))
     shutil.rmtree(folder)
     write_commits(folder, [*commits, ("g", "orders", 0, None, now), ("h", "orders", 0, 9, now)])
 
@@ -279,13 +282,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
-def kill_job_when(table_is_there: Path, broker: BrokerProcess, reports: Path) -> None:
+def kill_after_a_table(context: JobContext) -> None:
     """Run the job in a process of its own, and kill all of it as soon as it has written a table."""
-    command = [sys.executable, "-m", "sparklog", "jobs", "run", "offset_replay", "--bootstrap", broker.grpc]
+    command = [sys.executable, "-m", "sparklog", "jobs", "run", "offset_replay", "--reports", context.reports]
     job = subprocess.Popen(
-        [*command, "--reports", str(reports)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
-    version = table_is_there / "_delta_log" / f"{0:020d}.json"
+        [*command, "--bootstrap", context.client["bootstrap_servers"]],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    version = Path(context.table("consumer_offsets_history"), "_delta_log", f"{0:020d}.json")
     try:
         wait_until(lambda: version.exists() or job.poll() is not None, f"the job writes {version}")
         assert job.poll() is None, job.communicate()
@@ -315,12 +319,15 @@ def committed(admin: Admin, *groups: str) -> dict[tuple[str, str, int], int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # two JVMs, one after the other
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "end_job", [interrupt_after_a_table, pytest.param(kill_after_a_table, marks=pytest.mark.soak_only)]
+)
 def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
-    make_context: Any, broker: BrokerProcess, tmp_path: Path
+    make_context: Any, broker: BrokerProcess, tmp_path: Path, end_job: Callable[[JobContext], None]
 ) -> None:
     groups = ("ours", "theirs", "simple")
-    reports = tmp_path / "reports"
+    context = make_context(client={"bootstrap_servers": broker.grpc})
     with Admin(bootstrap_servers=broker.grpc) as admin, Producer(bootstrap_servers=broker.grpc) as producer:
         admin.create_topic("orders", partitions=2)
         for number in range(20):
@@ -339,12 +346,11 @@ def test_job_and_broker_are_killed_and_nothing_is_lost_or_doubled(
             for number in range(50):
                 admin.alter_group_offsets("simple", {TopicPartition("orders", number % 2): number // 3})
 
-            kill_job_when(reports / "consumer_offsets_history", broker, reports)
+            end_job(context)
             broker.kill()
             broker.start()
             for number in range(50):
                 admin.alter_group_offsets("simple", {TopicPartition("orders", number % 2): number // 2})
-            context = make_context(client={"bootstrap_servers": broker.grpc}, reports=str(reports))
 
             rows = replay(context, snapshot_after=1)
 
