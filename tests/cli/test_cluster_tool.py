@@ -97,9 +97,9 @@ def test_any_broker_has_the_controller_do_what_it_is_asked(cluster: RunningClust
         first, second = second, first
         with Admin(bootstrap_servers=address) as one:
             assert one.alter_partition_reassignments({name: (second, first)}) == {}
-            assert replicas(one, topic)[0] == (second, first)
+            until(lambda one=one, asked=(second, first): replicas(one, topic)[0] == asked)
             assert one.elect_leaders([name]) == {name: None}
-            assert one.describe_topics([topic])[0].partitions[0].leader == second
+            until(lambda one=one, asked=second: one.describe_topics([topic])[0].partitions[0].leader == asked)
             [error] = one.alter_partition_reassignments({name: (9,)}).values()
             assert error.name == "INVALID_REPLICA_ASSIGNMENT"
 
