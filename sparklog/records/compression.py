@@ -18,7 +18,6 @@ import zlib
 from typing import Any
 
 import cramjam
-import numpy as np
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
@@ -97,7 +96,7 @@ def _within(view: memoryview, limit: int) -> memoryview:
 
 def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> memoryview:
     """Let `module` write into a buffer of `bound` bytes, or of `limit` if the bound is above it."""
-    output = np.empty(min(bound, limit), np.uint8).data
+    output = _room(min(bound, limit))
     try:
         size = module.decompress_into(view, output)
     except cramjam.DecompressionError:
@@ -106,6 +105,13 @@ def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> m
         raise
     used = output[:size]
     return used if 2 * size >= len(output) else memoryview(bytes(used))  # keep little more than what is used
+
+
+def _room(size: int) -> memoryview:
+    """Memory that nobody has written to yet, which costs little while nobody does."""
+    import numpy as np  # takes a tenth of a second, which a broker that decompresses nothing need not wait for
+
+    return np.empty(size, np.uint8).data
 
 
 def _decompress_gzip(view: memoryview, limit: int) -> bytes:
@@ -154,7 +160,7 @@ def _decompress_snappy(view: memoryview, limit: int) -> memoryview:
     sizes = [_snappy_size(block) for block in blocks]
     if sum(sizes) > limit:
         raise _TooLarge
-    output = np.empty(sum(sizes), np.uint8).data
+    output = _room(sum(sizes))
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         cramjam.snappy.decompress_raw_into(block, output[position : position + size])
