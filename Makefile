@@ -23,7 +23,8 @@ demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
 	$(BIN)/pytest -q -n 2 -m "not jvm and not slow and not soak_only"
 
-TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched
+TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
+  $(CACHE)/classes/spark.jsa
 
 # Two of the processes have a SparkSession, for the tests of the source and for those of jobs. A failed test runs once more.
 test: lint $(TESTED)  ## All tests but those for soaks, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
@@ -88,6 +89,10 @@ $(CACHE)/kafka/.fetched: tests/kafka/ivy.xml | setup
 $(CACHE)/spark-kafka/.fetched: bench/ivy.xml | setup
 	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
 	touch $@
+
+$(CACHE)/classes/spark.jsa: $(VENV)/.installed | $(CACHE)/delta/.fetched
+	mkdir -p $(@D) && rm -f $@
+	PYTHONPATH=tests $(BIN)/python -m support.runs.class_archive $(CURDIR)/$@
 
 $(CACHE)/kcat/.fetched: tests/kafka/fetch-kcat
 	$< $(@D)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import GOLDEN
+from support.processes.java import spark_options
 from support.runs.seeds import examples
 from support.scenarios.texts import CheckScenario
 
@@ -28,7 +29,7 @@ settings.load_profile("sparklog")
 pytest_plugins = ["pytester", "support.runs.flaky", "support.runs.leftovers"]
 
 TESTS = Path(__file__).parent
-os.environ.setdefault("SPARK_CONF_DIR", str(TESTS / "conf"))
+os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
 # Kafka's messages come with strategies for Hypothesis where that is installed. A process that is started in a folder of
 # its own would make Hypothesis' tables of Unicode there, for two seconds.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(TESTS.parent / ".hypothesis"))
@@ -107,6 +108,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Nor is there anything to find out about queries while they run. The demo, and jobs as processes, have both.
+        "spark.sql.adaptive.enabled": "false",
     }
     session = local_session("sparklog tests", settings=settings)
     yield session

@@ -13,6 +13,19 @@ from support.patience import PATIENCE_S
 # A process that lives for seconds is done sooner with the simplest compiler and collector.
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 KAFKA_JARS = CACHE / "kafka"
+# For every JVM of Spark's, in whatever process: the check of each class, too, costs more than it finds.
+SPARK_OPTIONS = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    "-Xlog:disable -Xlog:all=error:stderr"
+)
+SPARK_CLASSES = CACHE / "classes" / "spark.jsa"
+"""What support.runs.class_archive has made; where it is not there, or not of these jars, all works without."""
+
+
+def spark_options() -> str:
+    """What SPARK_SUBMIT_OPTS is to be."""
+    archive = f" -XX:SharedArchiveFile={SPARK_CLASSES}"
+    return SPARK_OPTIONS + (archive if SPARK_CLASSES.exists() else "")
 
 
 def kafka_command(name: str, *arguments: str) -> list[str]:
