@@ -1,4 +1,4 @@
-"""The classes that Spark loads, archived as the JVM has them then (JEP 350): `python -m support.runs.class_archive PATH`.
+"""The classes that Spark loads, as a JVM has them once loaded (JEP 350): `python -m support.runs.class_archive PATH`.
 
 Every JVM of the tests begins with the archive, and is where it should be two or three seconds of processor time sooner.
 Another JDK, or other jars, do without it.
