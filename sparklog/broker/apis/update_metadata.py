@@ -29,6 +29,8 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
     change = services.metadata.update(request)
     for topic in change.reconfigured:
         services.replicas.update_config(topic.name, topic.config)
+    if change.reconfigured:
+        await services.replicas.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
         services.groups.forget_topics([topic.name for topic in change.removed])
     if request.is_full and (strays := _strays(services)):
