@@ -119,15 +119,19 @@ class ReadSegment:
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Where whole batches from `first` on end that lie before position `stop` and below `max_offset`.
 
-        -> that position, and the offset to read on from. `end` is where the segment's batches end.
+        -> that position, and the offset behind the last record: the next batch may begin later, and in between a leader
+        epoch that the record is not of. `end` is where the segment's batches end.
         """
-        indexed = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
-        last = first
-        for place in self.walk(max(indexed, first.end), end):
-            if place.end > stop or place.last_offset >= max_offset:
-                return place.position, place.base_offset
-            last = place
-        return last.end, last.last_offset + 1
+        start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
+        while True:
+            last = first
+            for place in self.walk(max(start, first.end), end):
+                if place.end > stop or place.last_offset >= max_offset:
+                    break
+                last = place
+            if last is not first or start <= first.end:
+                return last.end, last.last_offset + 1
+            start = self.offsets.last_position(start)  # the batch there is too far already: which one is before it?
 
     def open(self, suffix: str) -> ReadFile:
         """One of its files, opened for the caller alone. Raises OSError."""
