@@ -1,29 +1,42 @@
-"""Folders of topics that the cluster store does not know become topics: nothing is deleted because it was not known.
+"""A cluster store that knows less than the log directories: nothing is deleted because it was not known.
 
-That is so for a log directory that Apache Kafka wrote, or whose cluster store was lost. It is done at the start of a
-broker, before it registers, and only where it is the only one: among others it cannot be told whose records they are,
-or whether the topic was deleted while the broker was away. Then the folders stay where they are, and it is said.
+Folders of topics that the store does not know become topics. That is so for a log directory that Apache Kafka wrote, or
+whose cluster store was lost. It is done at the start of a broker, before it registers, and only where it is the only
+one: among others it cannot be told whose records they are, or whether the topic was deleted while the broker was away.
+Then the folders stay where they are, and it is said.
 
-A topic gets the id that stands in its folders. Its partitions are led by this broker alone, in a leader epoch that no
-batch in them has.
+A topic gets the id that stands in its folders, and the configuration that was kept beside them (log/topic_configs.py).
+Where none was, an internal topic has its own, and any other keeps all its records until somebody says otherwise. Its
+partitions are led by this broker alone, in a leader epoch that no batch in them has.
+
+A store that has lost changes, as SQLite's does with its write-ahead log, may know topics with a configuration that is
+no longer theirs: they get back what was kept. So do leader epochs that the logs are ahead of.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.model import PartitionInfo
-from sparklog.cluster.topics import TopicStore
+from sparklog.cluster.partition_states import encode_state, read_states
+from sparklog.cluster.store import Store
+from sparklog.cluster.topics import TopicStore, config_of, state_path
 from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
+from sparklog.log.topic_configs import UNLIMITED, Overrides
 
 logger = logging.getLogger(__name__)
 
 
 def adopt(
-    logs: LogManager, topics: TopicStore, broker_id: int, *, others: Collection[int], new_id: Callable[[], UUID]
+    logs: LogManager, topics: TopicStore, config: BrokerConfig, *, others: Collection[int], new_id: Callable[[], UUID]
 ) -> None:
     """Blocks. `others`: the other brokers that are registered."""
     known = set(topics.names())
@@ -40,10 +53,24 @@ def adopt(
             )  # fmt: skip
             continue
         count = max(partitions) + 1
-        logger.warning("adopting topic %s: its %d partitions are on disk, but not in the cluster store", name, count)
         topic_id = next((log.topic_id for log in partitions.values() if log.topic_id), None)
-        infos = [_led_by(broker_id, partitions.get(number)) for number in range(count)]
-        topics.create(name, topic_id or new_id(), infos, {})
+        overrides, source = _overrides_of(name, topic_id, logs, config)
+        logger.warning(
+            "adopting topic %s: its %d partitions are on disk, but not in the cluster store; its configuration is %s "
+            "(%s)",
+            name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
+        )  # fmt: skip
+        infos = [_led_by(config.broker_id, partitions.get(number)) for number in range(count)]
+        topics.create(name, topic_id or new_id(), infos, overrides)
+        logs.update_config(name, config_of(name, overrides, config.topic_defaults))
+
+
+def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: BrokerConfig) -> tuple[Overrides, str]:
+    if (kept := logs.find_kept_config(name, topic_id)) is not None:
+        return kept, "what was kept beside its folders"
+    if (own := overrides_of(name, config)) is not None:
+        return own, "that of the internal topic"
+    return UNLIMITED, "not known, so all its records stay until you say otherwise"
 
 
 def _led_by(broker_id: int, log: Log | None) -> PartitionInfo:
@@ -53,3 +80,34 @@ def _led_by(broker_id: int, log: Log | None) -> PartitionInfo:
         replicas=(broker_id,),
         in_sync_replicas=(broker_id,),
     )
+
+
+def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
+    """Give back to a store that has lost changes what is known here. Blocks."""
+    newest_change = store.newest_change()
+    if newest_change >= logs.seen_change:
+        return
+    logger.error(
+        "the cluster store has lost changes: its newest is number %d, but number %d has been seen; topics that it "
+        "knows get back the configuration that was kept beside their folders",
+        newest_change, logs.seen_change,
+    )  # fmt: skip
+    for name in topics.names():
+        kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
+        if kept is not None and kept != (stored := topics.load_overrides(name)):
+            logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
+            topics.change_overrides(name, partial(_take, kept))
+            logs.update_config(name, config_of(name, kept, config.topic_defaults))
+    _raise_leader_epochs({log.partition: log.latest_epoch for log in logs}, store)
+
+
+def _take(kept: Overrides, _: Overrides) -> Overrides:
+    return kept
+
+
+def _raise_leader_epochs(latest: Mapping[TopicPartition, int], store: Store) -> None:
+    for name, state in read_states(store, latest).items():
+        if latest[name] > state.leader_epoch:
+            logger.warning("%s: leader epoch %d in the store, %d in its log", name, state.leader_epoch, latest[name])
+            raised = dataclasses.replace(state, leader_epoch=latest[name] + 1)
+            store.set(state_path(*name), encode_state(raised), state.version)

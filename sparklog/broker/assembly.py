@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as randomness
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,8 +11,8 @@ from uuid import UUID
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.config_keys import DAY_MS, MAX_INT, MAX_LONG
-from sparklog.base.errors import NetworkException, TopicAlreadyExists
+from sparklog.base.config_keys import MAX_INT
+from sparklog.base.errors import NetworkException, StoreError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
@@ -20,6 +20,7 @@ from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE, FollowerFetches, throttled_rate
+from sparklog.broker.internal_topics import create_internal
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.own_peers import PeersAndSelf, Serve
 from sparklog.broker.registration import Registration
@@ -49,8 +50,6 @@ from sparklog.replica.mirror import Ask
 from sparklog.replica.partition import Partition
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
-
-HISTORY_RETENTION_MS = 30 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +136,11 @@ def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerF
         given.waiting.check(name)
         follower_fetches.waiting.check(name)
 
+    def newest_change() -> int:
+        with suppress(StoreError):
+            return given.store.newest_change()
+        return 0
+
     def epoch_of(broker_id: int) -> int | None:
         info = metadata.brokers.get(broker_id)
         return info.epoch if info else None
@@ -153,6 +157,7 @@ def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerF
         broker_epoch_of=epoch_of,
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,
+        newest_change=newest_change,
     )
 
 
@@ -177,7 +182,7 @@ def _history(
         metadata=metadata,
         peers=peers,
         new_producer_id=producer_ids.next,
-        create_topic=partial(_create_history_topic, topics, given.config),
+        create_topic=partial(create_internal, topics, given.config, HISTORY_TOPIC, 1),
     )
 
 
@@ -190,7 +195,9 @@ def _groups(
         topics=metadata,
         replicas=replicas,
         waiting=given.waiting,
-        create_offsets_topic=partial(_create_offsets_topic, topics, given.config),
+        create_offsets_topic=partial(
+            create_internal, topics, given.config, OFFSETS_TOPIC, given.config.offsets_topic_num_partitions
+        ),
         new_id=given.new_id,
         on_generation=partial(_note_generation, history),
     )
@@ -246,35 +253,3 @@ def _note_generation(history: ClusterHistory, begun: Generation) -> None:
         generation=begun.number,
         members=begun.members,
     )
-
-
-async def _create_history_topic(topics: Topics, config: BrokerConfig) -> None:
-    """One replica that is in sync is enough to tell of the others."""
-    overrides = {
-        "min.insync.replicas": "1",
-        "message.timestamp.after.max.ms": str(MAX_LONG),
-        "retention.ms": str(HISTORY_RETENTION_MS),
-    }
-    await _create_internal(topics, config, HISTORY_TOPIC, 1, overrides)
-
-
-async def _create_offsets_topic(topics: Topics, config: BrokerConfig) -> None:
-    overrides = {
-        "cleanup.policy": "compact",
-        "compression.type": "producer",
-        "segment.bytes": str(config.offsets_topic_segment_bytes),
-    }
-    await _create_internal(topics, config, OFFSETS_TOPIC, config.offsets_topic_num_partitions, overrides)
-
-
-async def _create_internal(
-    topics: Topics, config: BrokerConfig, name: str, partitions: int, overrides: Mapping[str, str]
-) -> None:
-    """Internal topics have as many replicas as the offsets topic."""
-    factor = config.offsets_topic_replication_factor
-    try:
-        await topics.create(
-            name, partitions=partitions, replication_factor=factor if factor > 0 else None, overrides=overrides
-        )
-    except TopicAlreadyExists:
-        await topics.wait_for(name)  # a request that came at the same moment, or another broker, was first

@@ -1,7 +1,7 @@
 """One broker: its start, its stop, and what it does in between by the clock. `server/node.py` opens its doors.
 
     join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster's
-              id; adopt folders that nobody knows; register; stand for election as controller
+              id; adopt what nobody knows; register; stand for election as controller
     ready     wait until the controller has told this broker what the cluster is, and it leads what it can lead.
               Requests of clients that come before wait for that; those of other brokers are served
     leave     have others take over what this broker leads (controlled shutdown)
@@ -34,7 +34,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConnectionLoss, KafkaError, RequestTimedOut, SessionExpired, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.adoption import adopt
+from sparklog.broker.adoption import adopt, restore
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.assembly import Given, put_together
@@ -173,7 +173,8 @@ class Broker:
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
         self._logs.ownership.claim(cluster_id)
         others = brokers.load(store).keys() - {config.broker_id}
-        adopt(self._logs, topics, config.broker_id, others=others, new_id=self._new_id)
+        restore(self._logs, topics, config, store)
+        adopt(self._logs, topics, config, others=others, new_id=self._new_id)
         return store, cluster_id
 
     def _new_id(self) -> UUID:

@@ -6,10 +6,11 @@
 Order within a partition is kept by one rule: while batches of a partition are in flight, no others of it are taken.
 What is put back goes to the front. A request may hold several batches of a partition, so this costs no throughput.
 
-An idempotent producer's batches are numbered when they are first taken (`Identity`). What is put back is taken again
-in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up nobody
-knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0. Others that may have
-been written already are given up with it: under new numbers they might be written twice.
+An idempotent producer's batches are numbered when they are first taken (`Identity`), at most `NUMBERED_IN_FLIGHT` of a
+partition at once: a broker remembers no more, and who leads next may have only some of them. What is put back is taken
+again in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up
+nobody knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0. Others that
+may have been written already are given up with it: under new numbers they might be written twice.
 
 `append` is called by any thread, all else by the sender on its event loop; one lock holds the state together. Whoever
 appends calls `wake` when the sender has something new to do: a batch was closed, or a first record came and
@@ -32,6 +33,8 @@ from sparklog.client.partitioner import next_sticky
 NEVER_MS = float("inf")
 AT_ONCE_MS = float("-inf")
 LAST_EPOCH = (1 << 15) - 1
+NUMBERED_IN_FLIGHT = 5
+"""Batches of a producer that a partition knows again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
 
 
 class PartitionQueue:
@@ -234,7 +237,7 @@ class Accumulator:
     def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
         """The next batches of a ready queue, now in flight: as many as fit in `max_bytes`, but one at least.
 
-        identity: they are numbered, and what has been put back comes as it was.
+        identity: they are numbered, few enough to be known again, and what has been put back comes as it was.
         """
         with self._lock:
             if not queue.closed and queue.open is not None:
@@ -243,7 +246,7 @@ class Accumulator:
                 taken = [queue.closed.popleft() for _ in range(queue.again)]
                 queue.again = 0
             else:
-                taken = self._fitting(queue, max_bytes)
+                taken = self._fitting(queue, max_bytes, len(queue.closed) if identity == NOBODY else NUMBERED_IN_FLIGHT)
             if identity != NOBODY:
                 queue.number(taken, identity)
             queue.in_flight = taken
@@ -346,11 +349,14 @@ class Accumulator:
                 batch.number(NOBODY, -1)
         return doubtful
 
-    def _fitting(self, queue: PartitionQueue, max_bytes: int) -> list[Batch]:
+    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[Batch]:
         taken = [queue.closed.popleft()]
         size = taken[0].size
         while (
-            queue.closed and size + queue.closed[0].size <= max_bytes and not (taken[0].alone or queue.closed[0].alone)
+            queue.closed
+            and len(taken) < most
+            and size + queue.closed[0].size <= max_bytes
+            and not (taken[0].alone or queue.closed[0].alone)
         ):
             taken.append(queue.closed.popleft())
             size += taken[-1].size

@@ -5,6 +5,7 @@ starts a request for each group while that broker has fewer than `max_in_flight_
 answer means for a partition's batches:
 
     no error                               acknowledged
+    a duplicate sequence number            the same, at an offset that nobody remembers: it was written before
     too large, several batches             sent again one by one
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
     retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
@@ -34,6 +35,7 @@ from collections import deque
 from sparklog.base.errors import (
     ClosedError,
     DeliveryTimeout,
+    DuplicateSequenceNumber,
     InvalidRecord,
     KafkaError,
     LeaderNotAvailable,
@@ -215,7 +217,11 @@ class Sender:
         }
         for part in response.partitions:
             place = TopicPartition(part.topic, part.partition)
-            answer[place] = error_of(part) or (part.base_offset, part.log_append_time_ms)
+            refusal = error_of(part)
+            if isinstance(refusal, DuplicateSequenceNumber):
+                answer[place] = (NO_OFFSET, NO_TIMESTAMP)
+            else:
+                answer[place] = refusal or (part.base_offset, part.log_append_time_ms)
         return answer
 
     def _answered(self, queue: PartitionQueue, batches: list[Batch], answer: KafkaError | tuple[int, int]) -> None:

@@ -59,6 +59,7 @@ class MemoryTree:
         self._creations: dict[str, int] = {"/": 0}
         """How many nodes were ever created under each."""
         self._created = 0
+        self.newest_change = 0
         self._stores: dict[int, MemoryStore] = {}
         self._sessions = 0
 
@@ -109,6 +110,7 @@ class MemoryTree:
                 step()
             raise
         done = [change for change in changes if change]
+        self.newest_change += len(done)
         for store in list(self._stores.values()):
             store.notice(done)
 
@@ -231,6 +233,10 @@ class MemoryStore:
             if self._loses_answer:
                 self._loses_answer = False
                 raise ConnectionLoss("the answer was lost")
+
+    def newest_change(self) -> int:
+        with self._reaching():
+            return self._tree.newest_change
 
     def close(self) -> None:
         with self._tree.lock:

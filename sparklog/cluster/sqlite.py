@@ -129,6 +129,10 @@ class SqliteStore:
         with self._writing():
             self._tree.apply(listed, self._session_id)
 
+    def newest_change(self) -> int:
+        with self._reading(None):
+            return self._tree.newest_change()
+
     def end_session(self, session_id: int) -> None:
         """End a session, of this store or of another, as if its time were over."""
         with self._taking_turns():

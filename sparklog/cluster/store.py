@@ -130,6 +130,10 @@ class Store(Protocol):
         """Do all in their order, or none; raises what the first that cannot be done would raise."""
         ...
 
+    def newest_change(self) -> int:
+        """The number of the newest change that this client knows of (zxid): a store that has fewer has lost some."""
+        ...
+
     def close(self) -> None:
         """End the session: its ephemeral nodes go at once."""
         ...

@@ -141,6 +141,9 @@ class ZookeeperStore:
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         self._ask(path, lambda: self._client.delete_async(path, version))
 
+    def newest_change(self) -> int:
+        return int(self._client.last_zxid)
+
     def multi(self, operations: Iterable[Operation]) -> None:
         listed = tuple(operations)
         if not listed:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -33,7 +33,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import TopicsView
-from sparklog.group.host import CallLater, Host
+from sparklog.group.host import RETRY_MS, CallLater, Host
 from sparklog.group.loader import load
 from sparklog.group.partition_log import PartitionLog
 from sparklog.group.records import CoordinatorRecord
@@ -175,6 +175,8 @@ class GroupCoordinator:
     def stop(self) -> None:
         """Answer all that wait, stop all timers, and serve no more: the broker stops."""
         self._is_stopped = True
+        for task in self._forgetting:
+            task.cancel()
         for partition in tuple(self._places):
             self.unload(partition)
 
@@ -313,8 +315,7 @@ class GroupCoordinator:
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
         try:
             host = await self._host(request.group_id)
-            await host.committed()
-            return host.shard.fetch_offsets(request)
+            return host.fetch_offsets(request)
         except KafkaError as error:
             return OffsetFetchResponse(error=error)
 
@@ -324,30 +325,42 @@ class GroupCoordinator:
         except KafkaError as error:
             return OffsetDeleteResponse(error=error)
 
-    async def delete_topics(self, names: Iterable[str]) -> None:
-        """Topics are no more: forget what was committed for them."""
-        gone = frozenset(names)
-        if OFFSETS_TOPIC in gone:
+    async def delete_topics(self, ids: Mapping[str, UUID]) -> None:
+        """Topics are no more: forget what was committed for them. By their names, the ids that they had.
+
+        What cannot be written is tried again, for as long as this broker leads the partition; who loads it next finds
+        what is left.
+        """
+        if OFFSETS_TOPIC in ids:
             for partition in tuple(self._places):
                 self.unload(partition)
-        await self._everywhere(lambda shard: shard.delete_topics(gone))
+
+        async def forget(host: Host) -> None:
+            while not host.is_closed:
+                if await self._remove(host, lambda shard: shard.delete_topics(ids)):
+                    return
+                await asyncio.sleep(RETRY_MS / 1000)
+
+        await asyncio.gather(*map(forget, self._hosts()))
 
     async def expire(self) -> None:
         """Look for offsets that have expired."""
-        await self._everywhere(lambda shard: shard.expire(self._clock.time_ms()))
+        now_ms = self._clock.time_ms()
+        await asyncio.gather(*(self._remove(host, lambda shard: shard.expire(now_ms)) for host in self._hosts()))
 
-    def forget_topics(self, names: Iterable[str]) -> None:
+    def forget_topics(self, ids: Mapping[str, UUID]) -> None:
         """As `delete_topics`, without waiting for its end."""
-        task = asyncio.get_running_loop().create_task(self.delete_topics(names))
+        task = asyncio.get_running_loop().create_task(self.delete_topics(ids))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 
-    async def _everywhere(self, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]) -> None:
-        for host in self._hosts():
-            try:
-                await host.do(decide(host.shard))
-            except KafkaError as error:
-                logger.error("offsets could not be removed, and will be next time: %s", error)
+    async def _remove(self, host: Host, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]) -> bool:
+        try:
+            await host.do(decide(host.shard))
+        except KafkaError as error:
+            logger.error("offsets could not be removed, and will be next time: %s", error)
+            return False
+        return True
 
     def _hosts(self) -> Sequence[Host]:
         return [place.host for place in self._places.values() if place.host is not None]
@@ -367,6 +380,7 @@ class GroupCoordinator:
         for group_id in request.group_ids:
             try:
                 host = await self._host(group_id)
+                await host.committed()
                 groups += host.shard.describe(DescribeGroups(group_ids=[group_id])).groups
             except KafkaError as error:
                 groups.append(DescribedGroup(group_id=group_id, error=error, state=""))
@@ -377,6 +391,7 @@ class GroupCoordinator:
         for group_id in request.group_ids:
             try:
                 host = await self._host(group_id)
+                await host.committed()
                 groups += host.shard.consumers.describe(ConsumerGroupDescribe(group_ids=[group_id])).groups
             except KafkaError as error:
                 groups.append(DescribedConsumerGroup(group_id=group_id, error=error, state=""))

@@ -1,7 +1,8 @@
 """The shell around one shard: it does what the shard decides (runtime/machine.py), on the event loop.
 
-Records go to the log as one batch; who asked is answered once they are committed. Requests that wait (joins, syncs)
-are futures by ticket: a client that goes away takes its future with it, and a reply to it then goes nowhere.
+Records go to the log as one batch; who asked is answered once they are committed, and so is who asks for something
+that needs none: the state may be that of records before it. Requests that wait (joins, syncs) are futures by ticket: a
+client that goes away takes its future with it, and a reply to it then goes nowhere.
 
 A timer whose records the log refuses runs once more after `RETRY_MS`: a member that was to be put out would otherwise
 stay for ever.
@@ -32,11 +33,13 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.group.records import CoordinatorRecord
+from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
 from sparklog.group.shard import Shard
 from sparklog.runtime.machine import Decision, SetTimer, Timer
 from sparklog.runtime.remote_waits import waiting_for_others
 
 RETRY_MS = 500
+NOTHING = -1
 LARGEST_BATCH = 1_000  # records, of those that may be written apart; a tombstone is below 1,000 bytes
 Response = TypeVar("Response")
 Finishing = asyncio.Task[KafkaError | None]
@@ -96,7 +99,13 @@ class Host:
         self._waiting: dict[Hashable, asyncio.Future[Any]] = {}
         self._timers: dict[Hashable, Handle] = {}
         self._finishing: set[Finishing] = set()
+        self._written = NOTHING
+        """The last offset that was appended here."""
         self._closed: KafkaError | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed is not None
 
     @property
     def waiting(self) -> int:
@@ -136,14 +145,25 @@ class Host:
             await _finished(finishing)
 
     async def committed(self) -> None:
-        """Return once what the shard says now is committed, or has failed: what could be lost is not to be told.
+        """Return once what the shard says now is committed: what could be lost is not to be told.
 
-        Raises NotCoordinator where the shard has been closed meanwhile.
+        Raises KafkaError where that takes too long, and NotCoordinator where the shard has been closed meanwhile.
         """
-        if self._finishing:
-            await asyncio.wait(tuple(self._finishing))
+        if not self._is_committed():
+            try:
+                await self._log.wait_committed(self._written)
+            except KafkaError as error:
+                raise self._closed or _answer_for(error) from error
         if self._closed is not None:
             raise self._closed
+
+    def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
+        """Those that are committed. Raises KafkaError."""
+        self.shard.offsets.settle(self._log.is_committed)
+        return self.shard.fetch_offsets(request)
+
+    def _is_committed(self) -> bool:
+        return self._written == NOTHING or self._log.is_committed(self._written)
 
     def close(self, error: KafkaError) -> None:
         """Answer whoever waits with `error`, and do nothing any more."""
@@ -160,21 +180,22 @@ class Host:
         """None: all is done. Raises KafkaError where the records cannot be written."""
         if self._closed is not None:
             raise self._closed
-        offset = -1
         error: KafkaError | None = None
         if decision.records:
             try:
-                offset = self._log.append(decision.records, self._clock.time_ms())
+                self._written = self._log.append(decision.records, self._clock.time_ms())
             except KafkaError as refused:
                 error = _answer_for(refused)
             else:
+                log_offset = None if self._is_committed() else self._written
                 for record in decision.records:
-                    self.shard.replay(record)
+                    self.shard.replay(record, log_offset)
         if error is None:
             for timer in decision.timers:
                 self._set(timer)
-        if error is None and decision.records and not self._log.is_committed(offset):
-            task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, offset))
+        says_something = decision.records or decision.replies or decision.response is not None
+        if error is None and says_something and not self._is_committed():
+            task = asyncio.get_running_loop().create_task(self._finish_when_committed(decision, self._written))
             self._finishing.add(task)
             task.add_done_callback(self._finishing.discard)
             return task
@@ -192,6 +213,7 @@ class Host:
         except KafkaError as refused:
             error = _answer_for(refused)
         error = self._closed or error
+        self.shard.offsets.settle(self._log.is_committed)
         self._finish(decision, error)
         return error
 

@@ -14,13 +14,20 @@
 
   A commit that says itself how long it is to be kept (OffsetCommit up to version 4) is kept so long from the commit on.
 
+- A commit is of a topic, by its id: one of a topic that was deleted since says nothing of another one of its name. It
+  is not shown, and goes when offsets are next looked through.
+- What is shown is what is committed in the log: a change that is not yet is remembered with what was there before.
+
 An empty group id is good here: old simple consumers use it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.config_keys import MINUTE_MS
@@ -50,6 +57,15 @@ from sparklog.log.coordinator_records import ZERO_ID
 Committed = Mapping[TopicPartition, OffsetValue]
 
 
+class _Change(NamedTuple):
+    """A record that is appended and replayed, and not yet known to be committed."""
+
+    log_offset: int
+    group_id: str
+    partition: TopicPartition
+    before: OffsetValue | None
+
+
 @dataclass(slots=True, eq=False)
 class Offsets:
     """The committed offsets of the groups of one shard."""
@@ -57,6 +73,7 @@ class Offsets:
     config: BrokerConfig
     topics: TopicsView
     _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
+    _uncommitted: deque[_Change] = field(default_factory=deque)
 
     def of(self, group_id: str) -> Committed:
         return self._groups.get(group_id, {})
@@ -103,9 +120,33 @@ class Offsets:
 
     def fetch(self, request: OffsetFetch) -> OffsetFetchResponse:
         """-1 for a partition that nothing is committed for."""
-        found = self.of(request.group_id)
+        found = {
+            partition: value
+            for partition, value in self._committed_of(request.group_id).items()
+            if not self._is_of_another(partition, value)
+        }
         asked = found if request.partitions is None else request.partitions
         return OffsetFetchResponse(offsets=[_committed(partition, found.get(partition)) for partition in asked])
+
+    def settle(self, is_committed: Callable[[int], bool]) -> None:
+        """Take for committed what is by now; is_committed: of an offset in the log."""
+        while self._uncommitted and is_committed(self._uncommitted[0].log_offset):
+            self._uncommitted.popleft()
+
+    def _committed_of(self, group_id: str) -> Committed:
+        found = dict(self.of(group_id))
+        for change in reversed(self._uncommitted):
+            if change.group_id == group_id:
+                if change.before is None:
+                    found.pop(change.partition, None)
+                else:
+                    found[change.partition] = change.before
+        return found
+
+    def _is_of_another(self, partition: TopicPartition, value: OffsetValue) -> bool:
+        """Whether it was committed for an earlier topic of the name."""
+        topic = self.topics.find(partition.topic)
+        return topic is not None and value.topic_id not in (ZERO_ID, topic.topic_id)
 
     def delete(self, request: OffsetDelete, group: Group, work: Work) -> OffsetDeleteResponse:
         errors: dict[TopicPartition, KafkaError | None] = {}
@@ -125,11 +166,26 @@ class Offsets:
         """All that a group has committed, because the group goes."""
         work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in self.of(group_id)]
 
-    def delete_topics(self, names: frozenset[str], work: Work) -> None:
-        """What any group has committed for topics that are no more."""
+    def delete_topics(self, ids: Mapping[str, UUID], work: Work) -> None:
+        """What any group has committed for topics that are no more; by their names, the ids that they had."""
+
+        def is_gone(partition: TopicPartition, value: OffsetValue) -> bool:
+            if value.topic_id == ZERO_ID:
+                return partition.topic in ids and self.topics.find(partition.topic) is None
+            return value.topic_id == ids.get(partition.topic)
+
+        self._delete_where(is_gone, work)
+
+    def delete_of_others(self, work: Work) -> None:
+        """What any group has committed for topics of whose names there are others by now."""
+        self._delete_where(self._is_of_another, work)
+
+    def _delete_where(self, is_gone: Callable[[TopicPartition, OffsetValue], bool], work: Work) -> None:
         for group_id, committed in self._groups.items():
             work.records += [
-                CoordinatorRecord(_key(group_id, partition)) for partition in committed if partition.topic in names
+                CoordinatorRecord(_key(group_id, partition))
+                for partition, value in committed.items()
+                if is_gone(partition, value)
             ]
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
@@ -142,6 +198,8 @@ class Offsets:
         return len(expired) == len(committed)
 
     def _has_expired(self, group: Group, partition: TopicPartition, value: OffsetValue, now_ms: int) -> bool:
+        if self._is_of_another(partition, value):
+            return True
         if group.is_subscribed_to(partition.topic):
             return False
         since_ms = group.offset_unused_since(value)
@@ -151,8 +209,12 @@ class Offsets:
             return now_ms >= value.expire_timestamp_ms
         return now_ms - since_ms >= self.config.offsets_retention_minutes * MINUTE_MS
 
-    def replay(self, key: OffsetKey, value: OffsetValue | None) -> None:
+    def replay(self, key: OffsetKey, value: OffsetValue | None, log_offset: int | None = None) -> None:
+        """log_offset: of a record that may not be committed yet."""
         partition = TopicPartition(key.topic, key.partition)
+        if log_offset is not None:
+            before = self.of(key.group_id).get(partition)
+            self._uncommitted.append(_Change(log_offset, key.group_id, partition, before))
         if value is not None:
             self._groups.setdefault(key.group_id, {})[partition] = value
             return

@@ -8,7 +8,7 @@ Requests are refused by raising a KafkaError, before anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -159,10 +159,10 @@ class Shard:
 
     # The cluster, the clock, the log
 
-    def delete_topics(self, names: Iterable[str]) -> Decision[CoordinatorRecord, None]:
-        """Topics are no more, nor is what was committed for them."""
+    def delete_topics(self, ids: Mapping[str, UUID]) -> Decision[CoordinatorRecord, None]:
+        """Topics are no more, nor is what was committed for them; by their names, the ids that they had."""
         work = Work()
-        self.offsets.delete_topics(frozenset(names), work)
+        self.offsets.delete_topics(ids, work)
         return work.decide()
 
     def expire(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
@@ -173,11 +173,12 @@ class Shard:
                 work.records += group.tombstones()
         return work.decide()
 
-    def replay(self, record: CoordinatorRecord) -> None:
+    def replay(self, record: CoordinatorRecord, log_offset: int | None = None) -> None:
+        """log_offset: of a record that may not be committed yet."""
         key: Any = record.key
         value: Any = record.value
         if isinstance(key, OffsetKey):
-            self.offsets.replay(key, value)
+            self.offsets.replay(key, value, log_offset)
             if value is not None and key.group_id not in self.groups:
                 self.groups[key.group_id] = ClassicGroup(group_id=key.group_id)
         elif isinstance(key, GroupKey):
@@ -190,6 +191,7 @@ class Shard:
         work = Work()
         self.classic.loaded(now_ms, work)
         self.consumers.loaded(work)
+        self.offsets.delete_of_others(work)
         return work.decide()
 
     def timer_fired(self, key: Hashable, now_ms: int) -> Decision[CoordinatorRecord, None]:

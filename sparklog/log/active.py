@@ -49,22 +49,30 @@ class ActiveSegment:
     )  # fmt: skip
 
     def __init__(
-        self, fs: Fs, segment: Segment, config: TopicConfig, now_ms: int, *, jitter_ms: int = 0, index_mark: str = ""
+        self,
+        fs: Fs,
+        segment: Segment,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        jitter_ms: int = 0,
+        index_anew: bool = False,
     ) -> None:
         """Open `segment`, whose files exist or are made.
 
-        jitter_ms: roll so much before segment.ms. index_mark: indexes are built anew, in files with this at the end of
-        their names. Raises OSError.
+        jitter_ms: roll so much before segment.ms. index_anew: both indexes are empty, and their entries about to be
+        made with `add`. Raises OSError.
         """
         self.segment = segment
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         self._bytes_since_entry = 0
         self._file: File = fs.open(segment.path(LOG), create=True)
-        self._index_file = fs.open(segment.path(OFFSET_INDEX) + index_mark, create=True)
-        self._time_file = fs.open(segment.path(TIME_INDEX) + index_mark, create=True)
-        self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_mark else segment.offsets
-        self._times: TimeIndex = TimeIndex(segment.base_offset) if index_mark else segment.times
+        # Loaded before their files are opened: others take the place of those that are not of this segment.
+        self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
+        self._times: TimeIndex = TimeIndex(segment.base_offset) if index_anew else segment.times
+        self._index_file = fs.open(segment.path(OFFSET_INDEX), create=True)
+        self._time_file = fs.open(segment.path(TIME_INDEX), create=True)
         segment.largest = self._times.last  # before others see it: they would write over what is added
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
@@ -139,15 +147,6 @@ class ActiveSegment:
         if position == 0:
             self._created_ms = now_ms
         self._find_largest()
-
-    def clear_indexes(self) -> None:
-        """Empty both: their entries are about to be made again with `add`."""
-        self._offsets.clear()
-        self._times.clear()
-        _cut_to(self._index_file, 0)
-        _cut_to(self._time_file, 0)
-        self._bytes_since_entry = 0
-        self.segment.largest = self._times.last
 
     def finish(self) -> None:
         """Complete the indexes, files included. Raises OSError."""

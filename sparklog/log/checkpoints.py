@@ -182,8 +182,11 @@ class MetaProperties:
         try:
             lines = read_file(fs, path).decode().splitlines()
             pairs = dict(line.strip().split("=", 1) for line in lines if line.strip() and not line.startswith("#"))
+            broker_id = pairs.get("node.id", pairs.get("broker.id"))
+            if broker_id is None:
+                raise CorruptCheckpoint(f"{path}: it names no broker (node.id)")
             return cls(
-                broker_id=int(pairs.get("node.id", pairs.get("broker.id", "-1"))),
+                broker_id=int(broker_id),
                 cluster_id=pairs.get("cluster.id", "").replace("\\", ""),
                 directory_id=pairs.get("directory.id", "").replace("\\", ""),
             )

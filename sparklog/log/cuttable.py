@@ -15,7 +15,7 @@ from sparklog.base.errors import OffsetOutOfRange
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.following import FollowingLog
 from sparklog.log.producer_recovery import rebuild
-from sparklog.log.retention import count_below_start, count_removable
+from sparklog.log.retention import below_start, removable
 
 logger = logging.getLogger(__name__)
 
@@ -98,14 +98,15 @@ class CuttableLog(FollowingLog):
         with self._files, self._disk:
             limit = self.log_end_offset if high_watermark is None else high_watermark
             facts, start = self._segments.facts(self.log_end_offset), self.log_start_offset
-            count = (
-                count_removable(facts, log_start_offset=start, high_watermark=limit, config=self.config, now_ms=now_ms)
+            given_up = (
+                removable(facts, log_start_offset=start, high_watermark=limit, config=self.config, now_ms=now_ms)
                 if is_led
-                else count_below_start(facts, start)
+                else below_start(facts, start)
             )
-            if not count:
+            if not given_up.total:
                 return 0
-            start = facts[count - 1].next_offset
+            why = given_up.why(self.config, start)
+            start = facts[given_up.total - 1].next_offset
             with self._lock:
                 if start == self.log_end_offset:
                     self._roll(start)
@@ -121,7 +122,7 @@ class CuttableLog(FollowingLog):
                 self._epochs = self._epochs.truncate_from_start(start)
                 self._snapshots.remove(lambda taken: taken < start)
             self._discard(gone)
-            logger.info("%r: removed %d segments", self, len(gone))
+            logger.info("%r: removed %d segments, which end below offset %d: %s", self, len(gone), start, why)
             return len(gone)
 
     def delete_expired(self, now_ms: int) -> int:

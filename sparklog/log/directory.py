@@ -4,6 +4,7 @@
 <log dir>/.kafka_cleanshutdown                there after a clean stop, until the next start
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
+<log dir>/topic-config-checkpoint             see topic_configs.py
 <log dir>/<topic>-<n>/                        a partition
 <log dir>/<topic>-<n>.<unique>-delete/        was one; goes after file.delete.delay.ms, at the next start at once
 """
@@ -16,7 +17,8 @@ import posixpath
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Fs
@@ -33,9 +35,11 @@ from sparklog.log.checkpoints import (
 )
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
+from sparklog.log.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
 
 LOCK = ".lock"
 logger = logging.getLogger(__name__)
+Content = TypeVar("Content")
 
 
 class LogDirectory:
@@ -55,6 +59,9 @@ class LogDirectory:
         self._known_log_starts: dict[TopicPartition, int] = {}
         self._cleaned = OffsetCheckpoint(fs, f"{path}/{COMPACTED}")
         self._known_cleaned: dict[TopicPartition, int] = {}
+        self._configs = TopicConfigCheckpoint(fs, path)
+        self.kept_configs = KeptConfigs()
+        """What the topics with folders here went by."""
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
 
@@ -93,9 +100,10 @@ class LogDirectory:
     def begin(self) -> list[TopicPartition]:
         """Read what the directory remembers; -> the partitions whose folders are there. Raises OSError."""
         self.was_clean = self._marker.take()
-        self._known_recovery_points = _read_or_do_without(self._recovery_points)
-        self._known_log_starts = _read_or_do_without(self._log_starts)
-        self._known_cleaned = _read_or_do_without(self._cleaned)
+        self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
+        self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
+        self._known_cleaned = _read_or_do_without(self._cleaned.read, {})
+        self.kept_configs = _read_or_do_without(self._configs.read, KeptConfigs())
         found = []
         for name in self._fs.list(self.path):
             if name.endswith(DELETE_FOLDER):
@@ -157,6 +165,16 @@ class LogDirectory:
                 self._cleaned.write(cleaned)
                 self._known_cleaned = cleaned
 
+    def keep_configs(self, topics: Mapping[str, KeptConfig], seen_change: int) -> None:
+        """`topics`: with logs here. What is kept of others goes, unless they are set aside. Raises OSError."""
+        with self._writing:
+            before = self.kept_configs
+            aside = {name.topic for name in self._damaged} & before.topics.keys()
+            kept = {name: before.topics[name] for name in aside} | dict(topics)
+            if kept != before.topics:
+                self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
+                self._configs.write(self.kept_configs)
+
     def expire(self, folder: str, due_ms: int) -> None:
         """Remove a deleted partition's folder once its time has come."""
         self._expiring.append((due_ms, folder))
@@ -184,9 +202,9 @@ class LogDirectory:
         meta.write(self._fs, self.path)
 
 
-def _read_or_do_without(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+def _read_or_do_without(read: Callable[[], Content], nothing: Content) -> Content:
     try:
-        return checkpoint.read()
+        return read()
     except CorruptCheckpoint as error:
         logger.warning("%s; doing without it", error)
-        return {}
+        return nothing

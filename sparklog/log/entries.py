@@ -39,8 +39,14 @@ class Entries:
         """What the file contains from a byte on."""
         return bytes(self._data[position:])
 
-    def clear(self) -> None:
-        self._data.clear()
+    def is_in_order(self) -> bool:
+        """Whether both numbers grow from one entry to the next, and neither is negative."""
+        first, second = -1, -1
+        for pair in self.LAYOUT.iter_unpack(self._data):
+            if pair[0] <= first or pair[1] <= second:
+                return False
+            first, second = pair
+        return True
 
     def _unpack(self, number: int) -> tuple[int, int]:
         first, second = self.LAYOUT.unpack_from(self._data, number * self.LAYOUT.size)

@@ -35,6 +35,7 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.directory import LogDirectory
 from sparklog.log.log import Log
 from sparklog.log.ownership import Ownership
+from sparklog.log.topic_configs import UNLIMITED, KeptConfig, Overrides
 from sparklog.log.upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -70,11 +71,11 @@ class LogManager(LogUpkeep):
     # Start
 
     def load(self, topic_configs: Mapping[str, TopicConfig] | None = None, *, progress: Progress | None = None) -> None:
-        """Open every log there is. topic_configs: by topic; the broker's defaults for all others.
+        """Open every log there is. topic_configs: by topic; nothing is deleted from any other's. None: the broker's
+        defaults for all.
 
         Raises ConfigError where a directory is used by another broker, and KafkaStorageError where none works.
         """
-        configs = topic_configs or {}
         found: list[tuple[LogDirectory, TopicPartition]] = []
         try:
             for directory in self._dirs.values():
@@ -82,7 +83,7 @@ class LogManager(LogUpkeep):
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
             self._check_live()
-            self._open_all(self._settle(found), configs, progress)
+            self._open_all(self._settle(found), topic_configs, progress)
             self._check_live()
         except BaseException:
             self._held.close()
@@ -110,15 +111,20 @@ class LogManager(LogUpkeep):
     def _open_all(
         self,
         found: list[tuple[LogDirectory, TopicPartition]],
-        configs: Mapping[str, TopicConfig],
+        configs: Mapping[str, TopicConfig] | None,
         progress: Progress | None,
     ) -> None:
         done = 0
+        defaults = self._config.topic_defaults
+        if configs is None:
+            configs = {}
+        else:
+            defaults = TopicConfig.parse(UNLIMITED, defaults)
 
         def load_one(directory: LogDirectory, name: TopicPartition) -> None:
             nonlocal done
             with self._guard(directory):
-                self._open(directory, name, configs.get(name.topic, self._config.topic_defaults))
+                self._open(directory, name, configs.get(name.topic, defaults))
             with self._lock:
                 done += 1
                 count = done
@@ -256,6 +262,28 @@ class LogManager(LogUpkeep):
         for log in self:
             if log.partition.topic == topic:
                 log.configure(config)
+
+    def keep_configs(self, overrides: Mapping[str, Overrides], seen_change: int) -> None:
+        """Write down beside their folders what these topics go by. seen_change: of the store that says so."""
+        for directory in self._live():
+            ids = {log.partition.topic: log.topic_id for log in self._logs_in(directory.path)}
+            known = directory.kept_configs.topics
+            kept = {name: KeptConfig(ids[name], overrides[name]) for name in ids.keys() & overrides.keys()}
+            with self._guard(directory):
+                directory.keep_configs({name: known[name] for name in ids.keys() & known.keys()} | kept, seen_change)
+
+    def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
+        """What the topic went by when that was last written down; None where it is not known."""
+        for directory in self._live():
+            found = directory.kept_configs.topics.get(topic)
+            if found and found.topic_id == topic_id:
+                return found.overrides
+        return None
+
+    @property
+    def seen_change(self) -> int:
+        """The newest change of the store that what is kept came from."""
+        return max((directory.kept_configs.seen_change for directory in self._live()), default=0)
 
     # Stop
 

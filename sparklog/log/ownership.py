@@ -67,7 +67,10 @@ class Ownership:
                 try:
                     meta = metas[directory] = directory.read_meta()
                 except CorruptCheckpoint as error:
-                    raise ConfigError(str(error)) from None
+                    raise ConfigError(
+                        f"{error}. The file says whose the log directory is: restore it; or, if the directory is that "
+                        f"of broker {self._broker_id}, remove it, and it is written again"
+                    ) from None
                 if meta and meta.broker_id != self._broker_id:
                     raise ConfigError(
                         f"log directory {directory.path} belongs to broker {meta.broker_id}, "

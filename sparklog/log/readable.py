@@ -103,15 +103,13 @@ class ReadableLog:
     def _read(self, offset: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> LogSlice:
         for segment in self._segments.since(offset) if offset < limit else ():
             if first := segment.find(offset, segment.size_bytes):
-                return self._slice(segment, first, max_bytes, limit, min_one_batch=min_one_batch)
+                if first.last_offset >= limit or (first.size > max_bytes and not min_one_batch):
+                    return LogSlice(segment.file, first.position, 0, offset, self._disk, segment.base_offset)
+                return self._slice(segment, first, max_bytes, limit)
         last = self._segments.last
         return LogSlice(last.file, 0, 0, offset, self._disk, last.base_offset)
 
-    def _slice(
-        self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int, *, min_one_batch: bool
-    ) -> LogSlice:
-        if first.last_offset >= max_offset or (first.size > max_bytes and not min_one_batch):
-            return LogSlice(segment.file, first.position, 0, first.base_offset, self._disk, segment.base_offset)
+    def _slice(self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int) -> LogSlice:
         stop = first.position + max(first.size, max_bytes)
         end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
         size = end - first.position

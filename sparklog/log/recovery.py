@@ -2,7 +2,8 @@
 
     1  leftovers   .deleted and .cleaned files go. A replacement of segments is carried on, or given up (swap.py).
     2  segments    every .log file is one, but those wholly below the log start go, and so do index files without a
-                   .log; missing indexes are built again.
+                   .log; missing indexes are built again. An index that tells of batches below the recovery point which
+                   are in no file says that flushed records are lost: the log is not opened.
     3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, take the
                    segments from the one that holds the recovery point on: batches above it are checked (CRC, length,
                    offsets that increase and fit the segment), the file is cut at the first bad byte and the segments
@@ -28,6 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from uuid import UUID
 
 from sparklog.base.errors import CorruptRecord
@@ -39,7 +41,6 @@ from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, P
 from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
-    CLEANED,
     LOG,
     OFFSET_INDEX,
     SNAPSHOT,
@@ -48,6 +49,7 @@ from sparklog.log.files import (
     parse_name,
     path_in,
 )
+from sparklog.log.losses import check_emptied, check_missing
 from sparklog.log.producer_recovery import rebuild, replay
 from sparklog.log.producer_state import ProducerStates
 from sparklog.log.scan import BatchPlace, check_batches, walk
@@ -119,6 +121,10 @@ def _find_segments(state: Loading) -> None:
     bases = {file.base_offset for file in names if file.suffix == LOG}
     for file in names:
         if file.suffix != SNAPSHOT and file.base_offset not in bases:
+            check_missing(
+                state.fs, state.folder, file, bases,
+                log_start_offset=state.log_start_offset, recovery_point=state.flushed_to,
+            )  # fmt: skip
             logger.warning("%s: removing an index without its log", path_in(state.folder, file))
             state.fs.remove(path_in(state.folder, file))
             state.has_changed = True
@@ -131,26 +137,14 @@ def _find_segments(state: Loading) -> None:
         state.segments.append(segment)
     while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
         state.dropped.append(state.segments.pop(0))  # retention was about to do it
+    for segment, following in pairwise(state.segments):
+        if not segment.size_bytes and following.base_offset <= state.flushed_to:
+            check_emptied(state.fs, state.folder, segment.base_offset)
     for segment in state.segments:
         base = segment.base_offset
         if not {SegmentFile(base, OFFSET_INDEX, ""), SegmentFile(base, TIME_INDEX, "")} <= there:
             logger.warning("%s: building missing indexes", segment)
-            _build_indexes(state, segment)
-
-
-def _build_indexes(state: Loading, segment: Segment) -> None:
-    """Build both indexes from headers alone, put there in one step; a bad tail is left to whoever looks for it."""
-    active = ActiveSegment(state.fs, segment, state.config, state.now_ms, index_mark=CLEANED)
-    try:
-        for place in walk(segment.file, 0, segment.size_bytes):
-            active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)
-    except CorruptRecord as error:
-        logger.warning("%s: %s", segment, error)
-    active.flush_indexes()
-    active.close()
-    for suffix in (OFFSET_INDEX, TIME_INDEX):
-        state.fs.rename(segment.path(suffix) + CLEANED, segment.path(suffix))
-    state.fs.flush_dir(state.folder)
+            segment.build_indexes(state.config.index_interval_bytes)
 
 
 def _find_end(state: Loading) -> None:
@@ -208,8 +202,7 @@ def _recover(state: Loading) -> None:
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point, build the indexes; False: the segment had to be cut."""
     segment.is_flushed = False
-    active = ActiveSegment(state.fs, segment, state.config, state.now_ms)
-    active.clear_indexes()
+    active = ActiveSegment(state.fs, segment, state.config, state.now_ms, index_anew=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)

@@ -14,8 +14,8 @@ Whole segments, oldest first, for one of three reasons, taken in Kafka's order (
 Only a leader asks that. Its followers take over its log start, and remove the closed segments below it.
 
 With retention.archive set, records leave the log only once the archive has them. The retention job sees to that: it
-asks `give_up`, copies, and then moves the log start offset. The broker's own task asks `count_removable`, which by then
-counts nothing that is not below the log start offset.
+asks `give_up`, copies, and then moves the log start offset. The broker's own task asks `removable`, which by then
+finds nothing that is not below the log start offset.
 """
 
 from __future__ import annotations
@@ -61,20 +61,27 @@ class GivenUp(NamedTuple):
         """All of the segments, where the active one, the last, goes too."""
         return self.by_log_start + self.by_size + self.by_time
 
+    def why(self, config: TopicConfig, log_start_offset: int) -> str:
+        """For people: how many for each reason."""
+        reasons = (
+            (self.by_log_start, f"below the log start offset {log_start_offset}"),
+            (self.by_size, f"beyond retention.bytes={config.retention_bytes}"),
+            (self.by_time, f"older than retention.ms={config.retention_ms}"),
+        )
+        return ", ".join(f"{count} {reason}" for count, reason in reasons if count)
 
-def count_removable(
+
+def removable(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
-) -> int:
-    """How many of the oldest segments the broker may remove; all of them where the active one goes too."""
+) -> GivenUp:
+    """The oldest segments that the broker may remove; all of them where the active one goes too."""
     limit = min(high_watermark, log_start_offset) if config.retention_archive else high_watermark
-    return give_up(
-        segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms
-    ).total
+    return give_up(segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms)
 
 
-def count_below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> int:
-    """How many of the oldest segments a follower may remove: it has its leader's log start, and decides nothing."""
-    return _count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset)
+def below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> GivenUp:
+    """The oldest segments that a follower may remove: it has its leader's log start, and decides nothing."""
+    return GivenUp(_count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset), 0, 0)
 
 
 def give_up(

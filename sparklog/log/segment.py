@@ -8,22 +8,26 @@ beside them only adds to what they see, but for truncation, which the log keeps 
 
 An index is a hint. It may be older or newer than the file (a reader of a live folder opens them one after the other),
 so what is found through it is believed only if the batch there begins at or below the offset that was looked for; if
-not, the walk begins at 0.
+not, the walk begins at 0. One that makes no sense is no index; a broker builds it again (index_checks.py).
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import uuid
 from collections.abc import Iterator
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import File, Fs, ReadFile, ReadFs
 from sparklog.log.cache import SegmentCache
-from sparklog.log.files import LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
+from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
+from sparklog.log.index_checks import INTERVAL_BYTES, build, offsets_fit, times_fit
 from sparklog.log.offset_index import OffsetIndex
 from sparklog.log.scan import BatchPlace, file_crc32c, walk
 from sparklog.log.time_index import TimeEntry, TimeIndex
+
+logger = logging.getLogger(__name__)
 
 
 class ReadSegment:
@@ -65,7 +69,7 @@ class ReadSegment:
         """Raises OSError."""
         index = self._offsets
         if index is None:
-            index = self._offsets = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
+            index = self._offsets = self._load_offsets()
         return index
 
     @property
@@ -73,8 +77,16 @@ class ReadSegment:
         """Raises OSError."""
         index = self._times
         if index is None:
-            index = self._times = TimeIndex(self.base_offset, self._read(TIME_INDEX))
+            index = self._times = self._load_times()
         return index
+
+    def _load_offsets(self) -> OffsetIndex:
+        index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
+        return index if index.is_in_order() else OffsetIndex(self.base_offset)
+
+    def _load_times(self) -> TimeIndex:
+        index = TimeIndex(self.base_offset, self._read(TIME_INDEX))
+        return index if index.is_in_order() else TimeIndex(self.base_offset)
 
     @property
     def largest(self) -> TimeEntry:
@@ -119,15 +131,25 @@ class ReadSegment:
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
         """Where whole batches from `first` on end that lie before position `stop` and below `max_offset`.
 
-        -> that position, and the offset to read on from. `end` is where the segment's batches end.
+        -> that position, and the offset behind the last record: the next batch may begin later, and in between a leader
+        epoch that the record is not of. `end` is where the segment's batches end.
         """
-        indexed = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
-        last = first
-        for place in self.walk(max(indexed, first.end), end):
-            if place.end > stop or place.last_offset >= max_offset:
-                return place.position, place.base_offset
-            last = place
-        return last.end, last.last_offset + 1
+        start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
+        while True:
+            last = first
+            try:
+                for place in self.walk(max(start, first.end), end):
+                    if place.end > stop or place.last_offset >= max_offset:
+                        break
+                    last = place
+            except CorruptRecord:
+                if start <= first.end:
+                    raise
+                start = 0  # the index is not of this file: the walk from `first` on finds out whether the file is right
+                continue
+            if last is not first or start <= first.end:
+                return last.end, last.last_offset + 1
+            start = self.offsets.last_position(start)  # the batch there is too far already: which one is before it?
 
     def open(self, suffix: str) -> ReadFile:
         """One of its files, opened for the caller alone. Raises OSError."""
@@ -193,6 +215,54 @@ class Segment(ReadSegment):
     @largest.setter
     def largest(self, entry: TimeEntry) -> None:
         self._largest = entry
+
+    def _load_offsets(self) -> OffsetIndex:
+        """As it is on the disk, or, where that is not of this file, as it is from now on."""
+        index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
+        if self._kept is not None or not len(index) or offsets_fit(index, self.file, self.size_bytes):
+            return index
+        return self._build_indexes()[0]
+
+    def _load_times(self) -> TimeIndex:
+        index = TimeIndex(self.base_offset, self._read(TIME_INDEX))
+        is_new = not self.size_bytes and not len(index)
+        if self._kept is not None or is_new or times_fit(index, self.offsets, self.file, self.size_bytes):
+            return index
+        return self._build_indexes()[1]
+
+    def _read_last_times(self) -> TimeIndex:
+        """All of it, checked: by the last entry retention deletes."""
+        times = self.times
+        self._used()
+        return times
+
+    def _build_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        logger.warning("%s: its indexes are not of this file; building them again", self)
+        return self.build_indexes()
+
+    def build_indexes(self, interval_bytes: int = INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
+        """Make both anew from headers alone, put there in one step; what follows a bad batch is left out.
+
+        Not of the segment that is written. Raises OSError.
+        """
+        indexes = build(self.base_offset, self._sound_batches(), interval_bytes)
+        for suffix, index in zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True):
+            file = self._disk.open(self.path(suffix) + CLEANED, create=True)
+            try:
+                file.truncate(0)
+                file.append(index.bytes_from(0))
+                file.flush()
+            finally:
+                file.close()
+            self._disk.rename(self.path(suffix) + CLEANED, self.path(suffix))
+        self._disk.flush_dir(self.folder)
+        return indexes
+
+    def _sound_batches(self) -> Iterator[BatchPlace]:
+        try:
+            yield from walk(self.file, 0, self.size_bytes)
+        except CorruptRecord as error:
+            logger.warning("%s: %s", self, error)
 
     def find(self, offset: int, end: int) -> BatchPlace | None:
         found = super().find(offset, end)

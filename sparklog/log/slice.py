@@ -42,7 +42,8 @@ class LogSlice:
     size: int
     """0: there is nothing to read."""
     next_offset: int
-    """Where to read on. The first batch may begin below the offset that was asked for."""
+    """Where to read on: behind the last record, or what was asked for where there is nothing to read. The first batch
+    may begin below the offset that was asked for."""
     disk: DiskGuard
     segment_base_offset: int = -1
     """Of the segment; where there is nothing to read, of the one that the next batch will be in, as far as is known."""

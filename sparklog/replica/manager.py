@@ -41,6 +41,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.log import Appended, Log, LogSlice
 from sparklog.log.manager import LogManager
+from sparklog.log.topic_configs import Overrides
 from sparklog.replica.following import Fetchers, FetchState, NoFetchers
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
 from sparklog.replica.isr_changes import IsrChanges, WriteIsr
@@ -93,10 +94,11 @@ class ReplicaManager(Replicas):
         broker_epoch_of: Callable[[int], int | None] = lambda _: None,
         exists: Callable[[TopicPartition], bool] = lambda _: False,
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
+        newest_change: Callable[[], int] = lambda: 0,
     ) -> None:
         """on_high_watermark, exists: as of `Replicas`. on_log_end: a partition that others follow has records that are
         not committed yet. alter_isr: writes to the store; raises StoreError. broker_epoch_of: of a broker that is
-        alive."""
+        alive. newest_change: of the store; may block."""
         super().__init__(on_high_watermark, exists)
         self._logs = logs
         self._on_log_end = on_log_end
@@ -105,6 +107,7 @@ class ReplicaManager(Replicas):
         self._max_lag_ms = max_lag_ms
         self._topic_defaults = topic_defaults or TopicConfig()
         self._broker_epoch_of = broker_epoch_of
+        self._newest_change = newest_change
         self._files = HighWatermarkFiles(fs, self._is_here)
         self._turns = Turns()
         self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark)
@@ -148,6 +151,7 @@ class ReplicaManager(Replicas):
         await self.fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
         configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
         opened = await asyncio.to_thread(self._open_all, states, configs)
+        await self.keep_configs({topic: request.overrides.get(topic, {}) for topic in configs})
         followed: dict[TopicPartition, FetchState] = {}
         for name, found in opened.items():
             if isinstance(found, KafkaStorageError):
@@ -179,6 +183,10 @@ class ReplicaManager(Replicas):
         await self.fetchers.unfollow([each.name for each in stopped])
         for each in stopped:
             self._stop_one(each)
+            if each.delete:
+                is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
+                why = "its topic is deleted" if is_deleted else "its replicas are on other brokers"
+                logger.info("deleting %s: %s", each.name, why)
         errors.update(await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete}))
         return StopReplicaResponse(errors=errors)
 
@@ -293,6 +301,14 @@ class ReplicaManager(Replicas):
         for replica in self:
             if replica.partition.name.topic == topic:
                 replica.config = config
+
+    async def keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
+        """Keep a copy of what topics go by, where this broker has logs of them."""
+
+        def keep() -> None:
+            self._logs.keep_configs(overrides, self._newest_change())
+
+        await asyncio.to_thread(keep)
 
     async def close(self) -> None:
         """Change no ISR any more, and end what is under way: the broker stops."""

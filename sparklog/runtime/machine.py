@@ -14,7 +14,7 @@ The shell does what a Decision says in this order, the first three before anythi
     2. replay them
     3. set and cancel timers, in their order; not where the append failed: the members that it was about are still there
     4. once the records are committed, or have failed: send the replies, call `written` where there is a `then`, and
-       answer who asked: with the response, or with what went wrong
+       answer who asked: with the response, or with what went wrong. Where there are none, once those before them are
 
 So a reply to somebody who waits must not promise what the records of the same Decision say; what depends on them is
 said when `written` tells that they are there.

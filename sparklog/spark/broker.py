@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from sparklog.base.errors import (
     ConfigError,
     KafkaError,
+    LogTruncation,
     OffsetOutOfRange,
     RequestTimedOut,
     RetriableError,
@@ -205,6 +206,9 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
             try:
                 yield from _fetched(consumer, partition, end, broker.timeout_ms)
                 return
+            except LogTruncation as error:  # what was read is lost, and not what comes: go on there
+                report_losses([str(error)], fail=options.fail_on_data_loss)
+                offset = consumer.position(partition)
             except OffsetOutOfRange:
                 offset = _after_loss(consumer, partition, consumer.position(partition), end, options)
 

@@ -260,7 +260,7 @@ async def test_any_number_of_offsets_go_with_their_topic(started: World) -> None
     for name in names:
         await groups.commit(OffsetCommit(group_id=name, offsets=offsets))
 
-    await groups.delete_topics(["wide"])
+    await groups.delete_topics({"wide": started.broker.services.metadata.get("wide").topic_id})
 
     left = await groups.fetch_offsets(OffsetFetch(group_id=names[0], partitions=[offsets[0].partition]))
     assert left.offsets[0].offset == -1

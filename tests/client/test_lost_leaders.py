@@ -11,11 +11,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from sparklog.base.errors import NotLeaderOrFollower, OutOfOrderSequenceNumber
+from sparklog.base.errors import DuplicateSequenceNumber, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
 from sparklog.client import sender
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
-from support.brokers.scripted import LOSE_ANSWER, LOSE_REST, ScriptedBroker, running
+from sparklog.client.delivery import NO_OFFSET
+from support.brokers.scripted import LOSE_ANSWER, LOSE_LAST, LOSE_REST, ScriptedBroker, running
 from support.patience import PATIENCE_MS, PATIENCE_S, until
 
 NOBODY = -1
@@ -80,24 +81,34 @@ async def test_what_a_leader_has_written_is_not_written_again_after_a_replaced_o
     assert broker.values[TopicPartition("t", 0)] == [b"0", b"1", b"2"]
 
 
-async def several_in_flight(producer: AsyncProducer, broker: ScriptedBroker, *steps: Any) -> list[Any]:
-    """Six records, in a batch each: the first alone, the others in one request, which meets `steps`."""
+async def several_in_flight(producer: AsyncProducer, broker: ScriptedBroker, *steps: Any, count: int = 5) -> list[Any]:
+    """Records in a batch each: the first alone, and then `count` others, of which the first request meets `steps`."""
     broker.may_answer.clear()
     broker.script.extend([None, *steps])
     first = await producer.send("t", b"0", partition=0)
     await until(lambda: broker.requests, "the first is under way")
-    others = [await producer.send("t", b"%d" % number * 100, partition=0) for number in range(1, 6)]
+    others = [await producer.send("t", b"%d" % number * 100, partition=0) for number in range(1, count + 1)]
     broker.may_answer.set()
     return [first, *others]
 
 
-async def test_a_new_leader_that_has_copied_only_the_first_batch_of_a_request_gets_the_others(
-    broker: ScriptedBroker,
+@pytest.mark.parametrize("lost", [LOSE_REST, LOSE_LAST])
+@pytest.mark.parametrize("count", [5, 12])
+async def test_a_new_leader_that_has_copied_only_some_batches_of_a_request_gets_the_others(
+    broker: ScriptedBroker, lost: str, count: int
 ) -> None:
     async with producer_of(broker.address, batch_size=100) as producer, asyncio.timeout(PATIENCE_S):
-        sent = await several_in_flight(producer, broker, LOSE_REST)
-        assert [(await each).offset for each in sent] == list(range(6))
-    assert broker.values[TopicPartition("t", 0)] == [b"0", *[b"%d" % number * 100 for number in range(1, 6)]]
+        sent = await several_in_flight(producer, broker, lost, count=count)
+        assert [(await each).offset for each in sent] == list(range(count + 1))
+    assert broker.values[TopicPartition("t", 0)] == [b"0", *[b"%d" % number * 100 for number in range(1, count + 1)]]
+
+
+async def test_a_batch_that_was_written_at_an_offset_which_nobody_remembers_is_written(broker: ScriptedBroker) -> None:
+    async with producer_of(broker.address) as producer, asyncio.timeout(PATIENCE_S):
+        broker.script.extend([LOSE_ANSWER, DuplicateSequenceNumber("it was written long ago")])
+        assert (await (await producer.send("t", b"0", partition=0))).offset == NO_OFFSET
+        assert (await (await producer.send("t", b"1", partition=0))).offset == 1
+    assert broker.values[TopicPartition("t", 0)] == [b"0", b"1"]
 
 
 async def test_batches_that_may_have_been_written_are_given_up_together(

@@ -365,3 +365,15 @@ def test_a_subtree_lists_children_before_parents(store: Store) -> None:
 
 def test_the_root_has_no_parent() -> None:
     assert [parent_of(path) for path in ("/a/b", "/a", "/")] == ["/a", "/", ""]
+
+
+def test_the_newest_change_has_a_greater_number_than_those_before(store: Store, other: Store) -> None:
+    store.create("/a")
+    seen = [store.newest_change()]
+    store.set("/a", b"1")
+    seen.append(store.newest_change())
+    store.delete("/a")
+    seen.append(store.newest_change())
+    assert seen == sorted(set(seen))
+    other.exists("/a")
+    assert other.newest_change() >= seen[-1]

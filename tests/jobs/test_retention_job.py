@@ -24,7 +24,7 @@ from sparklog.jobs.job import JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.log.retention import GivenUp, count_removable
+from sparklog.log.retention import GivenUp, removable
 from sparklog.spark.archive_files import Place
 from sparklog.spark.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
@@ -88,9 +88,9 @@ def test_without_an_archive_the_job_deletes_what_the_broker_would(topics: Topics
     topic = topics.create(internal_segment_bytes=1500, retention_bytes=1500, cleanup_policy="compact,delete")
     fill_days(topics, topic, 120)
     log = describe(topics, topic)[TopicPartition(topic, 0)]
-    count = count_removable(
+    count = removable(
         log.segments, log_start_offset=0, high_watermark=log.high_watermark, config=log.config, now_ms=0
-    )
+    ).total
     assert count > 0
     done = run(make_context(), topic)
     assert outcomes(done) == {0: "done"}

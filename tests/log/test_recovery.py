@@ -52,6 +52,12 @@ def rewrite(fs: MemoryFs, name: str, content: bytes) -> None:
     file.append(content)
 
 
+def remove_segment(fs: MemoryFs, base: int) -> None:
+    """As compaction does with one that holds nothing any more."""
+    for suffix in (".log", ".index", ".timeindex"):
+        fs.remove(segment(base, suffix))
+
+
 def recover(fs: MemoryFs, **how: object) -> Log:
     return open_log(fs, clean=False, **how)
 
@@ -136,7 +142,7 @@ class TestUncleanStop:
         assert recover(fs, compacted_to=compacted_to).log_end_offset == end
 
     def test_a_gap_below_the_recovery_point_is_no_hole(self, fs: MemoryFs) -> None:
-        fs.remove(segment(9))
+        remove_segment(fs, 9)
         assert recover(fs, compacted_to=0, recovery_point=20).log_end_offset == 36
 
     def test_a_segment_that_begins_inside_another_goes(self, fs: MemoryFs) -> None:
@@ -154,7 +160,7 @@ class TestUncleanStop:
 
     @pytest.mark.parametrize("clean", [True, False])
     def test_epochs_that_cannot_be_read_make_no_hole_of_what_was_compacted(self, fs: MemoryFs, *, clean: bool) -> None:
-        fs.remove(segment(9))
+        remove_segment(fs, 9)
         rewrite(fs, path("leader-epoch-checkpoint"), b"rubbish")
         log = open_log(fs, clean=clean, recovery_point=30, compacted_to=0)
         assert log.log_end_offset == 36

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparklog.log.retention import GivenUp, SegmentFacts, count_removable, give_up
+from sparklog.log.retention import GivenUp, SegmentFacts, give_up, removable
 from support.logs.builders import topic_config
 
 NOW = 1_000_000
@@ -20,13 +20,13 @@ def segments(*sizes_and_ages: tuple[int, int | None]) -> list[SegmentFacts]:
 
 def count(found: list[SegmentFacts], *, start: int = 0, high_watermark: int = 10_000, **config: object) -> int:
     defaults = {"retention_ms": -1, "retention_bytes": -1}
-    return count_removable(
+    return removable(
         found,
         log_start_offset=start,
         high_watermark=high_watermark,
         config=topic_config(**(defaults | config)),
         now_ms=NOW,
-    )
+    ).total
 
 
 OLD = segments((100, 500), (100, 400), (100, 300), (100, 200), (100, 100))
@@ -90,5 +90,9 @@ def test_with_an_archive_the_broker_removes_only_what_lies_below_the_log_start(s
 def test_what_is_given_up_says_why_and_asks_for_no_archive() -> None:
     config = topic_config(retention_bytes=300, retention_ms=250, retention_archive="/archive")
     asked = {"log_start_offset": 10, "high_watermark": 10_000, "config": config, "now_ms": NOW}
-    assert give_up(OLD, **asked) == GivenUp(by_log_start=1, by_size=1, by_time=1)
+    given_up = give_up(OLD, **asked)
+    assert given_up == GivenUp(by_log_start=1, by_size=1, by_time=1)
+    assert given_up.why(config, 10) == (
+        "1 below the log start offset 10, 1 beyond retention.bytes=300, 1 older than retention.ms=250"
+    )
     assert give_up([], **asked).total == 0

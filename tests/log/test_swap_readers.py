@@ -211,6 +211,8 @@ def test_readers_in_threads_find_each_surviving_record_once(
         end, offset, found = log.log_end_offset, 0, []
         while offset < end:
             piece = log.read(offset, 400, max_offset=end)
+            if not piece.size:
+                break  # all up to the end was cleaned away
             assert piece.next_offset > offset
             found += records_in(piece.read())
             offset = piece.next_offset

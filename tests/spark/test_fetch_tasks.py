@@ -8,10 +8,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from sparklog.base.errors import DataLost, NetworkException, RequestTimedOut, UnknownTopicOrPartition
+from sparklog.base.errors import DataLost, LogTruncation, NetworkException, RequestTimedOut, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
+from sparklog.client import Consumer
 from sparklog.spark.scan import FetchTask
 from sparklog.testing import start_broker
+from support.logs.folders import write_folder
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics, make_reader, rows_of
 
@@ -47,6 +49,32 @@ def test_offsets_that_are_gone_fail_the_task_or_are_left_out(topics):
     with pytest.raises(DataLost, match=f"{topic}-0: offsets 0 to 39 are gone"):
         rows_of(strict, tasks)
     assert [row["offset"] for row in rows_of(lenient, tasks)] == list(range(40, 100))
+
+
+def test_a_leader_epoch_that_begins_where_nothing_is_left_loses_nothing(tmp_path):
+    write_folder(tmp_path / "t-0", batches=[(0, 0), (10, 1), (13, 1)], epochs=[(0, 0), (1, 5)])
+    with start_broker(tmp_path) as broker:
+        reader = make_reader({"bootstrap.servers": broker.bootstrap, "subscribe": "t", "readMode": "fetch"})
+        assert [row["offset"] for row in rows_of(reader)] == [*range(3), *range(10, 16)]
+
+
+def test_what_an_unclean_election_has_lost_behind_a_reader_skips_nothing_before_it(topics, monkeypatch):
+    topic = topics.create()
+    topics.fill(topic, 100, batches=10)
+    strict, lenient = fetching(topics, topic), fetching(topics, topic, failOnDataLoss="false")
+    poll, polls = Consumer.poll_arrow, []
+
+    def told_at_the_second(self, *arguments):
+        polls.append(self)
+        if len(polls) % 3 == 2:
+            raise LogTruncation("records were read, and the leader does not have them")
+        return poll(self, 1_000, max_records=40)
+
+    monkeypatch.setattr(Consumer, "poll_arrow", told_at_the_second)
+    with pytest.raises(DataLost, match="the leader does not have them"):
+        rows_of(strict)
+    polls.clear()
+    assert [row["offset"] for row in rows_of(lenient)] == list(range(100))
 
 
 def test_a_partition_that_is_not_there_is_named(topics):

@@ -29,8 +29,10 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
     change = services.metadata.update(request)
     for topic in change.reconfigured:
         services.replicas.update_config(topic.name, topic.config)
+    if change.reconfigured:
+        await services.replicas.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
-        services.groups.forget_topics([topic.name for topic in change.removed])
+        services.groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
     if request.is_full and (strays := _strays(services)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
         await services.replicas.stop(

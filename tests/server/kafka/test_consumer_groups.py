@@ -209,8 +209,10 @@ def test_a_lost_topic_takes_its_offsets_with_it(broker: RunningBroker, bootstrap
     consumer.commit(offsets=[CkPartition(topic, 0, 3)], asynchronous=False)
     assert [each.offset for each in consumer.committed([CkPartition(topic, 0)])] == [3]
 
-    broker.run(broker.node.broker.services.topics.delete(topic))
-    broker.run(broker.node.broker.services.groups.delete_topics([topic]))
+    services = broker.node.broker.services
+    ids = {topic: services.metadata.get(topic).topic_id}
+    broker.run(services.topics.delete(topic))
+    broker.run(services.groups.delete_topics(ids))
     produce(bootstrap, topic, range(4))
 
     assert [each.offset for each in consumer.committed([CkPartition(topic, 0)])] == [-1001]

@@ -23,10 +23,14 @@ from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log
 
 LOSE_ANSWER = "append, but break the call before the answer"
 LOSE_REST = "append the first batch of each partition, but break the call before the answer"
+LOSE_LAST = "append all batches of each partition but the last, but break the call before the answer"
 REFUSE_CALL = "break the call without appending"
 HANG = "append nothing and never answer"
 
 Step = KafkaError | str | None
+ALL = slice(None)
+KEPT: dict[Step, slice] = {LOSE_REST: slice(1), LOSE_LAST: slice(-1)}
+"""Of the batches of a partition, those that are appended."""
 
 
 class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
@@ -90,13 +94,13 @@ class ScriptedBroker(log_pb2_grpc.LogServicer, admin_pb2_grpc.AdminServicer):
         await self.may_answer.wait()
         await asyncio.sleep(self.answer_after)
         results = [self._append(part, step) for part in request.partitions]
-        if step in (LOSE_ANSWER, LOSE_REST):
+        if step == LOSE_ANSWER or step in KEPT:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         return log_pb2.ProduceResponse(partitions=results, correlation_id=request.correlation_id)
 
     def _append(self, part: Any, step: Step) -> Any:
         place = TopicPartition(part.topic, part.partition)
-        batches = list(iterate_headers(part.batches))[: 1 if step == LOSE_REST else None]
+        batches = list(iterate_headers(part.batches))[KEPT.get(step, ALL)]
         if any(header.size > self.max_batch_bytes for _, header in batches):
             step = MessageTooLarge("a batch is too large")
         try:

@@ -47,6 +47,11 @@ class SimTopics(dict[str, SimTopic]):
         self[name] = SimTopic(name, range(partitions), known.topic_id if known else UUID(int=len(self) + 1))
         self.changes += 1
 
+    def make_again(self, name: str) -> None:
+        """The topic is deleted, and another one of its name is made."""
+        self.changes += 1
+        self[name] = SimTopic(name, range(8), UUID(int=1_000 + self.changes))
+
     def find(self, name: str) -> SimTopic:
         return self.setdefault(name, SimTopic(name, range(8), UUID(int=len(self) + 1)))
 
@@ -60,7 +65,8 @@ class MemoryLog:
 
     written: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     refuse_with: KafkaError | None = None
-    is_holding: bool = False
+    held_from: int | None = None
+    """Nothing from this offset on is committed; None: all is."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
@@ -70,17 +76,17 @@ class MemoryLog:
         return len(self.written) - 1
 
     def is_committed(self, offset: int) -> bool:
-        return not self.is_holding
+        return self.held_from is None or offset < self.held_from
 
     async def wait_committed(self, offset: int) -> None:
         await self.released.wait()
 
     def hold(self) -> None:
-        self.is_holding = True
+        self.held_from = len(self.written)
         self.released = asyncio.Event()
 
     def release(self) -> None:
-        self.is_holding = False
+        self.held_from = None
         self.released.set()
 
 

@@ -341,7 +341,9 @@ class GroupScenario:
         self.world.log.refuse_with = None
 
     async def do_delete(self, *topics: str) -> None:
-        await self.world.host.do(self.world.host.shard.delete_topics(list(topics)))
+        await self.world.host.do(
+            self.world.host.shard.delete_topics({name: self.world.topics.find(name).topic_id for name in topics})
+        )
 
     async def do_disband(self) -> None:
         shard = self.world.host.shard

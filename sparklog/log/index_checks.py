@@ -1,0 +1,74 @@
+"""Whether a segment's indexes are its own, and how to make them anew from the headers of its batches.
+
+Checked when a broker loads one (Kafka: OffsetIndex.sanityCheck, TimeIndex.sanityCheck), as a disk, or somebody, may
+have changed the file since it was written: entries increase, and the last one tells of a batch that is there. An index
+that is wrong somewhere before that costs a longer walk, or is noticed by it (segment.py); a time index by which
+retention would delete is right at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.base.fs import ReadFile
+from sparklog.log.offset_index import OffsetIndex
+from sparklog.log.scan import BatchPlace, walk
+from sparklog.log.time_index import TimeEntry, TimeIndex
+from sparklog.records.batch import NO_TIMESTAMP
+
+INTERVAL_BYTES = 4096
+"""Of index.interval.bytes, the default."""
+
+
+def offsets_fit(index: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
+    """Raises OSError."""
+    if not index.is_in_order():
+        return False
+    offset, position = index[len(index) - 1]
+    place = _first_of(file, position, size_bytes)
+    return place is not None and place.base_offset <= offset <= place.last_offset
+
+
+def times_fit(index: TimeIndex, offsets: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
+    """`offsets` fit. Raises OSError."""
+    if not index.is_in_order():
+        return False
+    if not len(index):
+        first = _first_of(file, 0, size_bytes)
+        return first is None or first.max_timestamp_ms == NO_TIMESTAMP
+    timestamp, offset = index.last
+    try:
+        places = walk(file, offsets.position_for(offset), size_bytes)
+        return next((place.max_timestamp_ms for place in places if place.last_offset >= offset), None) == timestamp
+    except CorruptRecord:
+        return False
+
+
+def _first_of(file: ReadFile, position: int, size_bytes: int) -> BatchPlace | None:
+    """The batch that begins there, if one does."""
+    if position >= size_bytes:
+        return None
+    try:
+        return next(walk(file, position, size_bytes), None)
+    except CorruptRecord:
+        return None
+
+
+def build(
+    base_offset: int, places: Iterable[BatchPlace], interval_bytes: int = INTERVAL_BYTES
+) -> tuple[OffsetIndex, TimeIndex]:
+    """The indexes of a segment that consists of these batches, as they would have come to be while it was written."""
+    offsets, times = OffsetIndex(base_offset), TimeIndex(base_offset)
+    largest = TimeEntry(NO_TIMESTAMP, base_offset)
+    bytes_since_entry = 0
+    for place in places:
+        if place.max_timestamp_ms > largest.timestamp_ms:
+            largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
+        if bytes_since_entry > interval_bytes:
+            offsets.append(place.last_offset, place.position)
+            times.append(*largest)
+            bytes_since_entry = 0
+        bytes_since_entry += place.size
+    times.append(*largest)
+    return offsets, times

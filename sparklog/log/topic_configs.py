@@ -1,0 +1,85 @@
+"""What topics go by, kept beside their folders: a store that is lost must not make anybody delete by other rules.
+
+    <log dir>/topic-config-checkpoint
+        {"version": 0, "seen_change": 812, "topics": {
+         "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}}}}
+
+The store is the one that says what a topic's configuration is; this is a copy of what it said last. `seen_change` is
+the number of the store's newest change by then: a store that has fewer has lost some.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from sparklog.base.fs import Fs
+from sparklog.base.ids import decode_id, encode_id
+from sparklog.log.checkpoints import CorruptCheckpoint, read_file, replace_file
+
+TOPIC_CONFIGS = "topic-config-checkpoint"
+_VERSION = 0
+Overrides = Mapping[str, str]
+"""A topic's own configuration: Kafka's keys."""
+UNLIMITED: Overrides = MappingProxyType({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
+"""For a topic of which nothing is known: all its records stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConfig:
+    """Of one topic."""
+
+    topic_id: UUID | None
+    overrides: Overrides
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConfigs:
+    """Of the topics that have folders in one log directory."""
+
+    topics: Mapping[str, KeptConfig] = field(default_factory=dict)
+    seen_change: int = 0
+
+
+class TopicConfigCheckpoint:
+    """The file. Whoever writes it sees to it that nobody else does meanwhile."""
+
+    def __init__(self, fs: Fs, folder: str) -> None:
+        self._fs = fs
+        self._path = f"{folder}/{TOPIC_CONFIGS}"
+
+    def read(self) -> KeptConfigs:
+        """Nothing where there is no file. Raises CorruptCheckpoint or OSError."""
+        if not self._fs.exists(self._path):
+            return KeptConfigs()
+        try:
+            content = json.loads(read_file(self._fs, self._path))
+            if content["version"] != _VERSION:
+                raise CorruptCheckpoint(f"{self._path}: version {content['version']}, only {_VERSION} is known")
+            topics = {str(name): _decode(topic) for name, topic in content["topics"].items()}
+            return KeptConfigs(topics, int(content["seen_change"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"{self._path}: {error!r}") from None
+
+    def write(self, kept: KeptConfigs) -> None:
+        """Raises OSError."""
+        content = {
+            "version": _VERSION,
+            "seen_change": kept.seen_change,
+            "topics": {name: _encode(topic) for name, topic in sorted(kept.topics.items())},
+        }
+        replace_file(self._fs, self._path, json.dumps(content, separators=(",", ":")).encode())
+
+
+def _encode(kept: KeptConfig) -> dict[str, Any]:
+    return {"topic_id": encode_id(kept.topic_id) if kept.topic_id else None, "configs": dict(kept.overrides)}
+
+
+def _decode(content: Mapping[str, Any]) -> KeptConfig:
+    topic_id = content["topic_id"]
+    overrides = {str(key): str(value) for key, value in content["configs"].items()}
+    return KeptConfig(None if topic_id is None else decode_id(topic_id), overrides)

@@ -1,0 +1,136 @@
+"""A cluster store that was lost, or has lost changes: topics keep what they went by, and nobody deletes by a guess."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.broker.internal_topics import overrides_of
+from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.store import Store
+from sparklog.cluster.topics import TopicStore
+from sparklog.log.topic_configs import TOPIC_CONFIGS, UNLIMITED
+from support.brokers.on_one_loop import BrokersOnOneLoop
+
+T0 = TopicPartition("t", 0)
+OFFSETS = "__consumer_offsets"
+CONFIGS = {"cleanup.policy": "compact,delete", "retention.ms": "12345"}
+
+
+@pytest.fixture
+async def one():
+    made = BrokersOnOneLoop(default_replication_factor="1", offsets_topic_replication_factor="1")
+    yield made
+    await made.stop_all()
+
+
+def overrides(one: BrokersOnOneLoop, topic: str) -> dict[str, str]:
+    return dict(one.brokers[1].services.metadata.get(topic).overrides)
+
+
+def stored(one: BrokersOnOneLoop) -> TopicStore:
+    return TopicStore(MemoryStore(one.tree), TopicConfig())
+
+
+def files(one: BrokersOnOneLoop) -> list[str]:
+    [root] = one.brokers[1].config.log_dirs
+    return [f"{root}/{TOPIC_CONFIGS}"]
+
+
+async def test_topics_come_back_with_what_they_went_by(one: BrokersOnOneLoop, batch) -> None:
+    await one.start(1)
+    await one.create("t", [[1]], **CONFIGS)
+    await one.create("plain", [[1]])
+    await one.produce(1, T0, batch([b"a"]))
+    await one.brokers[1].services.topics.alter("t", lambda topic: {**topic.overrides, "retention.ms": "-1"})
+    await one.stop(1)
+    one.lose_store()
+    await one.start(1)
+    assert overrides(one, "t") == {**CONFIGS, "retention.ms": "-1"}
+    assert overrides(one, "plain") == {}
+    assert b"a" in await one.read(1, T0)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"version":0,"seen_change":1,"topics":{"t":7}}'])
+async def test_without_a_copy_all_records_stay_and_internal_topics_are_theirs(
+    one: BrokersOnOneLoop, content: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]], **{"retention.ms": "1"})
+    await one.create("other", [[1]], **{"retention.ms": "1"})
+    await one.create(OFFSETS, [[1]], **{"cleanup.policy": "compact"})
+    [path] = files(one)
+    config = one.brokers[1].config
+    await one.stop(1)
+    one.disk(1).remove(path)
+    if content is not None:
+        file = one.disk(1).open(path, create=True)
+        file.append(content)
+        file.close()
+    one.lose_store()
+    await one.start(1)
+    assert overrides(one, "t") == overrides(one, "other") == UNLIMITED
+    assert overrides(one, OFFSETS) == overrides_of(OFFSETS, config)
+    log = one.brokers[1].services.logs.get(T0)
+    assert (log.config.retention_ms, log.config.retention_bytes) == (-1, -1)
+    warned = [record.message for record in caplog.records if "adopting topic" in record.message]
+    assert sorted(text.split()[2].rstrip(":") for text in warned) == [OFFSETS, "other", "t"]
+
+
+async def test_a_copy_of_an_earlier_topic_of_the_name_is_not_taken(one: BrokersOnOneLoop) -> None:
+    await one.start(1)
+    await one.create("t", [[1]], **CONFIGS)
+    [path] = files(one)
+    await one.stop(1)
+    disk = one.disk(1)
+    file = disk.open_read(path)
+    earlier = file.read_at(0, file.size)
+    file.close()
+    one.lose_store()
+    one.new_disk(1)
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.stop(1)
+    one.disk(1).remove(path)
+    written = one.disk(1).open(path, create=True)
+    written.append(earlier)
+    written.close()
+    one.lose_store()
+    await one.start(1)
+    assert overrides(one, "t") == UNLIMITED
+
+
+async def test_a_store_that_has_lost_changes_gets_them_back(
+    one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]], **{"retention.ms": "1"})
+    before = contents(MemoryStore(one.tree))
+    await one.brokers[1].services.topics.alter("t", lambda _: CONFIGS)
+    await one.produce(1, T0, batch([b"a"]))
+    await one.stop(1)
+    for _ in range(3):  # each is another leader epoch
+        await one.start(1)
+        await one.produce(1, T0, batch([b"b"]))
+        await one.stop(1)
+    one.lose_store()
+    store = MemoryStore(one.tree)
+    for path, data in before.items():
+        store.create(path, data)
+    await one.start(1)
+    assert overrides(one, "t") == stored(one).load_overrides("t") == CONFIGS
+    assert "has lost changes" in caplog.text
+    replica = one.brokers[1].services.replicas.get(T0)
+    assert replica.partition.leader_epoch > replica.log.latest_epoch
+    assert (await one.produce(1, T0, batch([b"c"]))).error is None
+    assert b"c" in await one.read(1, T0)
+
+
+def contents(store: Store, path: str = "/") -> dict[str, bytes]:
+    """All nodes that belong to no session, parents first."""
+    node = store.get(path)
+    found = {} if path == "/" or node.owner else {path: node.data}
+    for name in store.children(path):
+        found |= contents(store, f"{path.rstrip('/')}/{name}")
+    return found

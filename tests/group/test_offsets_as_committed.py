@@ -1,0 +1,143 @@
+"""What is shown of offsets: what is committed in the log, of the topic that is there now."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from sparklog.base.errors import CoordinatorNotAvailable, KafkaError, RequestTimedOut
+from sparklog.base.ids import TopicPartition
+from sparklog.group.requests import (
+    DeleteGroups,
+    OffsetCommit,
+    OffsetFetch,
+    OffsetToCommit,
+)
+from sparklog.log.coordinator_records import ZERO_ID
+from support.groups.coordinator import GroupWorld, MemoryLog, SimTopic
+
+ORDERS = TopicPartition("orders", 0)
+OTHERS = TopicPartition("others", 0)
+
+
+@pytest.fixture
+async def world() -> GroupWorld:
+    made = GroupWorld()
+    made.topics.find("orders")
+    made.topics.find("others")
+    return made
+
+
+def begin_commit(world: GroupWorld, offset: int, partition: TopicPartition = ORDERS) -> asyncio.Task[KafkaError | None]:
+    request = OffsetCommit(group_id="g", offsets=[OffsetToCommit(partition=partition, offset=offset)])
+
+    async def commit() -> KafkaError | None:
+        try:
+            return (await world.host.ask(lambda _, now_ms: world.host.shard.commit(request, now_ms))).errors[partition]
+        except KafkaError as error:
+            return error
+
+    return asyncio.ensure_future(commit())
+
+
+def fetch(world: GroupWorld) -> dict[TopicPartition, int]:
+    """All that the group has committed, which is what each partition alone says, too."""
+    found = world.host.fetch_offsets(OffsetFetch(group_id="g", partitions=None)).offsets
+    alone = world.host.fetch_offsets(OffsetFetch(group_id="g", partitions=[ORDERS, OTHERS])).offsets
+    offsets = {each.partition: each.offset for each in found}
+    assert {each.partition: each.offset for each in alone if each.offset >= 0} == offsets
+    return offsets
+
+
+async def test_a_commit_is_shown_once_the_log_has_it_for_good(world: GroupWorld) -> None:
+    await begin_commit(world, 5)
+    world.log.hold()
+    commits = [begin_commit(world, 6), begin_commit(world, 7), begin_commit(world, 1, OTHERS)]
+    await world.settle()
+    assert fetch(world) == {ORDERS: 5}
+    world.log.release()
+    assert [await commit for commit in commits] == [None] * 3
+    assert fetch(world) == {ORDERS: 7, OTHERS: 1}
+
+
+async def test_a_commit_that_timed_out_is_not_shown_before_it_is_committed_after_all(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin_commit(world, 5)
+    world.log.hold()
+
+    async def time_out(self: MemoryLog, offset: int) -> None:
+        raise RequestTimedOut("the in-sync replicas took too long")
+
+    monkeypatch.setattr(MemoryLog, "wait_committed", time_out)
+    assert isinstance(await begin_commit(world, 6), CoordinatorNotAvailable)
+    assert fetch(world) == {ORDERS: 5}
+    world.log.release()
+    assert fetch(world) == {ORDERS: 6}
+
+
+async def test_a_deleted_group_keeps_its_offsets_until_that_is_committed(world: GroupWorld) -> None:
+    await begin_commit(world, 5)
+    world.log.hold()
+    shard = world.host.shard
+    deleting = asyncio.ensure_future(world.host.ask(lambda *_: shard.delete(DeleteGroups(group_ids=["g"]))))
+    await world.settle()
+    assert fetch(world) == {ORDERS: 5}
+    world.log.release()
+    await deleting
+    assert fetch(world) == {}
+
+
+async def test_an_answer_without_records_waits_for_those_before_it(world: GroupWorld) -> None:
+    world.log.hold()
+    committing = begin_commit(world, 5)
+    beating = asyncio.ensure_future(
+        world.host.ask(lambda *_: world.host.shard.delete(DeleteGroups(group_ids=["nobody's"])))
+    )
+    await world.settle()
+    assert not committing.done()
+    assert not beating.done()
+    world.log.release()
+    await asyncio.gather(committing, beating)
+
+
+async def test_what_was_committed_for_a_topic_says_nothing_of_another_of_its_name(world: GroupWorld) -> None:
+    await begin_commit(world, 5)
+    await begin_commit(world, 1, OTHERS)
+    world.topics.make_again("orders")
+    assert fetch(world) == {OTHERS: 1}
+    await begin_commit(world, 2)
+    assert fetch(world) == {ORDERS: 2, OTHERS: 1}
+
+
+@pytest.mark.parametrize("how", ["loaded", "expired"])
+async def test_what_could_not_be_deleted_with_its_topic_goes_later(world: GroupWorld, how: str) -> None:
+    await begin_commit(world, 5)
+    world.topics.make_again("orders")
+    if how == "loaded":
+        world.move()
+    else:
+        await world.host.do(world.host.shard.expire(world.clock.time_ms()))
+    assert dict(world.host.shard.offsets.of("g")) == {}
+
+
+async def test_the_end_of_a_topic_leaves_what_was_committed_for_its_successor(world: GroupWorld) -> None:
+    old = world.topics.find("orders").topic_id
+    world.topics.make_again("orders")
+    await begin_commit(world, 3)
+    await world.host.do(world.host.shard.delete_topics({"orders": old}))
+    assert fetch(world) == {ORDERS: 3}
+    await world.host.do(world.host.shard.delete_topics({"orders": world.topics.find("orders").topic_id}))
+    assert fetch(world) == {}
+
+
+async def test_a_commit_from_before_there_were_ids_goes_with_its_topic(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(world.topics, "orders", SimTopic("orders", range(8), ZERO_ID))
+    await begin_commit(world, 3)
+    monkeypatch.setattr(type(world.topics), "find", lambda *_: None)
+    await world.host.do(world.host.shard.delete_topics({"orders": UUID(int=9)}))
+    assert dict(world.host.shard.offsets.of("g")) == {}

@@ -1,0 +1,139 @@
+"""Index files that a disk, or somebody, has changed after a clean stop; and files of records that have gone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.base.errors import CorruptRecord
+from sparklog.log.log import Log
+from sparklog.log.reader import LogReader
+from sparklog.testing.memory_fs import MemoryFs
+from support.logs.builders import (
+    START_MS,
+    batch,
+    check_indexes,
+    file_content,
+    offsets_in,
+    open_log,
+    read_all,
+    topic_config,
+)
+
+FOLDER = "/logs/orders-0"
+BATCHES = 60
+CONFIG = topic_config(internal_segment_bytes=4_000, index_interval_bytes=300)
+bases = st.sampled_from([0, 45, 90, 135])
+suffixes = st.sampled_from([".index", ".timeindex"])
+
+
+def closed() -> MemoryFs:
+    """A folder of several closed segments with several index entries in each."""
+    fs = MemoryFs()
+    log = open_log(fs, config=CONFIG)
+    for number in range(BATCHES):
+        log.append(batch(3, timestamp_ms=START_MS + 10 * number, value=b"x" * 60), leader_epoch=0)
+    assert [segment.base_offset for segment in log.segments] == [0, 45, 90, 135]
+    log.close()
+    return fs
+
+
+def path(base: int, suffix: str) -> str:
+    return f"{FOLDER}/{base:020d}{suffix}"
+
+
+def rewrite(fs: MemoryFs, name: str, content: bytes) -> None:
+    file = fs.open(name, create=True)
+    file.truncate(0)
+    file.append(content)
+    file.close()
+
+
+def check(log: Log) -> None:
+    """It is read, and found in by offsets and by timestamps, as it was written."""
+    assert offsets_in(read_all(log, max_bytes=700)) == list(range(3 * BATCHES))
+    for number in (0, 13, 14, 15, 40, BATCHES - 1):
+        assert offsets_in(log.read(3 * number, 1).read()) == [3 * number, 3 * number + 1, 3 * number + 2]
+        found = log.offset_for_timestamp(START_MS + 10 * number)
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (3 * number, START_MS + 10 * number)
+    assert [segment.largest.timestamp_ms for segment in log.segments] == [
+        START_MS + 10 * number + 2 for number in (14, 29, 44, BATCHES - 1)
+    ]
+
+
+@given(bases, suffixes, st.booleans(), st.binary(min_size=1, max_size=40))
+def test_garbage_behind_an_index_or_in_its_place_costs_nothing(
+    base: int, suffix: str, behind: bool, garbage: bytes
+) -> None:
+    fs = closed()
+    before = file_content(fs, path(base, suffix))
+    rewrite(fs, path(base, suffix), (before if behind else b"") + garbage)
+    log = open_log(fs, config=CONFIG)
+    check(log)
+    check_indexes(log)
+    log.append(batch(3), leader_epoch=0)
+    log.close()
+
+
+@given(bases, st.data())
+def test_an_offset_index_may_be_cut_anywhere(base: int, data: st.DataObject) -> None:
+    fs = closed()
+    before = file_content(fs, path(base, ".index"))
+    rewrite(fs, path(base, ".index"), before[: data.draw(st.integers(0, len(before)))])
+    check(open_log(fs, config=CONFIG))
+
+
+@given(bases, suffixes, st.data())
+def test_readers_of_the_folder_do_without_an_index_that_makes_no_sense(
+    base: int, suffix: str, data: st.DataObject
+) -> None:
+    fs = closed()
+    rewrite(fs, path(base, suffix), data.draw(st.binary(min_size=1, max_size=100)))
+    reader = LogReader(fs, FOLDER)
+    ranges = reader.cut(0, 3 * BATCHES, 4)
+    found = [offset for each in ranges for chunk in reader.read(each, 1_000) for offset in offsets_in(chunk)]
+    assert sorted(set(found)) == list(range(3 * BATCHES))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_the_index_of_another_segment_is_noticed(suffix: str) -> None:
+    fs = closed()
+    rewrite(fs, path(45, suffix), file_content(fs, path(0, suffix))[:-12] + file_content(fs, path(135, suffix))[-24:])
+    log = open_log(fs, config=CONFIG)
+    check(log)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("base", [0, 90])
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_records_that_were_flushed_do_not_go_without_a_word(how: str, base: int, clean: bool) -> None:
+    fs = closed()
+    kept = file_content(fs, path(base, ".log"))
+    rewrite(fs, path(base, ".log"), b"")
+    if how == "deleted":
+        fs.remove(path(base, ".log"))
+    with pytest.raises(CorruptRecord, match=rf"{base:020d}\.log is (missing|empty): flushed records are lost, from"):
+        open_log(fs, config=CONFIG, clean=clean, recovery_point=3 * BATCHES, compacted_to=0)
+    rewrite(fs, path(base, ".log"), kept)
+    check(open_log(fs, config=CONFIG, clean=clean, recovery_point=3 * BATCHES, compacted_to=0))
+
+
+def test_they_are_given_up_by_moving_away_what_there_is_of_them() -> None:
+    fs = closed()
+    for suffix in (".log", ".index", ".timeindex"):
+        fs.remove(path(90, suffix))
+    log = open_log(fs, config=CONFIG, recovery_point=3 * BATCHES, compacted_to=0)
+    assert offsets_in(read_all(log)) == [*range(90), *range(135, 3 * BATCHES)]
+
+
+def test_an_index_of_what_was_deleted_or_never_promised_says_nothing() -> None:
+    fs = closed()
+    fs.remove(path(0, ".log"))
+    log = open_log(fs, config=CONFIG, recovery_point=3 * BATCHES, log_start_offset=45)
+    assert log.log_start_offset == 45
+    log.close()
+    fs = closed()
+    fs.remove(path(135, ".log"))
+    assert open_log(fs, config=CONFIG, clean=False, recovery_point=135, compacted_to=0).log_end_offset == 135
