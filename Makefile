@@ -15,9 +15,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.installed  ## A .venv at the root with sparklog in it, from the pinned versions
+setup: $(VENV)/.installed $(CACHE)/delta/.fetched  ## A .venv at the root with sparklog in it, from the pinned versions, and Delta's jars
 
-demo: setup $(CACHE)/delta/.fetched  ## Load a year of flights, read and stream them with Spark, check the result
+demo: setup  ## Load a year of flights, read and stream them with Spark, check the result
 	$(BIN)/python examples/flights.py
 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
@@ -54,7 +54,7 @@ lint: setup
 	$(BIN)/lint-imports --no-logo
 
 BENCH ?= decode compaction_kernels produce fetch recovery kafka_wire spark_read compaction failover
-bench: setup $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
+bench: setup $(CACHE)/kafka/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
 	for name in $(BENCH); do $(BIN)/python -m bench.$$name || exit 1; done
 
 proto: setup  ## Generate sparklog/v1 from proto/
@@ -78,7 +78,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(CACHE)/delta/.fetched: conf/ivy.xml | setup
+$(CACHE)/delta/.fetched: conf/ivy.xml | $(VENV)/.installed
 	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
 	touch $@
 

@@ -117,7 +117,7 @@ class Topics:
                 return
             except NodeExists:
                 if is_last or not await self._has_been_deleted(name, timeout_ms):
-                    raise TopicAlreadyExists(f"topic {name!r} exists already") from None
+                    raise TopicAlreadyExists(f"Topic '{name}' already exists.") from None
 
     async def _has_been_deleted(self, name: str, timeout_ms: int) -> bool:
         """Wait for the end of a deletion; False where there is none, or it takes longer."""
@@ -262,7 +262,7 @@ class Topics:
     def _check_new(self, name: str) -> None:
         check_topic(name)
         if name in self._metadata:
-            raise TopicAlreadyExists(f"topic {name!r} exists already")
+            raise TopicAlreadyExists(f"Topic '{name}' already exists.")
         for topic in self._metadata:
             if topic.name.replace(".", "_") == name.replace(".", "_"):
                 raise InvalidTopic(f"topic {name!r} differs from {topic.name!r} only in '.' and '_': names of metrics")

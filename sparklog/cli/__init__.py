@@ -43,12 +43,16 @@ TOOLS = {
 }
 
 NEXT_STEPS: dict[type[SparklogError], str] = {
-    NetworkException: "start one with: sparklog up",
+    NetworkException: "name its gRPC listener with --bootstrap, or start one with: sparklog up",
     RequestTimedOut: "the broker's log says what it is doing",
     OffsetOutOfRange: "read what there is with --from-beginning",
     UnknownTopicOrPartition: "see what there is with: sparklog topics list",
     TopicAlreadyExists: "look at it with: sparklog topics describe",
 }
+
+
+OF_SPARK = ("delta", "deltalake", "pyspark")
+"""What jobs need, and a broker or a client does not."""
 
 
 class Tools(click.Group):
@@ -109,6 +113,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{where}: {error.format_message().rstrip('.')}: see {where} --help", WRONG_USE)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except ModuleNotFoundError as missing:
+        if missing.name not in OF_SPARK:
+            raise
+        return _fail(f"sparklog: {missing.name} is not installed: pip install 'sparklog[spark]'", WRONG_USE)
     except (SparklogError, OSError) as error:
         hint = next((f": {text}" for kind, text in NEXT_STEPS.items() if isinstance(error, kind)), "")
         return _fail(f"sparklog: {_reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)
@@ -117,7 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return str(error).rstrip(".")
 
 
 def _fail(message: str, status: int) -> int:

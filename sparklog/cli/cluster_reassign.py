@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparklog.base.errors import (
+    BrokerNotAvailable,
     ClientError,
     InvalidReplicationFactor,
     NoReassignmentInProgress,
@@ -173,6 +174,12 @@ def drain(
     with admin_client(bootstrap) as admin:
         current = {name: part.replicas for name, part in all_partitions(admin)}
         held = {name for name, replicas in current.items() if broker in replicas}
+        racks = racks_of(admin, None)
+        if not held and broker not in racks:
+            known = ", ".join(map(str, sorted(racks)))
+            raise BrokerNotAvailable(
+                f"no broker {broker} is there, nor a partition that is assigned to it; there are {known}"
+            )
         planned: Plan
         if leaders_only:
             planned = {
@@ -181,7 +188,7 @@ def drain(
                 if len(current[name]) > 1 and current[name][0] == broker
             }
         else:
-            others = {number: rack for number, rack in racks_of(admin, None).items() if number != broker}
+            others = {number: rack for number, rack in racks.items() if number != broker}
             planned = _spread_without(current, others, held)
         show_plan(planned, current, None, as_json=as_json)
         if not planned or not do:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparklog.base.errors import InvalidTopic
+from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.cli.common import admin_client, bootstrap_option, json_option, parse_configs, print_json, print_table
 
 if TYPE_CHECKING:
@@ -111,9 +113,15 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
+@click.option("--internal", is_flag=True, help="Also topics that the cluster itself keeps, such as __consumer_offsets.")
 @bootstrap_option
-def delete(names: tuple[str, ...], bootstrap: str) -> None:
+def delete(names: tuple[str, ...], internal: bool, bootstrap: str) -> None:
     """Delete topics, with all their records."""
+    if (kept := sorted(INTERNAL_TOPICS.intersection(names))) and not internal:
+        raise InvalidTopic(
+            f"{', '.join(kept)}: the cluster keeps its own records there, such as all that groups have committed; "
+            "give --internal to delete them all the same"
+        )
     with admin_client(bootstrap) as admin:
         admin.delete_topics(names)
     click.echo(f"deleted {', '.join(names)}")

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from sparklog.base.errors import (
@@ -37,6 +37,7 @@ OPEN_RETRY_S = 0.02
 NOT_OPEN = -1
 IN_MEMORY = ":memory:"
 SCHEMA_VERSION = 1
+PRIVATE = 0o600
 
 _FIRST_SCHEMA = (
     "CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, "
@@ -73,6 +74,7 @@ class SqliteTree:
         deadline = time.monotonic() + busy_timeout_s
         while True:
             try:
+                _keep_private(path)
                 self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
                 self._prepare()
                 if path != IN_MEMORY:
@@ -241,3 +243,13 @@ class SqliteTree:
         owned = self._db.execute("SELECT path FROM node WHERE owner = ? ORDER BY path", (session_id,)).fetchall()
         self.apply([Delete(path) for (path,) in owned], session_id)
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
+
+
+def _keep_private(path: str) -> None:
+    """What users' passwords are checked against is in it: nobody but the owner reads it, nor its -wal and -shm, which
+    SQLite makes alike. Raises OSError."""
+    if path != IN_MEMORY:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+        if os.stat(path).st_mode & ~PRIVATE & 0o777:
+            with suppress(PermissionError):  # it is somebody else's, who shares it
+                os.chmod(path, PRIVATE)

@@ -34,9 +34,7 @@ def assign_replicas(
     if factor < 1:
         raise InvalidReplicationFactor(f"{factor} replicas; there must be at least 1")
     if factor > len(racks):
-        raise InvalidReplicationFactor(
-            f"{factor} replicas of each partition; there {_brokers(len(racks))} at the moment to have one each"
-        )
+        raise InvalidReplicationFactor(f"Replication factor: {factor} larger than available brokers: {len(racks)}.")
     counts_racks = all(racks.values())
     order = _alternating(racks) if counts_racks else sorted(racks)
     numbers = range(first, first + partitions)
@@ -88,7 +86,3 @@ def _alternating(racks: Racks) -> list[int]:
     by_rack = [sorted(broker for broker in racks if racks[broker] == rack) for rack in sorted(set(racks.values()))]
     longest = max(map(len, by_rack))
     return [brokers[place] for place in range(longest) for brokers in by_rack if place < len(brokers)]
-
-
-def _brokers(count: int) -> str:
-    return "is 1 broker" if count == 1 else f"are {count} brokers"

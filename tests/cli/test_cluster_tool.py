@@ -191,6 +191,9 @@ def test_what_moved_while_its_broker_was_down_is_not_left_behind(
 
 
 def test_a_broker_is_drained(sparklog: Sparklog, admin: Admin, topic: str) -> None:
+    nobody = sparklog("cluster", "drain", "77", "--execute")
+    assert nobody.status == 1
+    assert "no broker 77 is there, nor a partition that is assigned to it; there are 1, 2, 3, 4" in nobody.err
     shown = sparklog("cluster", "drain", "4")
     assert shown.status == 0
     assert "give --execute" in shown.err or "nothing is to be moved" in shown.err

@@ -84,7 +84,8 @@ def test_without_a_broker_the_next_step_is_named(
     assert run([*arguments, "--bootstrap", "127.0.0.1:1"]) == 1
 
     assert capsys.readouterr().err == (
-        "sparklog: no broker answers at 127.0.0.1:1 (Connection refused): start one with: sparklog up\n"
+        "sparklog: no broker answers at 127.0.0.1:1 (Connection refused): "
+        "name its gRPC listener with --bootstrap, or start one with: sparklog up\n"
     )
 
 
@@ -119,3 +120,15 @@ def test_a_reader_that_leaves_early_is_no_failure(sparklog: Sparklog, tmp_path: 
         assert consume.stderr.read() == ""
 
     assert consume.returncode == 0
+
+
+@pytest.mark.parametrize("module", ["delta", "pyspark"])
+def test_what_jobs_need_and_nobody_has_installed_is_named(
+    module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("sparklog.cli.Tools.get_command", fail)
+    assert run(["jobs", "run", "compaction"]) == 2
+    assert capsys.readouterr().err == f"sparklog: {module} is not installed: pip install 'sparklog[spark]'\n"

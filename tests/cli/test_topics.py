@@ -25,7 +25,7 @@ def test_what_is_there_already_is_an_error_unless_that_is_fine(sparklog: Sparklo
 
     again = sparklog("topics", "create", "orders")
     assert (again.status, again.out) == (1, "")
-    assert again.err == "sparklog: topic 'orders' exists already: look at it with: sparklog topics describe\n"
+    assert again.err == "sparklog: Topic 'orders' already exists: look at it with: sparklog topics describe\n"
     assert sparklog("topics", "create", "orders", "--if-not-exists").status == 0
 
 
@@ -84,4 +84,7 @@ def test_deleting_takes_several(sparklog: Sparklog) -> None:
     sparklog("topics", "create", "b")
 
     assert sparklog("topics", "delete", "a", "b").out == "deleted a, b\n"
+    refused = sparklog("topics", "delete", "__consumer_offsets")
+    assert refused.status == 1
+    assert "all that groups have committed; give --internal" in refused.err
     assert sparklog("topics", "list", "--json").rows == []

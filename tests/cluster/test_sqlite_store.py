@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -213,3 +214,17 @@ def test_time_in_which_nobody_looked_counts_little() -> None:
     others = OtherSessions()
     looked = [others.overdue([Session(1, 1_000, 5)], now_ms, 400) for now_ms in (0, 100_000, 100_200)]
     assert looked == [[], [], []]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_nobody_but_the_owner_reads_the_file(tmp_path: Path, is_there: bool) -> None:
+    """Users' SCRAM verifiers are in it."""
+    path = tmp_path / "cluster.sqlite"
+    if is_there:
+        SqliteStore(str(path)).close()
+        path.chmod(0o644)
+    store = SqliteStore(str(path))
+    store.create("/a")
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+    store.close()
+    assert modes == dict.fromkeys(("cluster.sqlite", "cluster.sqlite-wal", "cluster.sqlite-shm"), 0o600)
