@@ -68,14 +68,14 @@ class Leases(Generic[Log]):
         """Raises DuplicateResource where somebody else holds the log's lease."""
         held = self._by_log.get(log)
         if held and held.holder != holder and not _is_expired(held, now_ms):
-            raise DuplicateResource(f"{log!r}: {held.holder!r} is replacing segments")
+            raise DuplicateResource(f"{log}: {held.holder!r} is replacing segments")
 
     def begin(self, lease: Lease[Log], now_ms: int) -> Lease[Log]:
         """Take the lease, if need be over; raises DuplicateResource, also while the holder's own is committing."""
         self.check_free(lease.log, lease.holder, now_ms)
         if (held := self._by_log.get(lease.log)) is not None:
             if held.is_committing:
-                raise DuplicateResource(f"{lease.log!r}: {held.holder!r} is putting a segment in place")
+                raise DuplicateResource(f"{lease.log}: {held.holder!r} is putting a segment in place")
             self.end(held.id)
         return self._put(lease, now_ms)
 

@@ -16,12 +16,15 @@ SaslAuthenticates is not answered with ILLEGAL_SASL_STATE before the connection 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+
+logger = logging.getLogger(__name__)
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 
@@ -31,6 +34,8 @@ class Exchange(Protocol):
 
     user: str | None
     """Who the client has shown to be; None: not yet."""
+    claimed: str | None
+    """Who it says it is."""
 
     def step(self, token: bytes) -> bytes:
         """The answer to the client's next message; may block.
@@ -65,7 +70,11 @@ class Authenticated(NamedTuple):
 class Authentication:
     """One connection's state. Used on one event loop, by one request after the other."""
 
-    def __init__(self, mechanisms: Mapping[str, Callable[[], Exchange]], clock: Clock, max_reauth_ms: int) -> None:
+    def __init__(
+        self, mechanisms: Mapping[str, Callable[[], Exchange]], clock: Clock, max_reauth_ms: int, host: str = ""
+    ) -> None:
+        """`host`: the client's, to be named where it fails."""
+        self._host = host
         self.mechanisms = mechanisms
         self.user: str | None = None
         self.state = State.HANDSHAKE
@@ -107,8 +116,10 @@ class Authentication:
             answer = await asyncio.to_thread(exchange.step, token)
             if self.user not in (None, exchange.user) and exchange.user is not None:
                 raise SaslAuthenticationFailed("Cannot change principals during re-authentication")
-        except BaseException:
+        except BaseException as error:
             self.state, self._exchange = State.FAILED, None
+            if isinstance(error, SaslAuthenticationFailed):
+                logger.warning("%s: user %r could not log in by %s", self._host, exchange.claimed, self._mechanism)
             raise
         if exchange.user is None:
             return Authenticated(answer, 0)

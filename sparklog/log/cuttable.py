@@ -86,7 +86,7 @@ class CuttableLog(FollowingLog):
         """
         with self._lock, self._disk:
             if offset > self.log_end_offset:
-                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+                raise OffsetOutOfRange(f"offset {offset} is not in {self}")
             self.log_start_offset = max(offset, self.log_start_offset)
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None, is_led: bool = True) -> int:

@@ -36,11 +36,11 @@ class FollowingLog(AppendableLog):
             prepared, headers, numbered = read_placed(data)
             first = headers[0]
             if first.base_offset < self.log_end_offset:
-                raise InvalidRecord(f"{self!r} cannot take a batch at offset {first.base_offset}")
+                raise InvalidRecord(f"{self} cannot take a batch at offset {first.base_offset}")
             if not (rolls or self._active.has_room_for(headers[-1].last_offset)):
-                raise InvalidRecord(f"{self!r}: offset {headers[-1].last_offset} is too far from its segment's base")
+                raise InvalidRecord(f"{self}: offset {headers[-1].last_offset} is too far from its segment's base")
             if not takes_gaps and _has_gap(headers, self.log_end_offset):
-                raise UnexpectedGap(f"{self!r} gets a gap at offset {first.base_offset} or later")
+                raise UnexpectedGap(f"{self} gets a gap at offset {first.base_offset} or later")
             appended = self._write(
                 data, prepared, first.base_offset, first.leader_epoch, self._clock.time_ms(), rolls=rolls
             )

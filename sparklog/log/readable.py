@@ -43,6 +43,10 @@ class ReadableLog:
     def __repr__(self) -> str:
         return f"Log({self.folder!r}, {self.log_start_offset}..{self.log_end_offset})"
 
+    def __str__(self) -> str:
+        """For clients, who need not know where it lies."""
+        return f"{self.partition}, with offsets {self.log_start_offset} to {self.log_end_offset}"
+
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last is the one that is written."""
@@ -96,7 +100,7 @@ class ReadableLog:
             start_offset = self.first_base_offset if for_replica else self.log_start_offset
             end_offset = self.log_end_offset
             if not start_offset <= offset <= end_offset:
-                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+                raise OffsetOutOfRange(f"offset {offset} is not in {self}")
             limit = end_offset if max_offset is None else min(max_offset, end_offset)
             return self._again(lambda: self._read(offset, max_bytes, limit, min_one_batch=min_one_batch))
 
@@ -126,11 +130,11 @@ class ReadableLog:
                 return self._whole_file(lambda: self._read_fs.open_read(f"{self.folder}/{LEADER_EPOCHS}"))
             segment = self._segments.since(base_offset)[0]
             if segment.base_offset != base_offset:
-                raise OffsetOutOfRange(f"{self!r} has no segment that begins at {base_offset}")
+                raise OffsetOutOfRange(f"{self} has no segment that begins at {base_offset}")
             size = segment.size_bytes
             found = self._whole_file(lambda: segment.open(suffix))
             if identity is not None and (segment.identity != identity or segment not in self.segments):
-                raise InvalidUpdateVersion(f"{self!r}: segment {base_offset} is not what it was")
+                raise InvalidUpdateVersion(f"{self}: segment {base_offset} is not what it was")
             return replace(found, size=min(size, found.size)) if suffix == LOG else found
 
     def _whole_file(self, open_file: Callable[[], ReadFile]) -> LogSlice:

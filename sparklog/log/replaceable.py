@@ -118,7 +118,7 @@ class ReplaceableLog(DurableLog):
             first = next((number for number, known in enumerate(closed) if known == wanted[0]), len(closed))
             if closed[first : first + len(wanted)] != wanted:
                 bases = [each.base_offset for each in sources]
-                raise InvalidUpdateVersion(f"{self!r}: segments {bases} are not what they were, or not closed")
+                raise InvalidUpdateVersion(f"{self}: segments {bases} are not what they were, or not closed")
             return self.segments[first : first + len(wanted)]
 
     def staged_path(self, base_offset: int) -> str:
@@ -180,7 +180,9 @@ class ReplaceableLog(DurableLog):
                 self.flush(ends[-1])
                 with self._files, self._disk:
                     if not is_wanted():
-                        raise InvalidUpdateVersion(f"{self!r}: the replacement of {sources[0]} is not wanted any more")
+                        raise InvalidUpdateVersion(
+                            f"{self}: the replacement of segment {sources[0].base_offset} is not wanted any more"
+                        )
                     self._swap(swaps, self.check_sources(sources), ends[-1])
             finally:
                 if not swaps.is_in_force and not self._disk.offline:
@@ -198,14 +200,16 @@ class ReplaceableLog(DurableLog):
     def _last_offset(self, sources: Sequence[KnownSegment], high_watermark: int) -> int:
         segments = self.check_sources(sources)
         if sources[-1].next_offset > high_watermark:
-            raise InvalidUpdateVersion(f"{self!r}: {sources[-1]} ends above the high watermark {high_watermark}")
+            raise InvalidUpdateVersion(
+                f"{self}: segment {sources[-1].base_offset} ends above the high watermark {high_watermark}"
+            )
         if any(self._fs.exists(segment.path(TXN_INDEX)) for segment in segments):
-            raise InvalidRecord(f"{self!r}: segments with aborted transactions are not replaced")
+            raise InvalidRecord(f"{self}: segments with aborted transactions are not replaced")
         return _last_offset_of(segments)
 
     def _swap(self, swaps: Swaps, sources: tuple[Segment, ...], end: int) -> None:
         if self.recovery_point < end:
-            raise InvalidUpdateVersion(f"{self!r} was truncated meanwhile")
+            raise InvalidUpdateVersion(f"{self} was truncated meanwhile")
         self._remember()
         bases = {segment.base_offset for segment in swaps.segments}
         renamed_over = [segment for segment in sources if segment.base_offset in bases]
@@ -241,7 +245,7 @@ class ReplaceableLog(DurableLog):
         self.flush(offset)  # a gap that a crash tears below would pass for the cleaner's
         with self._files, self._disk:
             if not 0 <= offset <= self.recovery_point:
-                raise OffsetOutOfRange(f"offset {offset} is not in {self!r}")
+                raise OffsetOutOfRange(f"offset {offset} is not in {self}")
             if there := [each for each in segments if each.next_offset > self.log_start_offset]:
                 self.check_sources(there)
             self.compacted_to = offset

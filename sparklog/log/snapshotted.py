@@ -47,7 +47,7 @@ class SnapshottedLog(ReplaceableLog):
             try:
                 file, size = self._offset_snapshots.open(snapshot)
             except FileNotFoundError:
-                raise OffsetOutOfRange(f"{self!r} has no snapshot up to {snapshot.end_offset}") from None
+                raise OffsetOutOfRange(f"{self} has no snapshot up to {snapshot.end_offset}") from None
             return LogSlice(file, 0, size, snapshot.end_offset, self._disk)
 
     def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
@@ -58,7 +58,7 @@ class SnapshottedLog(ReplaceableLog):
         """
         snapshot = SnapshotId(end_offset, self.epochs.epoch_at(end_offset - 1))
         if not self.log_start_offset < end_offset <= self.log_end_offset or snapshot.leader_epoch < 0:
-            raise OffsetOutOfRange(f"{self!r} has no records up to {end_offset}")
+            raise OffsetOutOfRange(f"{self} has no records up to {end_offset}")
         self.flush(end_offset)
         with self._disk, without_room("a snapshot"):
             return self._offset_snapshots.begin(snapshot)
@@ -82,7 +82,7 @@ class SnapshottedLog(ReplaceableLog):
             with self._lock:
                 if stale := what_is_stale(writer.id, self.epochs, self.log_start_offset, self.log_end_offset):
                     writer.abort()
-                    raise OffsetOutOfRange(f"{self!r} does not take a snapshot up to {writer.id.end_offset}: {stale}")
+                    raise OffsetOutOfRange(f"{self} does not take a snapshot up to {writer.id.end_offset}: {stale}")
                 writer.put()
                 self.generation += 1
             self._fs.flush_dir(self.folder)

@@ -17,6 +17,7 @@ class Nickname:
 
     def __init__(self) -> None:
         self.user: str | None = None
+        self.claimed: str | None = None
         self._greeted = False
 
     def step(self, token: bytes) -> bytes:

@@ -252,7 +252,7 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     last_epoch = part.last_fetched_epoch or 0
     end = replica.end_offset_for(last_epoch)
     if end.end_offset < 0 or part.fetch_offset < replica.log.log_start_offset:
-        raise OffsetOutOfRange(f"{replica.log!r} does not know where epoch {last_epoch} ended")
+        raise OffsetOutOfRange(f"{replica.log} does not know where epoch {last_epoch} ended")
     if end.epoch < last_epoch or end.end_offset < part.fetch_offset:
         return DivergingEpoch(epoch=end.epoch, end_offset=end.end_offset)
     return None

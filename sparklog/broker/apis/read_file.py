@@ -57,7 +57,7 @@ def _read(log: Log, request: ReadFile) -> bytes:
     size = min(PIECE_BYTES, whole.size - request.position)
     data = replace(whole, position=request.position, size=size).read() if size > 0 else b""
     if not data:
-        raise InvalidUpdateVersion(f"{log!r}: the file of {request.offset} has nothing at {request.position}")
+        raise InvalidUpdateVersion(f"{log}: the file of {request.offset} has nothing at {request.position}")
     return data
 
 

@@ -42,6 +42,7 @@ class PlainExchange:
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.user: str | None = None
+        self.claimed: str | None = None
         self._passwords = passwords
 
     def step(self, token: bytes) -> bytes:
@@ -49,6 +50,7 @@ class PlainExchange:
             acting_as, user, password = token.decode().split("\0")
         except ValueError:  # UnicodeDecodeError is one
             raise SaslAuthenticationFailed("Invalid SASL/PLAIN response: it must be three texts") from None
+        self.claimed = user
         expected = self._passwords.get(user, "")
         is_right = hmac.compare_digest(_digest(password), _digest(expected)) and bool(expected)
         if not is_right or acting_as not in ("", user):
@@ -64,12 +66,12 @@ class ScramExchange:
         self.user: str | None = None
         self._mechanism = mechanism
         self._users = users
-        self._claimed: str | None = None
+        self.claimed: str | None = None
         self._server = scramp.ScramMechanism(mechanism.sasl_name).make_server(self._find)
 
     def step(self, token: bytes) -> bytes:
         try:
-            if self._claimed is None:
+            if self.claimed is None:
                 self._server.set_client_first(token.decode())
                 return str(self._server.get_server_first()).encode()
             self._server.set_client_final(token.decode())
@@ -79,11 +81,11 @@ class ScramExchange:
                 "Authentication failed during authentication due to invalid credentials with SASL mechanism "
                 + self._mechanism.sasl_name
             ) from None
-        self.user = self._claimed
+        self.user = self.claimed
         return final
 
     def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
-        self._claimed = user
+        self.claimed = user
         nobody = _credential_of_nobody(self._mechanism, user)
         found = self._users.credentials(user).get(self._mechanism, nobody)
         return found.salt, found.stored_key, found.server_key, found.iterations
@@ -108,7 +110,9 @@ def mechanisms(broker: Broker) -> Mechanisms:
 def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
     """Let nothing through on a new connection until its client has shown who it is by one of `mechanisms`."""
     config = broker.config
-    session.authentication = Authentication(enabled, broker.services.clock, config.connections_max_reauth_ms)
+    session.authentication = Authentication(
+        enabled, broker.services.clock, config.connections_max_reauth_ms, session.host
+    )
     session.admit = _admit
     session.max_request_bytes = config.sasl_server_max_receive_size
 

@@ -57,7 +57,9 @@ def test_who_has_shown_a_password_is_served(secured: Secured, version: int) -> N
 
 
 @pytest.mark.parametrize(("user", "password"), [(SCRAM_USER, "wrong"), ("nobody", SCRAM_PASSWORD)])
-def test_a_wrong_password_and_an_unknown_user_look_the_same(secured: Secured, user: str, password: str) -> None:
+def test_a_wrong_password_and_an_unknown_user_look_the_same(
+    secured: Secured, user: str, password: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = scramp.ScramClient([SCRAM_256], user, password)
     with secured.wire("SASL_SSL") as wire:
         shake_hands(wire, SCRAM_256)
@@ -69,6 +71,7 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same(secured: Secured, us
         assert (refusal.error_code, refusal.error_message) == (ErrorCode.sasl_authentication_failed, REFUSAL)
         assert refusal.auth_bytes == b""
         assert is_closed(wire)
+    assert f"127.0.0.1: user {user!r} could not log in by {SCRAM_256}" in caplog.text  # whoever operates it is told
 
 
 def test_an_unknown_user_has_the_same_salt_each_time(secured: Secured) -> None:
