@@ -3,7 +3,8 @@
 Folders of topics that the store does not know become topics. That is so for a log directory that Apache Kafka wrote, or
 whose cluster store was lost. It is done at the start of a broker, before it registers, and only where it is the only
 one: among others it cannot be told whose records they are, or whether the topic was deleted while the broker was away.
-Then the folders stay where they are, and it is said.
+Then the folders stay where they are, and it is said. So they do where this broker had the topic from the store, which
+has lost nothing since: it was deleted meanwhile.
 
 A topic gets the id that stands in its folders, and the configuration that was kept beside them (log/topic_configs.py).
 Where none was, an internal topic has its own, and any other keeps all its records until somebody says otherwise. Its
@@ -36,9 +37,15 @@ logger = logging.getLogger(__name__)
 
 
 def adopt(
-    logs: LogManager, topics: TopicStore, config: BrokerConfig, *, others: Collection[int], new_id: Callable[[], UUID]
+    logs: LogManager,
+    topics: TopicStore,
+    config: BrokerConfig,
+    *,
+    others: Collection[int],
+    has_lost_changes: bool,
+    new_id: Callable[[], UUID],
 ) -> None:
-    """Blocks. `others`: the other brokers that are registered."""
+    """Blocks. `others`: the other brokers that are registered. has_lost_changes: as of the store."""
     known = set(topics.names())
     found: dict[str, dict[int, Log]] = {}
     for log in sorted(logs, key=lambda log: log.partition):
@@ -54,6 +61,12 @@ def adopt(
             continue
         count = max(partitions) + 1
         topic_id = next((log.topic_id for log in partitions.values() if log.topic_id), None)
+        if not has_lost_changes and logs.find_kept_config(name, topic_id) is not None:
+            logger.warning(
+                "%s: %d partitions are on disk, but the topic was deleted while this broker was away; they stay as "
+                "they are, and are not served: remove their folders, if nobody wants them", name, len(partitions),
+            )  # fmt: skip
+            continue
         overrides, source = _overrides_of(name, topic_id, logs, config)
         logger.warning(
             "adopting topic %s: its %d partitions are on disk, but not in the cluster store; its configuration is %s "
@@ -82,16 +95,21 @@ def _led_by(broker_id: int, log: Log | None) -> PartitionInfo:
     )
 
 
-def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
-    """Give back to a store that has lost changes what is known here. Blocks."""
+def has_lost_changes(logs: LogManager, store: Store) -> bool:
+    """Whether the store has come less far than it had when a broker here last heard of it. Blocks."""
     newest_change = store.newest_change()
     if newest_change >= logs.seen_change:
-        return
+        return False
     logger.error(
         "the cluster store has lost changes: its newest is number %d, but number %d has been seen; topics that it "
         "knows get back the configuration that was kept beside their folders",
         newest_change, logs.seen_change,
     )  # fmt: skip
+    return True
+
+
+def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
+    """Give back to a store that has lost changes what is known here. Blocks."""
     for name in topics.names():
         kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
         if kept is not None and kept != (stored := topics.load_overrides(name)):

@@ -34,7 +34,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConnectionLoss, KafkaError, RequestTimedOut, SessionExpired, UnknownServerError
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.adoption import adopt, restore
+from sparklog.broker.adoption import adopt, has_lost_changes, restore
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.assembly import Given, put_together
@@ -173,8 +173,10 @@ class Broker:
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
         self._logs.ownership.claim(cluster_id)
         others = brokers.load(store).keys() - {config.broker_id}
-        restore(self._logs, topics, config, store)
-        adopt(self._logs, topics, config, others=others, new_id=self._new_id)
+        has_lost = has_lost_changes(self._logs, store)
+        if has_lost:
+            restore(self._logs, topics, config, store)
+        adopt(self._logs, topics, config, others=others, has_lost_changes=has_lost, new_id=self._new_id)
         return store, cluster_id
 
     def _new_id(self) -> UUID:

@@ -8,7 +8,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.memory import MemoryStore
-from sparklog.cluster.store import Store
+from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import TopicStore
 from sparklog.log.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
@@ -134,3 +134,17 @@ def contents(store: Store, path: str = "/") -> dict[str, bytes]:
     for name in store.children(path):
         found |= contents(store, f"{path.rstrip('/')}/{name}")
     return found
+
+
+async def test_a_topic_that_was_deleted_while_its_broker_was_away_does_not_come_back(
+    one: BrokersOnOneLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.stop(1)
+    store = MemoryStore(one.tree)
+    store.multi(Delete(path) for path in subtree(store, "/brokers/topics/t"))
+    await one.start(1)
+    assert "t" not in one.brokers[1].services.metadata
+    assert "t-0" in one.folders(1)
+    assert "the topic was deleted while this broker was away" in caplog.text

@@ -11,6 +11,7 @@ import pytest
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.broker.apis import list_offsets
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.store import Delete, ensure_path, subtree
@@ -55,6 +56,24 @@ async def test_a_store_from_before_there_were_controllers_is_taken_over(one: Bro
     topic = one.brokers[1].services.metadata.get("t")
     assert (topic.topic_id, topic.config.retention_ms) == (UUID(int=5), 9)
     assert topic.partitions[0].leader_epoch > 7
+
+
+async def test_the_earliest_offset_has_the_epoch_of_the_record_there(one: BrokersOnOneLoop, batch) -> None:
+    """And not that of who leads now: a reader that begins there would go by an epoch that the record is not of."""
+    query = list_offsets.PartitionOffsetQuery(topic="t", partition=0, position=list_offsets.EARLIEST)
+    epochs = []
+    await one.start(1)
+    await one.create("t", [[1]])
+    for _ in range(3):
+        await one.produce(1, T0, batch([b"a"]))
+        request = list_offsets.ListOffsetsRequest(partitions=[query])
+        [found] = (await one.brokers[1].serve(list_offsets.API, request)).partitions
+        epochs.append((found.offset, found.leader_epoch))
+        await one.stop(1)
+        await one.start(1)
+    first = one.brokers[1].services.replicas.get(T0).log.epochs.entries[0].epoch
+    assert epochs == [(0, first)] * 3
+    assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > first
 
 
 async def test_folders_that_nobody_knows_become_topics_of_a_broker_that_is_alone(one: BrokersOnOneLoop, batch) -> None:

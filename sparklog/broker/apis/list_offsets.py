@@ -1,7 +1,8 @@
 """ListOffsets: which offset a partition has at a position or a time (key 2, versions 1 to 11).
 
-- EARLIEST: the log start offset. LATEST: the high watermark, the offset of the next record to be committed. Both
-  without a timestamp. There are no transactions, so the isolation level makes no difference.
+- EARLIEST: the log start offset, with the leader epoch of the record there. LATEST: the high watermark, the offset of
+  the next record to be committed. Both without a timestamp. There are no transactions, so the isolation level makes no
+  difference.
 - A time of 0 or later: the first committed record whose timestamp is that or later; MAX_TIMESTAMP (KIP-734): the
   record with the highest timestamp, the first of them if several have it. Offset and timestamp are -1 where there is
   no such record. Both look into files, in a thread.
@@ -104,7 +105,7 @@ def _find(replica: Replica, position: int) -> TimestampOffset:
         partition.check_offset_is_known()
         return TimestampOffset(-1, partition.high_watermark, partition.leader_epoch)
     if position in (EARLIEST, EARLIEST_LOCAL):
-        return TimestampOffset(-1, log.log_start_offset, partition.leader_epoch)
+        return TimestampOffset(-1, log.log_start_offset, log.epochs.epoch_at(log.log_start_offset))
     if position in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     if position < MAX_TIMESTAMP:
