@@ -41,6 +41,11 @@ class BrokerConfig:
     log_dirs: tuple[str, ...] = key(
         ("./sparklog-data",), words(1), "Folders that hold partitions; a new partition goes to the one with the fewest."
     )
+    log_dir_min_free_bytes: int = key(
+        64 << 20,
+        integer(0),
+        "Append nothing while the disk of a log directory has less free; records stay readable. 0: do not look.",
+    )
     grpc_listener: str = key(DEFAULT_GRPC_ADDRESS, text(), "HOST:PORT of the gRPC listener; port 0: any free one.")
     grpc_advertised_listener: str = key("", text(), "HOST:PORT that clients should use; empty: the listener's own.")
     listeners: tuple[str, ...] = key(

@@ -64,6 +64,10 @@ class ReadFs(Protocol):
 class Fs(ReadFs, Protocol):
     """Folders and files that can be written too."""
 
+    def free_bytes(self, path: str) -> int:
+        """On the disk that a folder is on, for whoever asks."""
+        ...
+
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and appending; `create` makes an empty file where there is none."""
         ...
@@ -160,6 +164,10 @@ class LocalFs:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def free_bytes(self, path: str) -> int:
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

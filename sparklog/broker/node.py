@@ -56,6 +56,7 @@ from sparklog.runtime.schedule import Schedule
 
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
+ROOM_INTERVAL_MS = 1_000
 NO_LISTENERS: Mapping[str, Address] = MappingProxyType({})
 PROGRESS_EVERY = 100  # logs, while starting
 READY_TIMEOUT_MS = 60_000
@@ -194,6 +195,14 @@ class Broker:
         self.services.replicas.set_dir_offline(path, why)
         self.services.registration.tell_of_failed_disk()
 
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Whether there is a log directory to append to, and what is wrong with those that there are."""
+        failed, full = dict(self._logs.failed_dirs), list(self._logs.full_dirs)
+        offline = sorted(map(str, self.services.replicas.offline)) if hasattr(self, "services") else []
+        troubles = {"failed_log_dirs": failed, "full_log_dirs": full, "offline_partitions": offline}
+        takes_records = not self.is_stopping and len(self._logs.dirs) > len(full)
+        return takes_records, {name: trouble for name, trouble in troubles.items() if trouble}
+
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
         """The answer to a request; raises KafkaError where the request as a whole is refused."""
         figures = self.metrics.requests[api.name]
@@ -298,6 +307,7 @@ class Broker:
                 "forgetting producers",
                 lambda: logs.expire_producers(clock.time_ms()),
             ),
+            (ROOM_INTERVAL_MS, "looking for room on disks", logs.look_for_room),
             (DELETE_INTERVAL_MS, "deleting removed files", lambda: logs.delete_expired(clock.monotonic_ms())),
         ):
             every(interval_ms, name, partial(asyncio.to_thread, work))

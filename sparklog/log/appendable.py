@@ -35,9 +35,11 @@ class AppendableLog(SnapshottedLog):
         clock: Clock,
         remember: Callable[[], None],
         jitter: Callable[[int], int] | None,
+        take_room: Callable[[int], None] | None,
     ) -> None:
         super().__init__(loaded, disk, clock, remember)
         self._jitter = jitter or (lambda _: 0)
+        self._take_room = take_room or (lambda _: None)
         self._producers = loaded.producers
         if loaded.dropped:
             self._discard(loaded.dropped)
@@ -103,6 +105,7 @@ class AppendableLog(SnapshottedLog):
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
+        self._take_room(size)
         if rolls and self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self._roll(first_offset)
         self._active.append(data, batches)

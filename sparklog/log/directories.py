@@ -28,10 +28,17 @@ logger = logging.getLogger(__name__)
 class LogDirectories:
     """The part of a `LogManager` that knows what there is, and what has failed."""
 
-    def __init__(self, fs: Fs, dirs: Iterable[str], on_dir_failure: Callable[[str, OSError], None] | None) -> None:
+    def __init__(
+        self,
+        fs: Fs,
+        dirs: Iterable[str],
+        on_dir_failure: Callable[[str, OSError], None] | None,
+        min_free_bytes: int = 0,
+    ) -> None:
         self._fs = fs
         self._on_dir_failure = on_dir_failure
-        self._dirs = {path: LogDirectory(fs, path) for path in (path.rstrip("/") or "/" for path in dirs)}
+        paths = (path.rstrip("/") or "/" for path in dirs)
+        self._dirs = {path: LogDirectory(fs, path, min_free_bytes) for path in paths}
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         """Where partitions lie, those that are offline and those that are being made too."""
@@ -51,6 +58,11 @@ class LogDirectories:
     def failed_dirs(self) -> Mapping[str, str]:
         """The directories that have failed, and why."""
         return {each.path: each.failure for each in self._dirs.values() if each.failure}
+
+    @property
+    def full_dirs(self) -> tuple[str, ...]:
+        """The directories that work, and to which nothing is appended until there is room."""
+        return tuple(each.path for each in self._live() if each.room.is_short)
 
     def get(self, name: TopicPartition) -> Log | None:
         """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""

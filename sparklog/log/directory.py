@@ -35,6 +35,7 @@ from sparklog.log.checkpoints import (
 )
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
+from sparklog.log.room import Room
 from sparklog.log.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
 
 LOCK = ".lock"
@@ -45,8 +46,9 @@ Content = TypeVar("Content")
 class LogDirectory:
     """A directory of logs. May be used from several threads."""
 
-    def __init__(self, fs: Fs, path: str) -> None:
+    def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.path = path
+        self.room = Room(fs, path, min_free_bytes)
         self.failure = ""
         """Why it is no longer used; empty while it is."""
         self.was_clean = False

@@ -71,9 +71,10 @@ class Log(CuttableLog):
         on_error: Callable[[Log, OSError], None] | None,
         remember: Callable[[Log], None] | None,
         jitter: Callable[[int], int] | None,
+        take_room: Callable[[int], None] | None,
     ) -> None:
         disk = DiskGuard(loaded.folder, _told_of(self, on_error))
-        super().__init__(loaded, disk, clock, _told_of(self, remember), jitter)
+        super().__init__(loaded, disk, clock, _told_of(self, remember), jitter, take_room)
         self.topic_id = loaded.topic_id
 
     @classmethod
@@ -92,13 +93,15 @@ class Log(CuttableLog):
         on_error: Callable[[Log, OSError], None] | None = None,
         remember: Callable[[Log], None] | None = None,
         jitter: Callable[[int], int] | None = None,
+        take_room: Callable[[int], None] | None = None,
     ) -> Log:
         """Open the log in `folder` (`<log dir>/<topic>-<n>`), recovering it first, or make an empty one there.
 
         clean: the last stop was clean, so there is nothing to recover. recovery_point, log_start_offset: as remembered.
         compacted_to: see recovery.py. cache: shared with other logs. on_error: told when the disk fails. remember:
         writes down this log's recovery point and start. jitter: a random number below its argument, for
-        segment.jitter.ms.
+        segment.jitter.ms. take_room: called before so many bytes are appended; raises KafkaStorageError where there is
+        no room for them.
 
         Raises OSError, or CorruptRecord where flushed batches cannot be read.
         """
@@ -109,7 +112,7 @@ class Log(CuttableLog):
             cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)
-        return cls(loading, clock, on_error, remember, jitter)
+        return cls(loading, clock, on_error, remember, jitter, take_room)
 
     def claim(self, topic_id: uuid.UUID) -> None:
         """Write down that this is a partition of that topic, if nobody has yet; on the disk when this returns.

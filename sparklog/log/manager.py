@@ -150,6 +150,7 @@ class LogManager(LogUpkeep):
                 log_start_offset=directory.log_start_of(name),
                 compacted_to=directory.compacted_to(name),
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
+                take_room=directory.room.take,
             )  # fmt: skip
         except CorruptRecord as error:
             self._set_aside(name, [directory], str(error))
@@ -191,6 +192,7 @@ class LogManager(LogUpkeep):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
+                take_room=directory.room.take,
             )  # fmt: skip
         with self._lock:
             self._add(directory, made)

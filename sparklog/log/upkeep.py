@@ -34,7 +34,7 @@ class LogUpkeep(LogDirectories):
         config: BrokerConfig,
         on_dir_failure: Callable[[str, OSError], None] | None,
     ) -> None:
-        super().__init__(fs, dirs, on_dir_failure)
+        super().__init__(fs, dirs, on_dir_failure, config.log_dir_min_free_bytes)
         self._config = config
         self._unlisted: set[LogDirectory] = set()
         """Those with logs that are not in their checkpoints yet."""
@@ -67,6 +67,12 @@ class LogUpkeep(LogDirectories):
         for directory in directories:
             with self._guard(directory):
                 directory.write_recovery_points(partial(self._logs_in, directory.path))
+
+    def look_for_room(self) -> None:
+        """Go on with appends where there is room again, and stop them where there is not."""
+        for directory in self._live():
+            with self._guard(directory):
+                directory.room.look()
 
     def checkpoint_recovery_points(self) -> None:
         self._write_recovery_points(self._live())

@@ -14,6 +14,7 @@
     sparklog_log_size_bytes{…}
     sparklog_waiting_requests                                               fetches and produces that wait for something
     sparklog_partitions, sparklog_leaders, sparklog_offline_partitions      of the replicas of this broker
+    sparklog_failed_log_dirs, sparklog_full_log_dirs                        those that have failed; that have no room
     sparklog_under_replicated_partitions, sparklog_under_min_isr_partitions of those that it leads: with fewer in sync
                                                                             than there are replicas, than
                                                                             min.insync.replicas
@@ -138,6 +139,8 @@ class BrokerCollector(Collector):
             ("partitions", "Replicas of this broker.", len(replicas)),
             ("leaders", "Those that it leads.", len(led)),
             ("offline_partitions", "Those whose log has failed.", len(services.replicas.offline)),
+            ("failed_log_dirs", "Log directories that have failed.", len(services.logs.failed_dirs)),
+            ("full_log_dirs", "Those to which nothing is appended until there is room.", len(services.logs.full_dirs)),
             (
                 "under_replicated_partitions",
                 "Led with fewer in sync than there are replicas.",

@@ -33,6 +33,7 @@ LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
 ADMIN = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 GROUPS = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
 MAINTENANCE = maintenance_pb2.DESCRIPTOR.services_by_name["Maintenance"]
+HEALTH_S = 1
 SERVICES = (LOG.full_name, GROUPS.full_name, ADMIN.full_name, MAINTENANCE.full_name, REPLICATION)
 
 
@@ -47,6 +48,10 @@ class GrpcServer:
         self._replication = ReplicationServicer(broker)
         self._health = _Health()
         self._is_started = False
+        self._broker = broker
+        self._told: bool | None = None
+        """Whether the broker takes records, as the health service says now."""
+        self._telling: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", broker.config.socket_request_max_bytes),
@@ -86,11 +91,29 @@ class GrpcServer:
     async def start(self) -> None:
         self._is_started = True
         await self._server.start()
+        await self._tell_health()
+        self._telling = asyncio.create_task(self._keep_telling_health(), name="sparklog grpc health")
+
+    async def _tell_health(self) -> None:
+        """Where nothing can be appended, the broker as a whole is not well, though it answers: records can be read."""
+        takes_records, _ = self._broker.health()
+        if takes_records == self._told:
+            return
+        self._told = takes_records
+        serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
         for service in ("", *SERVICES):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+            appends = service in ("", LOG.full_name)
+            await self._health.set(service, serving if takes_records or not appends else not_serving)
+
+    async def _keep_telling_health(self) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_S)
+            await self._tell_health()
 
     async def stop(self, grace_ms: int) -> None:
         """Take no new calls, and end those in flight within `grace_ms`."""
+        if self._telling:
+            self._telling.cancel()
         await self._health.enter_graceful_shutdown()
         self._health.end_watches()
         self._log.stop()

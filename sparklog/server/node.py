@@ -99,5 +99,7 @@ class BrokerNode:
         figures = importlib.import_module("sparklog.server.broker_collector")
         http = importlib.import_module("sparklog.base.metrics_http")
         listener = Address.parse(self._config.metrics_listener, "metrics.listener")
-        server: MetricsServer = http.MetricsServer(figures.BrokerCollector(self.broker), listener)
+        server: MetricsServer = http.MetricsServer(
+            figures.BrokerCollector(self.broker), listener, lambda: http.Health(*self.broker.health())
+        )
         return server

@@ -132,6 +132,8 @@ class MemoryFs:
     def __init__(self) -> None:
         self.changes = 0
         """How many changes there have been."""
+        self.free = 1 << 40
+        """Bytes that the disk has left, whatever is written: for a test to set."""
         self._root = _Folder()
         self._locks: set[str] = set()
         self._failing: dict[str, tuple[int, int]] = {}
@@ -230,6 +232,11 @@ class MemoryFs:
         with self._mutex:
             self.check(path)
             return sorted(self._folder(path).names)
+
+    def free_bytes(self, path: str) -> int:
+        with self._mutex:
+            self.check(path)
+            return self.free
 
     def exists(self, path: str) -> bool:
         with self._mutex:

@@ -1,0 +1,118 @@
+"""A broker whose disk is almost full: it reads, says so, and goes on by itself once there is room."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from confluent_kafka import KafkaError as KafkaClientError
+from confluent_kafka import Producer as KafkaProducer
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from sparklog.base.errors import DeliveryTimeout
+from sparklog.base.fs import LocalFs
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer, Producer
+from sparklog.testing import RunningBroker, start_broker
+from support.patience import PATIENCE_S, wait_until
+
+T0 = TopicPartition("t", 0)
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+pytestmark = pytest.mark.slow
+
+
+class Disk:
+    """What the disk of every log directory has left."""
+
+    free = 1 << 40
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(LocalFs, "free_bytes", lambda *_: made.free)
+    return made
+
+
+@pytest.fixture
+def broker(disk: Disk, tmp_path: Path) -> Iterator[RunningBroker]:
+    with start_broker(tmp_path, kafka=True, metrics_listener="127.0.0.1:0") as running:
+        with Admin(bootstrap_servers=running.bootstrap) as admin:
+            admin.create_topic("t")
+        yield running
+
+
+def send(broker: RunningBroker, value: bytes, **options: int) -> int:
+    with Producer(bootstrap_servers=broker.bootstrap, **options) as producer:
+        return producer.send("t", value, partition=0).result(PATIENCE_S).offset
+
+
+def read(broker: RunningBroker, count: int) -> list[bytes | None]:
+    with Consumer(bootstrap_servers=broker.bootstrap) as consumer:
+        consumer.assign([T0])
+        consumer.seek(T0, 0)
+        found: list[bytes | None] = []
+
+        def enough() -> bool:
+            found.extend(record.value for record in consumer.poll(100))
+            return len(found) >= count
+
+        wait_until(enough, "all is read", tell=lambda: found)
+        return found
+
+
+def grpc_health(broker: RunningBroker, service: str) -> int:
+    with grpc.insecure_channel(broker.bootstrap) as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=PATIENCE_S).status)
+
+
+def http_health(broker: RunningBroker) -> tuple[int, dict[str, object]]:
+    address = broker.node.metrics_address
+    try:
+        with urlopen(f"http://{address}/health", timeout=PATIENCE_S) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, disk: Disk) -> None:
+    assert send(broker, b"a") == 0
+    assert http_health(broker) == (200, {"status": "ok"})
+    disk.free = 1_000
+    wait_until(lambda: grpc_health(broker, "") == NOT_SERVING, "the disk is known to be full")
+
+    with pytest.raises(DeliveryTimeout, match=r"1,000 bytes free, and log\.dir\.min\.free\.bytes is 67,108,864"):
+        send(broker, b"b", delivery_timeout_ms=1_000, request_timeout_ms=500)
+    assert read(broker, 1) == [b"a"]
+    assert grpc_health(broker, "sparklog.v1.Log") == NOT_SERVING
+    assert grpc_health(broker, "sparklog.v1.Admin") == SERVING
+    assert http_health(broker) == (503, {"status": "down", "full_log_dirs": [str(broker.data_dir)]})
+
+    disk.free = 1 << 40
+    wait_until(lambda: grpc_health(broker, "") == SERVING, "there is room again")
+    assert send(broker, b"c") == 1
+    assert read(broker, 2) == [b"a", b"c"]
+    assert http_health(broker) == (200, {"status": "ok"})
+
+
+def test_kafkas_clients_are_told_to_try_again(broker: RunningBroker, disk: Disk) -> None:
+    disk.free = 1_000
+    wait_until(lambda: grpc_health(broker, "") == NOT_SERVING, "the disk is known to be full")
+    producer = KafkaProducer({"bootstrap.servers": broker.kafka, "retries": 0, "enable.idempotence": False})
+    told: list[KafkaClientError | None] = []
+    producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
+    producer.flush(PATIENCE_S)
+    assert [error and error.name() for error in told] == ["KAFKA_STORAGE_ERROR"]
+    patient = KafkaProducer({"bootstrap.servers": broker.kafka, "retry.backoff.ms": 10})
+    patient.produce("t", b"y", on_delivery=lambda error, _: told.append(error))
+    patient.poll(0.2)
+    disk.free = 1 << 40
+    patient.flush(PATIENCE_S)
+    assert told[1:] == [None]
