@@ -231,9 +231,11 @@ class Segment(ReadSegment):
         return self._build_indexes()[1]
 
     def _read_last_times(self) -> TimeIndex:
-        """All of it, checked: by the last entry retention deletes."""
+        """All of it, checked: by the last entry retention deletes. What was opened for that is not kept."""
+        was_loaded = self._file is not None or self._offsets is not None
         times = self.times
-        self._used()
+        if not was_loaded:
+            self.release()
         return times
 
     def _build_indexes(self) -> tuple[OffsetIndex, TimeIndex]:

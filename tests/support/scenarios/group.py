@@ -280,11 +280,7 @@ class GroupScenario:
 
     async def do_fetch(self, *names: str) -> None:
         asked = OffsetFetch(group_id=GROUP, partitions=[TopicPartition.parse(name) for name in names])
-        self._start("fetch", self._fetch(asked))
-
-    async def _fetch(self, asked: OffsetFetch) -> None:
-        await self.world.host.committed()
-        for found in self.world.host.shard.fetch_offsets(asked).offsets:
+        for found in self.world.host.fetch_offsets(asked).offsets:
             self._say(str(found.partition), str(found.offset))
 
     # The world
