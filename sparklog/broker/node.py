@@ -178,6 +178,8 @@ class Broker:
         if has_lost:
             restore(self._logs, topics, config, store)
         adopt(self._logs, topics, config, others=others, has_lost_changes=has_lost, new_id=self._new_id)
+        if has_lost:
+            self._logs.begin_anew(store.newest_change())
         return store, cluster_id
 
     def _new_id(self) -> UUID:

@@ -177,6 +177,12 @@ class LogDirectory:
                 self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
                 self._configs.write(self.kept_configs)
 
+    def begin_anew(self, seen_change: int) -> None:
+        """Changes are counted from another beginning, and have come so far. Raises OSError."""
+        with self._writing:
+            self.kept_configs = KeptConfigs(self.kept_configs.topics, seen_change)
+            self._configs.write(self.kept_configs)
+
     def expire(self, folder: str, due_ms: int) -> None:
         """Remove a deleted partition's folder once its time has come."""
         self._expiring.append((due_ms, folder))

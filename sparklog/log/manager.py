@@ -282,6 +282,12 @@ class LogManager(LogUpkeep):
                 return found.overrides
         return None
 
+    def begin_anew(self, seen_change: int) -> None:
+        """What the store has lost is given back, as far as it is known: its newest change is this one from now on."""
+        for directory in self._live():
+            with self._guard(directory):
+                directory.begin_anew(seen_change)
+
     @property
     def seen_change(self) -> int:
         """The newest change of the store that what is kept came from."""

@@ -38,18 +38,26 @@ def files(one: BrokersOnOneLoop) -> list[str]:
     return [f"{root}/{TOPIC_CONFIGS}"]
 
 
-async def test_topics_come_back_with_what_they_went_by(one: BrokersOnOneLoop, batch) -> None:
+async def test_topics_come_back_with_what_they_went_by(
+    one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
+) -> None:
     await one.start(1)
     await one.create("t", [[1]], **CONFIGS)
     await one.create("plain", [[1]])
     await one.produce(1, T0, batch([b"a"]))
-    await one.brokers[1].services.topics.alter("t", lambda topic: {**topic.overrides, "retention.ms": "-1"})
+    for number in (*range(50), -1):  # so many changes as the next store will not have seen for a while
+        changed = {**CONFIGS, "retention.ms": str(number)}
+        await one.brokers[1].services.topics.alter("t", lambda _, changed=changed: changed)
     await one.stop(1)
     one.lose_store()
     await one.start(1)
     assert overrides(one, "t") == {**CONFIGS, "retention.ms": "-1"}
     assert overrides(one, "plain") == {}
     assert b"a" in await one.read(1, T0)
+    assert caplog.text.count("has lost changes") == 1
+    await one.stop(1)
+    await one.start(1)
+    assert caplog.text.count("has lost changes") == 1
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"version":0,"seen_change":1,"topics":{"t":7}}'])
