@@ -19,6 +19,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
+from uuid import UUID
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Fs
@@ -36,7 +37,7 @@ from sparklog.log.checkpoints import (
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
 from sparklog.log.room import Room
-from sparklog.log.topic_configs import KeptConfig, KeptConfigs, TopicConfigCheckpoint
+from sparklog.log.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
 
 LOCK = ".lock"
 logger = logging.getLogger(__name__)
@@ -167,12 +168,18 @@ class LogDirectory:
                 self._cleaned.write(cleaned)
                 self._known_cleaned = cleaned
 
-    def keep_configs(self, topics: Mapping[str, KeptConfig], seen_change: int) -> None:
-        """`topics`: with logs here. What is kept of others goes, unless they are set aside. Raises OSError."""
+    def keep_configs(
+        self, ids: Mapping[str, UUID | None], overrides: Mapping[str, Overrides], seen_change: int
+    ) -> None:
+        """ids: of the topics with logs here. What is kept of others goes, unless they are set aside. Raises OSError."""
         with self._writing:
             before = self.kept_configs
-            aside = {name.topic for name in self._damaged} & before.topics.keys()
-            kept = {name: before.topics[name] for name in aside} | dict(topics)
+            aside = {name.topic for name in self._damaged}
+            kept = {
+                name: config
+                for name, config in before.topics.items()
+                if name in aside or (name in ids and ids[name] == config.topic_id)
+            } | {name: KeptConfig(ids[name], overrides[name]) for name in ids.keys() & overrides.keys()}
             if kept != before.topics:
                 self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
                 self._configs.write(self.kept_configs)

@@ -35,7 +35,7 @@ from sparklog.log.cache import SegmentCache
 from sparklog.log.directory import LogDirectory
 from sparklog.log.log import Log
 from sparklog.log.ownership import Ownership
-from sparklog.log.topic_configs import UNLIMITED, KeptConfig, Overrides
+from sparklog.log.topic_configs import UNLIMITED, Overrides
 from sparklog.log.upkeep import LogUpkeep
 
 logger = logging.getLogger(__name__)
@@ -269,10 +269,8 @@ class LogManager(LogUpkeep):
         """Write down beside their folders what these topics go by. seen_change: of the store that says so."""
         for directory in self._live():
             ids = {log.partition.topic: log.topic_id for log in self._logs_in(directory.path)}
-            known = directory.kept_configs.topics
-            kept = {name: KeptConfig(ids[name], overrides[name]) for name in ids.keys() & overrides.keys()}
             with self._guard(directory):
-                directory.keep_configs({name: known[name] for name in ids.keys() & known.keys()} | kept, seen_change)
+                directory.keep_configs(ids, overrides, seen_change)
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """What the topic went by when that was last written down; None where it is not known."""
