@@ -1,9 +1,9 @@
 """What was fetched from a partition, as a message in the form that the client wants.
 
-Batches as stored are one message, their bytes unopened. Where the broker decodes them, a message holds at most what
-`records.arrow.decode_batches` decodes at a time (32 MiB, or one batch that is larger), so that a megabyte of
-well-compressed records cannot become a gigabyte of message: a subscription sends several messages then, and a fetch
-the first, whose `next_offset` says where to read on.
+Batches as stored are one message, their bytes unopened. Where the broker decodes them, a message holds as much as the
+client asked for (or one record that is larger), so that a megabyte of well-compressed records cannot become a gigabyte
+of message: a subscription sends several messages then, and a fetch the first, whose `next_offset` says where to read
+on. What a fetch asks for is for all its partitions together: those for which no room is left are not even decoded.
 
 Bytes that were fetched are put into the FetchResponse by hand, as protobuf would have them: building the message would
 copy them three times more than once, which is most of what a fetch costs.
@@ -38,20 +38,31 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-async def first_message(part: PartitionFetched, form: int) -> Message:
-    """One message for the partition, with as much as it may hold."""
-    if part.slice is None or form == log_pb2.BATCHES:
-        return await _stored(part)
-    async with aclosing(_decoded(part, part.slice, form)) as messages:
-        return await anext(messages)
+async def first_messages(parts: Iterable[PartitionFetched], form: int, max_bytes: int) -> list[Message]:
+    """One message for each partition, with as much as fits in `max_bytes` together; the first has one record at least.
+
+    Batches are bounded already.
+    """
+    found: list[Message] = []
+    for part in parts:
+        if part.slice is None or form == log_pb2.BATCHES:
+            message = await _stored(part)
+        elif max_bytes <= 0:
+            message = Message(_head(part, part.fetch_offset))
+        else:
+            async with aclosing(_decoded(part, part.slice, form, max_bytes)) as messages:
+                message = await anext(messages)
+        found.append(message)
+        max_bytes -= len(message.payload)
+    return found
 
 
-async def all_messages(part: PartitionFetched, form: int) -> AsyncIterator[Message]:
+async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[Message]:
     """One message or more with everything that was fetched; the last has an error if not all could be decoded."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
     else:
-        async for message in _decoded(part, part.slice, form):
+        async for message in _decoded(part, part.slice, form, max_bytes):
             yield message
 
 
@@ -75,10 +86,10 @@ async def _stored(part: PartitionFetched) -> Message:
         return _failed(part, part.fetch_offset, error)
 
 
-async def _decoded(part: PartitionFetched, found: LogSlice, form: int) -> AsyncGenerator[Message, None]:
+async def _decoded(part: PartitionFetched, found: LogSlice, form: int, max_bytes: int) -> AsyncGenerator[Message, None]:
     next_offset = part.fetch_offset
     try:
-        tag, groups = await _decode(await _read(found), part.fetch_offset, form)
+        tag, groups = await _decode(await _read(found), part.fetch_offset, form, max_bytes)
         group = await asyncio.to_thread(next, groups, None)
         if group is None:  # nothing but control records, or records below the offset
             yield Message(_head(part, part.next_offset))
@@ -90,12 +101,12 @@ async def _decoded(part: PartitionFetched, found: LogSlice, form: int) -> AsyncG
         yield _failed(part, next_offset, error)
 
 
-async def _decode(data: bytes, offset_from: int, form: int) -> tuple[bytes, Iterator[Any]]:
+async def _decode(data: bytes, offset_from: int, form: int, max_bytes: int) -> tuple[bytes, Iterator[Any]]:
     payloads = await load_payloads()
     if form == log_pb2.ARROW:
-        return ARROW_TAG, payloads.decode_to_arrow(data, offset_from)
+        return ARROW_TAG, payloads.decode_to_arrow(data, offset_from, max_bytes)
     if form == log_pb2.RECORDS:
-        return RECORDS_TAG, payloads.decode_to_records(data, offset_from)
+        return RECORDS_TAG, payloads.decode_to_records(data, offset_from, max_bytes)
     raise InvalidRequest(f"there is no format {form}")
 
 

@@ -25,13 +25,14 @@ from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffse
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
-from sparklog.server.fetched import all_messages, first_message, serialize
+from sparklog.server.fetched import all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream
 from sparklog.v1 import log_pb2
 
-DEFAULT_MAX_BYTES = 50 << 20
+DEFAULT_MAX_BYTES = 7 << 19
+"""3.5 MiB: most clients of gRPC take no message of more than 4 MiB unless they are told to."""
 DEFAULT_PARTITION_MAX_BYTES = 1 << 20
 _ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
 _POSITIONS = {
@@ -76,7 +77,7 @@ class LogServicer:
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
         response = await self._broker.serve(fetch.API, wanted)
-        return serialize([await first_message(part, request.format) for part in response.partitions])
+        return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes))
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         wanted = SubscribeRequest(
@@ -84,7 +85,7 @@ class LogServicer:
         )
         async for response in subscribe.stream(self._broker.services, wanted):
             for part in response.partitions:
-                async for message in all_messages(part, request.format):
+                async for message in all_messages(part, request.format, wanted.max_bytes):
                     yield serialize([message])
                     if message.head.HasField("error"):
                         return

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparklog.base.errors import InvalidRecord
 from sparklog.base.fs import Buffer
@@ -24,6 +25,8 @@ from sparklog.records.batch import Codec
 from sparklog.server.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
+RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
+"""Bytes of a message beside keys and values: numbers, tags and lengths."""
 PRODUCED = pa.schema(
     [
         ("key", pa.binary()),
@@ -119,20 +122,50 @@ class Decoded(NamedTuple):
     next_offset: int
 
 
-def decode_to_arrow(data: Buffer, offset_from: int) -> Iterator[Decoded]:
-    """The records of whole batches, from an offset on, as Arrow IPC streams of a bounded size each."""
-    for batch in arrow.decode_batches(data, offset_from=offset_from):
+def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
+    """The records of whole batches, from an offset on, as Arrow IPC streams of about so many bytes at most each."""
+    for batch in _pieces(data, offset_from, max_bytes):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         yield Decoded(sink.getvalue().to_pybytes(), batch.column("offset")[-1].as_py() + 1)
 
 
-def decode_to_records(data: Buffer, offset_from: int) -> Iterator[Decoded]:
-    """The records of whole batches, from an offset on, as RecordLists of a bounded size each."""
-    for batch in arrow.decode_batches(data, offset_from=offset_from):
+def decode_to_records(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
+    """The records of whole batches, from an offset on, as RecordLists of so many bytes at most each."""
+    for batch in _pieces(data, offset_from, max_bytes):
         records = records_pb2.RecordList(records=map(_record, _rows(batch)))
         yield Decoded(records.SerializeToString(), records.records[-1].offset + 1)
+
+
+def _pieces(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Records together that take at most so many bytes as messages, or one that is larger."""
+    for batch in arrow.decode_batches(data, offset_from=offset_from):
+        ends = np.cumsum(_sizes(batch))
+        begin = 0
+        while begin < batch.num_rows:
+            before = int(ends[begin - 1]) if begin else 0
+            end = max(begin + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
+            yield batch.slice(begin, end - begin)
+            begin = end
+
+
+def _sizes(batch: pa.RecordBatch) -> Any:
+    """What each record takes as a message at most."""
+    sizes = np.full(batch.num_rows, RECORD_OVERHEAD, dtype=np.int64)
+    for name in ("key", "value"):
+        sizes += pc.binary_length(batch.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+    headers = batch.column("headers")
+    counts = pc.list_value_length(headers).fill_null(0).to_numpy(zero_copy_only=False)
+    if counts.any():
+        flat = headers.flatten()
+        lengths = HEADER_OVERHEAD + sum(
+            pc.binary_length(flat.field(name)).fill_null(0).to_numpy(zero_copy_only=False) for name in ("key", "value")
+        )
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        behind = np.cumsum(counts)
+        sizes += ends[behind] - ends[behind - counts]
+    return sizes
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -527,6 +527,7 @@ def test_bombs_that_are_rewritten_cost_no_more_than_one() -> None:
             rewriter.rewrite(bomb * 20, kept)
             assert rewriter.result.records_kept == 20
 
+        rewrite_all()  # kernels are loaded then, which is not to be counted
         assert peak_of(rewrite_all) < 5 * limit
     too_large = bytes(write_records([Record(offset=0, value=bytes(limit + 1))], codec=Codec.ZSTD))
     with pytest.raises(CorruptRecord, match="hold more than"):
