@@ -46,8 +46,10 @@ def report_defect(task: asyncio.Task[None]) -> None:
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop what gRPC's shared poller raises when another loop was faster; report everything else."""
-    if not isinstance(context.get("exception"), BlockingIOError):
+    """Drop what gRPC's shared poller raises when another loop was faster, and the tasks of clients that a process which
+    ends has not closed; report everything else."""
+    is_left = context.get("message") == "Task was destroyed but it is pending!"
+    if not (is_left or isinstance(context.get("exception"), BlockingIOError)):
         loop.default_exception_handler(context)
 
 
