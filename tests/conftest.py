@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import GOLDEN
-from support.processes.java import spark_options
+from support.processes.java import end_spark, spark_options
 from support.runs.seeds import examples
 from support.scenarios.texts import CheckScenario
 
@@ -113,8 +113,4 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     session = local_session("sparklog tests", settings=settings)
     yield session
-    gateway = session.sparkContext._gateway
-    session.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with it
-    gateway.proc.wait(60)
+    end_spark(session)

@@ -197,13 +197,20 @@ class Broker:
         self.services.replicas.set_dir_offline(path, why)
         self.services.registration.tell_of_failed_disk()
 
-    def health(self) -> tuple[bool, dict[str, object]]:
-        """Whether there is a log directory to append to, and what is wrong with those that there are."""
-        failed, full = dict(self._logs.failed_dirs), list(self._logs.full_dirs)
+    @property
+    def takes_records(self) -> bool:
+        """Whether there is a log directory to append to."""
+        return not self.is_stopping and len(self._logs.dirs) > len(self._logs.full_dirs)
+
+    def troubles(self) -> dict[str, object]:
+        """What is wrong with log directories and what is in them; empty where nothing is."""
         offline = sorted(map(str, self.services.replicas.offline)) if hasattr(self, "services") else []
-        troubles = {"failed_log_dirs": failed, "full_log_dirs": full, "offline_partitions": offline}
-        takes_records = not self.is_stopping and len(self._logs.dirs) > len(full)
-        return takes_records, {name: trouble for name, trouble in troubles.items() if trouble}
+        found = {
+            "failed_log_dirs": dict(self._logs.failed_dirs),
+            "full_log_dirs": list(self._logs.full_dirs),
+            "offline_partitions": offline,
+        }
+        return {name: trouble for name, trouble in found.items() if trouble}
 
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
         """The answer to a request; raises KafkaError where the request as a whole is refused."""

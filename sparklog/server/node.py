@@ -100,6 +100,8 @@ class BrokerNode:
         http = importlib.import_module("sparklog.base.metrics_http")
         listener = Address.parse(self._config.metrics_listener, "metrics.listener")
         server: MetricsServer = http.MetricsServer(
-            figures.BrokerCollector(self.broker), listener, lambda: http.Health(*self.broker.health())
+            figures.BrokerCollector(self.broker),
+            listener,
+            lambda: http.Health(self.broker.takes_records, self.broker.troubles()),
         )
         return server

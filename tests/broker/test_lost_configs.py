@@ -12,6 +12,7 @@ from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import TopicStore
 from sparklog.log.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
+from support.logs.builders import file_content, rewrite
 
 T0 = TopicPartition("t", 0)
 OFFSETS = "__consumer_offsets"
@@ -73,9 +74,7 @@ async def test_without_a_copy_all_records_stay_and_internal_topics_are_theirs(
     await one.stop(1)
     one.disk(1).remove(path)
     if content is not None:
-        file = one.disk(1).open(path, create=True)
-        file.append(content)
-        file.close()
+        rewrite(one.disk(1), path, content)
     one.lose_store()
     await one.start(1)
     assert overrides(one, "t") == overrides(one, "other") == UNLIMITED
@@ -91,19 +90,13 @@ async def test_a_copy_of_an_earlier_topic_of_the_name_is_not_taken(one: BrokersO
     await one.create("t", [[1]], **CONFIGS)
     [path] = files(one)
     await one.stop(1)
-    disk = one.disk(1)
-    file = disk.open_read(path)
-    earlier = file.read_at(0, file.size)
-    file.close()
+    earlier = file_content(one.disk(1), path)
     one.lose_store()
     one.new_disk(1)
     await one.start(1)
     await one.create("t", [[1]])
     await one.stop(1)
-    one.disk(1).remove(path)
-    written = one.disk(1).open(path, create=True)
-    written.append(earlier)
-    written.close()
+    rewrite(one.disk(1), path, earlier)
     one.lose_store()
     await one.start(1)
     assert overrides(one, "t") == UNLIMITED

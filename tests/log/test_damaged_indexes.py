@@ -18,6 +18,7 @@ from support.logs.builders import (
     offsets_in,
     open_log,
     read_all,
+    rewrite,
     topic_config,
 )
 
@@ -41,13 +42,6 @@ def closed() -> MemoryFs:
 
 def path(base: int, suffix: str) -> str:
     return f"{FOLDER}/{base:020d}{suffix}"
-
-
-def rewrite(fs: MemoryFs, name: str, content: bytes) -> None:
-    file = fs.open(name, create=True)
-    file.truncate(0)
-    file.append(content)
-    file.close()
 
 
 def check(log: Log) -> None:

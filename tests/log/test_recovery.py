@@ -20,6 +20,7 @@ from support.logs.builders import (
     offsets_in,
     open_log,
     read_all,
+    rewrite,
     topic_config,
 )
 
@@ -44,12 +45,6 @@ def path(name: str) -> str:
 
 def segment(base: int, suffix: str = ".log") -> str:
     return path(f"{base:020d}{suffix}")
-
-
-def rewrite(fs: MemoryFs, name: str, content: bytes) -> None:
-    file = fs.open(name, create=True)
-    file.truncate(0)
-    file.append(content)
 
 
 def remove_segment(fs: MemoryFs, base: int) -> None:

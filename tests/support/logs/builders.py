@@ -74,6 +74,16 @@ def offsets_in(data: bytes) -> list[int]:
     return [offset for _, each in iterate_headers(data) for offset in range(each.base_offset, each.next_offset)]
 
 
+def rewrite(fs: Fs, path: str, content: bytes) -> None:
+    """Put `content` in the place of what the file has, or make one of it."""
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append(content)
+    finally:
+        file.close()
+
+
 def file_content(fs: ReadFs, path: str) -> bytes:
     file = fs.open_read(path)
     try:

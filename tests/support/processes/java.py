@@ -6,9 +6,13 @@ import struct
 import subprocess
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from support import CACHE
 from support.patience import PATIENCE_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A process that lives for seconds is done sooner with the simplest compiler and collector.
 JAVA = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -26,6 +30,15 @@ def spark_options() -> str:
     """What SPARK_SUBMIT_OPTS is to be."""
     archive = f" -XX:SharedArchiveFile={SPARK_CLASSES}"
     return SPARK_OPTIONS + (archive if SPARK_CLASSES.exists() else "")
+
+
+def end_spark(session: SparkSession) -> None:
+    """Stop the session, and wait for the end of its JVM."""
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.wait(PATIENCE_S)
 
 
 def kafka_command(name: str, *arguments: str) -> list[str]:

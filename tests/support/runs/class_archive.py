@@ -11,14 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.processes.java import SPARK_OPTIONS
+from sparklog.spark.session import local_session
+from support.processes.java import SPARK_OPTIONS, end_spark
 
 
 def main() -> None:
     archive = Path(sys.argv[1])
     os.environ["SPARK_SUBMIT_OPTS"] = f"{SPARK_OPTIONS} -XX:ArchiveClassesAtExit={archive}"
-    from sparklog.spark.session import local_session
-
     spark = local_session("classes")
     with tempfile.TemporaryDirectory() as folder:
         for mode in ("overwrite", "append"):
@@ -27,11 +26,7 @@ def main() -> None:
         spark.readStream.format("delta").load(folder).writeStream.format("noop").option(
             "checkpointLocation", f"{folder}/_checkpoint"
         ).trigger(availableNow=True).start().awaitTermination(60)
-    gateway = spark.sparkContext._gateway
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(60)
+    end_spark(spark)
 
 
 if __name__ == "__main__":
