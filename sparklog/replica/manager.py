@@ -150,8 +150,8 @@ class ReplicaManager(Replicas):
                 states[state.name] = state
         await self.fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
         configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
-        opened = await asyncio.to_thread(self._open_all, states, configs)
-        await self.keep_configs({topic: request.overrides.get(topic, {}) for topic in configs})
+        overrides = {topic: request.overrides.get(topic, {}) for topic in configs}
+        opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
         followed: dict[TopicPartition, FetchState] = {}
         for name, found in opened.items():
             if isinstance(found, KafkaStorageError):
@@ -259,7 +259,10 @@ class ReplicaManager(Replicas):
     # What follows blocks: it runs in a thread.
 
     def _open_all(
-        self, states: Mapping[TopicPartition, PartitionState], configs: Mapping[str, TopicConfig]
+        self,
+        states: Mapping[TopicPartition, PartitionState],
+        configs: Mapping[str, TopicConfig],
+        overrides: Mapping[str, Overrides],
     ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
         def open_one(state: PartitionState) -> _Opened | KafkaStorageError:
             try:
@@ -270,6 +273,7 @@ class ReplicaManager(Replicas):
 
         opened = self._logs.in_threads(open_one, states.values())
         self._logs.list_new()
+        self._keep_configs(overrides)
         return dict(zip(states, opened, strict=True))
 
     def _open(self, state: PartitionState, config: TopicConfig) -> _Opened:
@@ -304,11 +308,10 @@ class ReplicaManager(Replicas):
 
     async def keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
         """Keep a copy of what topics go by, where this broker has logs of them."""
+        await asyncio.to_thread(self._keep_configs, overrides)
 
-        def keep() -> None:
-            self._logs.keep_configs(overrides, self._newest_change())
-
-        await asyncio.to_thread(keep)
+    def _keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
+        self._logs.keep_configs(overrides, self._newest_change())
 
     async def close(self) -> None:
         """Change no ISR any more, and end what is under way: the broker stops."""
