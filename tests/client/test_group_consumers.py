@@ -271,7 +271,11 @@ def test_a_static_member_that_comes_back_has_the_partitions_it_had(join: Callabl
     listener = Listener()
     stays = join(listener, group_instance_id="b")
     restarts = join(group_instance_id="a")
-    poll_until(lambda: shares(stays, restarts) == [2, 2] == [2, *(len(had) for _, had in listener.told[-1:])], stays, restarts)
+    poll_until(
+        lambda: shares(stays, restarts) == [2, 2] and [len(had) for _, had in told(listener)[-1:]] == [2],
+        stays,
+        restarts,
+    )
     before, told_before = restarts.assignment(), list(listener.told)
 
     restarts.close()
