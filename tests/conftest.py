@@ -108,6 +108,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.autoCompact.enabled": "false",
         # Nor is there anything to find out about queries while they run. The demo, and jobs as processes, have both.
         "spark.sql.adaptive.enabled": "false",
     }

@@ -53,6 +53,7 @@ from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.schedule import Schedule
+from sparklog.runtime.slices import Slices
 
 DELETE_INTERVAL_MS = 10_000
 LEASE_INTERVAL_MS = 1_000
@@ -85,6 +86,7 @@ class Broker:
         self.config = config
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.is_stopping = False
+        self.slices = Slices()
         self._fs = fs or LocalFs()
         self._clock = clock or SystemClock()
         self._store = store

@@ -61,10 +61,10 @@ class GrpcServer:
         )
         self._server.add_generic_rpc_handlers(
             (
-                service_handler(LOG, self._log),
-                service_handler(GROUPS, GroupsServicer(broker)),
-                service_handler(ADMIN, AdminServicer(broker)),
-                service_handler(MAINTENANCE, self._maintenance),
+                service_handler(LOG, self._log, broker.slices),
+                service_handler(GROUPS, GroupsServicer(broker), broker.slices),
+                service_handler(ADMIN, AdminServicer(broker), broker.slices),
+                service_handler(MAINTENANCE, self._maintenance, broker.slices),
                 self._replication.handler(),
             )
         )

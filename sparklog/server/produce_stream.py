@@ -21,7 +21,7 @@ import grpc
 
 from sparklog.base.errors import KafkaError
 from sparklog.runtime.eager import start
-from sparklog.server.grpc_service import parse
+from sparklog.server.grpc_service import read_message
 from sparklog.v1 import log_pb2
 
 Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
@@ -53,7 +53,7 @@ class ProduceStream:
         """
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
-                answer = start(await self._begin(parse(log_pb2.ProduceRequest, request)))
+                answer = start(await self._begin(await read_message(log_pb2.ProduceRequest, request)))
                 if answer.done() and not self._line:
                     await self._context.write(answer.result().SerializeToString())
                 else:

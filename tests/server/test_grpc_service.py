@@ -31,6 +31,7 @@ def memory_kib() -> int:
 @pytest.mark.parametrize("limit", [MAX_FIELDS_BYTES, 200])
 def test_a_request_is_parsed_as_it_was_sent(limit: int, payload: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_service, "MAX_FIELDS_BYTES", limit)
+    monkeypatch.setattr(grpc_service, "SMALL_BYTES", limit // 2)
     sent = request(**payload)
     assert parse(log_pb2.ProduceRequest, sent.SerializeToString()) == sent
 

@@ -7,21 +7,24 @@ trusted. The one exception is ApiVersions in a version that is not known: it is 
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-from sparklog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from sparklog.base.errors import InvalidRequest, UnsupportedVersion
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import API_VERSIONS, SASL_AUTHENTICATE
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.apis import TRANSLATIONS
+from sparklog.server.kafka.array_counts import SMALL_BYTES
 from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.messages import Message, read_request, response_type, write
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
 from sparklog.server.kafka.translation import Answer, Call, Session, Translation
+from sparklog.server.kafka.wide_requests import is_wide, serve_wide
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
 _HEADER = struct.Struct(">hhih")
@@ -38,7 +41,8 @@ class Request(NamedTuple):
     translation: Translation
     call: Call
     message: Message
-    """None where it is an ApiVersions of a version that is not known; bytes where the frame holds no request."""
+    """None where it is an ApiVersions of a version that is not known; bytes where the frame holds no request; the body
+    itself where it is so large that it is to be read in a thread."""
 
 
 class _Form(NamedTuple):
@@ -77,7 +81,9 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    return Request(form.translation, call, form.read(frame[end:]))
+    body = frame[end:]
+    is_large = len(body) > SMALL_BYTES and form.is_known and not form.translation.read
+    return Request(form.translation, call, body if is_large else form.read(body))
 
 
 async def answer(request: Request) -> Frame:
@@ -91,10 +97,13 @@ async def answer(request: Request) -> Frame:
     if type(message) is bytes and call.session.opaque:
         token = await call.session.opaque(call.broker, call.session, message)
         return (_SIZE.pack(len(token)) + token,)
-    try:
-        found = await translation.serve(call, message)
-    except KafkaError as error:
-        found = translation.refuse(call, message, error) if translation.refuse else _refused(call, error)
+    if type(message) is memoryview:
+        message = await asyncio.to_thread(_form(call.key, call.version).read, message)
+    wide = translation.wide
+    if wide and is_wide(wide, message):
+        found: Answer = await serve_wide(translation, call, message, wide)
+    else:
+        found = await translation.respond(call, message)
     frame = _join(call, found)
     if len(frame) > 1:
         await bring_in(frame)
@@ -135,14 +144,6 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
 
 def _nothing(_: memoryview) -> None:
     """Of a version that is not known, nothing can be read."""
-
-
-def _refused(call: Call, error: KafkaError) -> Answer:
-    """The response that says that a request as a whole was refused; raises the error where it has no place for it."""
-    kind = response_type(call.key, call.version)
-    if "error_code" not in kind.__dataclass_fields__:
-        raise error
-    return call.answer(error_code=error)
 
 
 def _unknown_version(call: Call, translation: Translation) -> Answer:

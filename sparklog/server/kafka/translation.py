@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
@@ -74,6 +74,21 @@ Pieces = Sequence[bytes | LogSlice]
 Answer = Message | Pieces | None
 
 
+class Wide(NamedTuple):
+    """How a request that names much is taken apart (`wide_requests`)."""
+
+    asks: tuple[str, ...]
+    """The arrays that name what is asked for, nested ones too, as they are called in any version."""
+    tells: tuple[str, ...]
+    """Those of the response with what becomes of it."""
+    part: int = 100
+    """How many elements are served together: work of a few milliseconds."""
+
+
+PARTITIONS = Wide(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
+"""Of topics and, within them, partitions."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Translation:
     """One entry of the table in `apis/__init__.py`."""
@@ -88,3 +103,18 @@ class Translation:
     writable and alive for as long as somebody holds them, so large parts need not be copied. Raises InvalidRequest."""
     ends_with_connection: bool = False
     """Whether a request that waits is cancelled when its client goes away."""
+    wide: Wide | None = None
+    """None: a request is served as one."""
+
+    async def respond(self, call: Call, request: Message) -> Answer:
+        """The answer, be it that the request is refused; raises the KafkaError where the response has no place for it:
+        the connection is to be closed.
+        """
+        try:
+            return await self.serve(call, request)
+        except KafkaError as error:
+            if self.refuse:
+                return self.refuse(call, request, error)
+            if "error_code" not in response_type(call.key, call.version).__dataclass_fields__:
+                raise
+            return call.answer(error_code=error)

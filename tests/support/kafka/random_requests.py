@@ -44,15 +44,16 @@ def _field(random: Random, name: str, kind: Any) -> Any:
     """A value for a field; nobody is to wait long for an answer."""
     if any(word in name for word in ("timeout", "wait")) and isinstance(kind, type) and issubclass(kind, int):
         return random.choice(SHORT_TIMES_MS)
-    return _value(random, kind)
+    return make_value(random, kind)
 
 
-def _value(random: Random, kind: Any) -> Any:
+def make_value(random: Random, kind: Any) -> Any:
+    """Any value of a field of this type."""
     if get_origin(kind) in (Union, UnionType):
         chosen = random.choice(get_args(kind))
-        return None if chosen is NoneType else _value(random, chosen)
+        return None if chosen is NoneType else make_value(random, chosen)
     if get_origin(kind) is tuple:
-        return tuple(_value(random, get_args(kind)[0]) for _ in range(random.randrange(MAX_ELEMENTS + 1)))
+        return tuple(make_value(random, get_args(kind)[0]) for _ in range(random.randrange(MAX_ELEMENTS + 1)))
     if dataclasses.is_dataclass(kind):
         return _entity(random, kind)
     return _simple(random, kind)

@@ -7,7 +7,7 @@ from sparklog.broker.apis import alter_configs
 from sparklog.broker.apis.alter_configs import AlterConfigsRequest, NewConfigs
 from sparklog.server.kafka.configs import alter_result, resource
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -30,4 +30,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(responses=[alter_result(asked, error) for asked in request.resources])
 
 
-TRANSLATION = Translation(api=alter_configs.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",)))

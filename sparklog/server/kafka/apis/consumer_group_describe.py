@@ -11,7 +11,7 @@ from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 CLASSIC, CONSUMER = 0, 1
 
@@ -58,4 +58,6 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=consumer_group_describe.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=consumer_group_describe.API, serve=serve, refuse=refuse, wide=Wide(("group_ids",), ("groups",))
+)

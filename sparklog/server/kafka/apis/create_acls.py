@@ -7,7 +7,7 @@ from sparklog.broker.apis import create_acls
 from sparklog.broker.apis.create_acls import CreateAclsRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -19,4 +19,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(results=[refused for _ in request.creations])
 
 
-TRANSLATION = Translation(api=create_acls.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=create_acls.API, serve=serve, refuse=refuse, wide=Wide(("creations",), ("results",)))

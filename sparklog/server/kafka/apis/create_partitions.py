@@ -9,7 +9,7 @@ from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -39,4 +39,4 @@ def _result(topic: TopicGrown) -> dict[str, Any]:
     return {"name": topic.name, "error_code": topic.error, "error_message": message_of(topic.error)}
 
 
-TRANSLATION = Translation(api=create_partitions.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=create_partitions.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("results",)))

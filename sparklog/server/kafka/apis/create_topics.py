@@ -11,7 +11,7 @@ from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 DEFAULT = -1
 
@@ -62,4 +62,4 @@ def _config(entry: ConfigEntry) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=create_topics.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=create_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",)))

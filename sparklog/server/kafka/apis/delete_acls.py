@@ -9,7 +9,7 @@ from sparklog.broker.apis import delete_acls
 from sparklog.broker.apis.delete_acls import DeleteAclsRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -21,4 +21,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(filter_results=[refused for _ in request.filters])
 
 
-TRANSLATION = Translation(api=delete_acls.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=delete_acls.API, serve=serve, refuse=refuse, wide=Wide(("filters",), ("filter_results",)))

@@ -8,7 +8,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_groups
 from sparklog.group.requests import DeleteGroups
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -24,4 +24,4 @@ def _answer(call: Call, errors: Mapping[str, KafkaError | None]) -> Message:
     return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
 
 
-TRANSLATION = Translation(api=delete_groups.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=delete_groups.API, serve=serve, refuse=refuse, wide=Wide(("groups_names",), ("results",)))

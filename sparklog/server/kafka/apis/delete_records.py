@@ -9,7 +9,7 @@ from sparklog.broker.apis import delete_records
 from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -47,4 +47,4 @@ def _answer(call: Call, parts: Sequence[RecordsDeleted]) -> Message:
     return call.answer(topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()])
 
 
-TRANSLATION = Translation(api=delete_records.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=delete_records.API, serve=serve, refuse=refuse, wide=PARTITIONS)

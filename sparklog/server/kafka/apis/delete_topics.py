@@ -12,7 +12,7 @@ from sparklog.broker.apis import delete_topics
 from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 FIRST_WITH_DISABLED = 3
 FIRST_WITH_IDS = 6
@@ -51,4 +51,6 @@ def _result(call: Call, topic: TopicDeleted) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=delete_topics.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=delete_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics", "topic_names"), ("responses",))
+)

@@ -14,7 +14,7 @@ from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -65,4 +65,6 @@ def _entry(entry: ConfigEntry, request: Message) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=describe_configs.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=describe_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("results",), part=5)
+)

@@ -10,7 +10,7 @@ from sparklog.group.requests import DescribedGroup, DescribeGroups
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 FIRST_WITH_NOT_FOUND = 6
 
@@ -52,4 +52,4 @@ def _group(call: Call, group: DescribedGroup, *, ask_operations: bool) -> dict[s
     }
 
 
-TRANSLATION = Translation(api=describe_groups.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=describe_groups.API, serve=serve, refuse=refuse, wide=Wide(("groups",), ("groups",)))

@@ -6,7 +6,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_user_scram_credentials
 from sparklog.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -33,4 +33,6 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=str(error), results=())
 
 
-TRANSLATION = Translation(api=describe_user_scram_credentials.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=describe_user_scram_credentials.API, serve=serve, refuse=refuse, wide=Wide(("users",), ("results",))
+)

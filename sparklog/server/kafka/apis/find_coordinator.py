@@ -14,7 +14,7 @@ from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest,
 from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 FIRST_WITH_SEVERAL = 4
 
@@ -54,4 +54,6 @@ def _coordinator(found: FoundCoordinator, listener: str) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=find_coordinator.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=find_coordinator.API, serve=serve, refuse=refuse, wide=Wide(("coordinator_keys",), ("coordinators",))
+)

@@ -7,7 +7,7 @@ from sparklog.broker.apis import incremental_alter_configs
 from sparklog.broker.apis.incremental_alter_configs import ConfigChange, IncrementalAlterConfigsRequest, KeyChange
 from sparklog.server.kafka.configs import alter_result, resource
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -33,4 +33,6 @@ def _change(asked: Message) -> ConfigChange:
     )
 
 
-TRANSLATION = Translation(api=incremental_alter_configs.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=incremental_alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",))
+)

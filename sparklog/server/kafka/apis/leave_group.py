@@ -9,7 +9,7 @@ from sparklog.base.errors import KafkaError, UnknownMemberId
 from sparklog.broker.apis import leave_group
 from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember, LeftMember
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 FIRST_WITH_SEVERAL = 3
 
@@ -60,4 +60,4 @@ def _answer(call: Call, response: LeaveGroupResponse) -> Message:
     )
 
 
-TRANSLATION = Translation(api=leave_group.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=leave_group.API, serve=serve, refuse=refuse, wide=Wide(("members",), ("members",)))

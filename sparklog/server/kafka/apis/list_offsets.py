@@ -15,7 +15,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError, LeaderNotAvailable,
 from sparklog.broker.apis import list_offsets
 from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffset, PartitionOffsetQuery
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
 
 FIRST_VERSION_WITH = {
     list_offsets.LATEST: 1,
@@ -101,4 +101,4 @@ def _answer(call: Call, found: list[PartitionOffset]) -> Message:
     )
 
 
-TRANSLATION = Translation(api=list_offsets.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=list_offsets.API, serve=serve, refuse=refuse, wide=PARTITIONS)

@@ -10,7 +10,7 @@ from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, To
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import Call, Translation, Wide
 
 FIRST_WITH_NONE_FOR_ALL = 1
 FIRST_WITH_TOPIC_IDS = 12
@@ -94,4 +94,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     )
 
 
-TRANSLATION = Translation(api=metadata.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=metadata.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",)))

@@ -10,7 +10,7 @@ from sparklog.broker.apis import offset_commit
 from sparklog.group.requests import OffsetCommit, OffsetToCommit
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 NO_RETENTION = -1
@@ -68,4 +68,4 @@ def _answer(call: Call, request: Message, ids: TopicIds, errors: Mapping[TopicPa
     return call.answer(topics=topics)
 
 
-TRANSLATION = Translation(api=offset_commit.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=offset_commit.API, serve=serve, refuse=refuse, wide=PARTITIONS)

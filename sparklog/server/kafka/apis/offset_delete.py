@@ -8,7 +8,7 @@ from sparklog.broker.apis import offset_delete
 from sparklog.group.requests import OffsetDelete
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
 
 
 async def serve(call: Call, request: Message) -> Message:
@@ -32,4 +32,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, topics=[])
 
 
-TRANSLATION = Translation(api=offset_delete.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=offset_delete.API, serve=serve, refuse=refuse, wide=PARTITIONS)

@@ -18,7 +18,7 @@ from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchRes
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation, Wide
 
 FIRST_WITH_GROUP_ERROR = 2
 FIRST_WITH_SEVERAL = 8
@@ -113,4 +113,9 @@ def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict
     }
 
 
-TRANSLATION = Translation(api=offset_fetch.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(
+    api=offset_fetch.API,
+    serve=serve,
+    refuse=refuse,
+    wide=Wide(("groups", *PARTITIONS.asks), ("groups", *PARTITIONS.tells)),
+)

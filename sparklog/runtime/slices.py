@@ -1,0 +1,35 @@
+"""Work that a request asks for, done in slices: after each, whoever else waits for the event loop has a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
+from typing import TypeVar
+
+SLICE_S = 0.010
+Part = TypeVar("Part")
+Outcome = TypeVar("Outcome")
+
+
+class Slices:
+    """Of one event loop: between two turns of others there is one slice, however many requests have some to do."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def give_way(self) -> None:
+        """Let everybody else go on, and those who gave way before."""
+        async with self._turn:
+            await asyncio.sleep(0)
+
+    async def each(self, parts: Iterable[Part], do: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
+        """What `do` returned for each part, in their order. A part is to take a few milliseconds at most."""
+        outcomes = []
+        began = monotonic()
+        for part in parts:
+            outcomes.append(await do(part))
+            if monotonic() - began > SLICE_S:
+                await self.give_way()
+                began = monotonic()
+        return outcomes

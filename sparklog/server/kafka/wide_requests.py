@@ -1,0 +1,104 @@
+"""Requests that name much: served a part at a time, as so many small ones, whose answers are put together.
+
+In most APIs what is asked for one topic, partition, group or resource has nothing to do with the others. It stands in
+one array of the request and of its response, or in arrays within these: topics and their partitions.
+What such a request names twice is answered once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from typing import Any, get_args, get_origin, get_type_hints
+
+from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.translation import Call, Translation, Wide
+
+
+def is_wide(wide: Wide, request: Message) -> bool:
+    """Whether the request names more than a part."""
+    return _weight(request, wide.asks, wide.part) > wide.part
+
+
+async def serve_wide(translation: Translation, call: Call, request: Message, wide: Wide) -> tuple[bytes]:
+    """The response's body. A part that is refused as a whole has its error in all that it names."""
+    parts = split(request, wide.asks, wide.part)
+    answers = await call.broker.slices.each(parts, partial(translation.respond, call))
+    return (await asyncio.to_thread(write, join(answers, wide.tells)),)
+
+
+def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Message]:
+    """The request again and again, with parts of its arrays of these names: at most `most` elements each time."""
+    name = _array(request.__class__, names)
+    if name is None:
+        yield request
+        return
+    part: list[Any] = []
+    weight = 0
+    seen = set()
+    for element in getattr(request, name) or ():
+        if element in seen:
+            continue
+        seen.add(element)
+        for piece in split(element, names, most) if dataclasses.is_dataclass(element) else (element,):
+            more = _weight(piece, names, most)
+            if part and weight + more > most:
+                yield dataclasses.replace(request, **{name: tuple(part)})
+                part, weight = [], 0
+            part.append(piece)
+            weight += more
+    if part or not seen:
+        yield dataclasses.replace(request, **{name: tuple(part)} if seen else {})
+
+
+def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
+    """One answer with what is in the arrays of these names in all of them; everything else is the first one's."""
+    first = answers[0]
+    name = _array(first.__class__, names)
+    if name is None:
+        return first
+    elements: list[Any] = []
+    for answer in answers:
+        more = getattr(answer, name) or ()
+        if elements and more and _go_together(elements[-1], more[0], names):
+            elements[-1] = join((elements[-1], more[0]), names)
+            more = more[1:]
+        elements.extend(more)
+    return dataclasses.replace(first, **{name: tuple(elements)})
+
+
+def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:
+    """Whether these are parts of what is known of one thing, such as a topic's partitions."""
+    name = _array(one.__class__, names)
+    return name is not None and dataclasses.replace(one, **{name: ()}) == dataclasses.replace(other, **{name: ()})
+
+
+def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:
+    """How many elements there are in its arrays of these names, the innermost; 1 of what has none. Stops beyond
+    `enough`.
+    """
+    name = _array(value.__class__, names)
+    if name is None:
+        return 1
+    elements = getattr(value, name) or ()
+    if len(elements) > enough or not elements:
+        return max(1, len(elements))
+    weight = 0
+    for element in elements:
+        weight += _weight(element, names, enough)
+        if weight > enough:
+            break
+    return weight
+
+
+@cache
+def _array(cls: Any, names: tuple[str, ...]) -> str | None:
+    """The field that is an array with one of these names, if the class has one."""
+    if not dataclasses.is_dataclass(cls):
+        return None
+    for name, annotation in get_type_hints(cls).items():
+        if name in names and tuple in {get_origin(kind) for kind in (annotation, *get_args(annotation))}:
+            return name
+    return None
