@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from typing import Any
 
 import grpc
@@ -36,7 +37,7 @@ from sparklog.server.protobuf import fields_of
 from sparklog.v1 import log_pb2
 
 MAX_FIELDS_BYTES = 8 << 20
-MAX_FIELDS = 100_000
+MAX_FIELDS = 200_000
 MAX_FIELDS_PRODUCED = 1_000_000
 """Those of plain records, which are encoded in a thread."""
 SMALL_BYTES = 64 << 10
@@ -53,6 +54,8 @@ WIDE = {
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids",
 }  # fmt: skip
 """By method, the field that names what is asked for, each independent of the others."""
+MAX_TOGETHER = 10_000
+"""How many elements a field of any other may have: work of less than 100 ms."""
 _PARTS = {"DescribeConfigs": 5}
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
@@ -78,9 +81,21 @@ def parse(message_class: Any, data: bytes) -> Any:
     if len(data) > SMALL_BYTES:
         _check_fields(message_class, data)
     try:
-        return message_class.FromString(data)
+        message = message_class.FromString(data)
     except DecodeError as error:
         raise InvalidRequest(str(error)) from None
+    for name in _limited_fields(message_class):
+        if len(getattr(message, name)) > MAX_TOGETHER:
+            raise RecordListTooLarge(f"more than {MAX_TOGETHER} {name} at once: send several requests")
+    return message
+
+
+@cache
+def _limited_fields(message_class: Any) -> list[str]:
+    """The repeated fields of a request that is served as one."""
+    descriptor = message_class.DESCRIPTOR
+    is_wide = descriptor.name.removesuffix("Request") in WIDE
+    return [] if is_wide else [field.name for field in descriptor.fields if field.is_repeated]
 
 
 def _check_fields(message_class: Any, data: bytes) -> None:

@@ -59,7 +59,7 @@ async def handle(services: Services, request: DescribeTopicPartitionsRequest) ->
         first = cursor.partition if name == cursor.topic else 0
         page = topic.partitions[first : first + left]
         found.append(replace(topic, partitions=page))
-        left -= len(page)
+        left -= max(1, len(page))  # a topic that is not there is work too
         if first + len(page) < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=found, next_cursor=Cursor(topic=name, partition=first + len(page))

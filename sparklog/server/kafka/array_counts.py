@@ -2,7 +2,7 @@
 
 A request of n bytes may have half as many elements in its arrays, each of which takes hundreds of bytes and several
 microseconds once it is read. So the arrays of a large request are counted first, by walking through its bytes as its
-schema says: `MAX_ELEMENTS` in all of them together, nested ones included.
+schema says: a limit is for all of them together, nested ones included.
 
 The native reader of `kio` makes room for as many elements as an array says it has. A count of 32 bits stands for 32 GB,
 and where they cannot be had the process is aborted: twenty bytes of anybody would end a broker. Counts are compact in
@@ -36,6 +36,13 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
+class TooManyElements(InvalidRequest):
+    """A request of more than `most` elements."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the request names more than {most} things at once: ask in several requests")
+
+
 class Room:
     """For how many elements there is room yet."""
 
@@ -43,22 +50,22 @@ class Room:
         self._most = self._left = elements
 
     def take(self, elements: int) -> None:
-        self._left -= elements
+        self._left -= max(0, elements)
         if self._left < 0:
-            raise InvalidRequest(f"the request names more than {self._most} things at once: ask in several requests")
+            raise TooManyElements(self._most)
 
 
 Skip = Callable[[memoryview, int, Room], int]
 """Where what begins at a position ends; raises InvalidRequest where the data ends before, or there is no room."""
 
 
-def check_array_counts(cls: Any, data: bytes | memoryview) -> None:
+def check_array_counts(cls: Any, data: bytes | memoryview, most: int = MAX_ELEMENTS) -> None:
     """Raises InvalidRequest where the request, of this class of kio's, is not one that its reader may see.
 
     Takes up to a second for a large request: it is for a thread then.
     """
     if len(data) > SMALL_BYTES or (cls.__flexible__ and _LIKE_A_HUGE_COUNT.search(data)):
-        skip_entity(cls)(memoryview(data), 0, Room())
+        skip_entity(cls)(memoryview(data), 0, Room(most))
 
 
 @cache
@@ -141,7 +148,7 @@ def _array(element: Skip, is_flexible: bool) -> Skip:
             count, at = _INT32.unpack_from(data, at)[0], start
         if count > len(data) - at:
             raise InvalidRequest(f"an array of {count} elements at position {at}, of {len(data) - at} bytes")
-        room.take(max(0, count))
+        room.take(count)
         for _ in range(count):
             at = element(data, at, room)
         return at

@@ -139,7 +139,8 @@ def _form(key: int, version: int) -> _Form:
 def _reader(translation: Translation, key: int, version: int) -> Callable[[memoryview], Message]:
     if own := translation.read:
         return lambda body: own(version, body)
-    return lambda body: read_request(key, version, body.toreadonly())
+    most = translation.most_elements
+    return lambda body: read_request(key, version, body.toreadonly(), most)
 
 
 def _nothing(_: memoryview) -> None:

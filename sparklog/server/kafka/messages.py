@@ -27,7 +27,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 
 from sparklog.base.errors import InvalidRequest, KafkaError
-from sparklog.server.kafka.array_counts import check_array_counts
+from sparklog.server.kafka.array_counts import MAX_ELEMENTS, TooManyElements, check_array_counts
 
 Message = Any
 """A structure of kio's."""
@@ -44,19 +44,21 @@ def versions_of(key: int) -> tuple[int, int]:
     return min(known), max(known)
 
 
-def read_request(key: int, version: int, data: bytes | memoryview) -> Message:
-    """Raises InvalidRequest where `data` does not begin with a whole request of this version.
+def read_request(key: int, version: int, data: bytes | memoryview, most: int = MAX_ELEMENTS) -> Message:
+    """Raises InvalidRequest where `data` does not begin with a whole request of this version, or where there are more
+    than `most` elements in its arrays.
 
     What follows it is ignored, as in Apache Kafka: librdkafka sends a few bytes too many in Metadata and in
     AlterUserScramCredentials.
     """
     cls = load_request_schema(key, version)
-    check_array_counts(cls, data)
+    check_array_counts(cls, data, most)
     try:
         request, _ = _reader(cls)(data, 0)
     except Exception as error:  # kio's reader raises whatever its parts raise
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
-    _check_arrays(request, _arrays(cls))
+    if _check_arrays(request, _arrays(cls)) > most:
+        raise TooManyElements(most)
     return request
 
 
@@ -105,16 +107,22 @@ class _Array(NamedTuple):
     inner: tuple[_Array, ...]
 
 
-def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> None:
-    """Raises InvalidRequest where an array is null that must not be: kio's reader lets it pass."""
+def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> int:
+    """How many elements there are in all. Raises InvalidRequest where an array is null that must not be: kio's reader
+    lets it pass.
+    """
+    count = 0
     for name, may_be_null, inner in arrays:
         elements = getattr(message, name)
         if elements is None:
             if not may_be_null:
                 raise InvalidRequest(f"{name} cannot be null")
-        elif inner:
-            for element in elements:
-                _check_arrays(element, inner)
+        else:
+            count += len(elements)
+            if inner:
+                for element in elements:
+                    count += _check_arrays(element, inner)
+    return count
 
 
 @cache

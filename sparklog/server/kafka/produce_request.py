@@ -5,6 +5,9 @@
     partition        number i32 │ records, nullable bytes │ tags
 
 Flexible from version 9 on. kio would read this as fast, but copies the records out of the request.
+
+A request of 1 MiB, the most that producers send by their defaults, has room for 15,000 batches of one record each: more
+than `MAX_PARTITIONS` are refused, as nobody else is served while they are appended.
 """
 
 from __future__ import annotations
@@ -15,11 +18,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest
+from sparklog.server.kafka.array_counts import Room
 from sparklog.server.kafka.packing import read_varint, skip_tags
 
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
 ID_SIZE = 16
+MAX_PARTITIONS = 10_000
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
@@ -64,12 +69,15 @@ def _read(data: memoryview) -> WireProduceRequest:
     acks, timeout_ms, count = _ACKS_TIMEOUT_AND_COUNT.unpack_from(data, at)
     at += _ACKS_TIMEOUT_AND_COUNT.size
     topics = []
+    room = Room(MAX_PARTITIONS)
+    room.take(count)
     for _ in range(count):
         began = at
         name, at = _text(data, at)
         key = bytes(data[began:at])
         (count,) = _INT32.unpack_from(data, at)
         at += 4
+        room.take(count)
         partitions = []
         for _ in range(count):
             partition, size = _PARTITION.unpack_from(data, at)
@@ -88,6 +96,8 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
     count, at = read_varint(data, at + _ACKS_AND_TIMEOUT.size)
     topics = []
+    room = Room(MAX_PARTITIONS)
+    room.take(count - 1)
     for _ in range(count - 1):
         began, name, topic_id = at, "", None
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -98,6 +108,7 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
             name = text or ""
         key = bytes(data[began:at])
         count, at = read_varint(data, at)
+        room.take(count - 1)
         partitions = []
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(data, at)

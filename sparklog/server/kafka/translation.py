@@ -15,8 +15,11 @@ from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.broker.sasl import Authentication
 from sparklog.log.slice import LogSlice
+from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
 
+MAX_TOGETHER = 10_000
+"""How many elements a request may have that is served as one: work of less than 100 ms."""
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -105,6 +108,13 @@ class Translation:
     """Whether a request that waits is cancelled when its client goes away."""
     wide: Wide | None = None
     """None: a request is served as one."""
+    max_elements: int | None = None
+    """How many elements the arrays of a request may have in all; None: MAX_ELEMENTS where it is wide, MAX_TOGETHER."""
+
+    @property
+    def most_elements(self) -> int:
+        """More than that is refused."""
+        return self.max_elements or (MAX_ELEMENTS if self.wide else MAX_TOGETHER)
 
     async def respond(self, call: Call, request: Message) -> Answer:
         """The answer, be it that the request is refused; raises the KafkaError where the response has no place for it:

@@ -24,9 +24,9 @@ def is_wide(wide: Wide, request: Message) -> bool:
 
 async def serve_wide(translation: Translation, call: Call, request: Message, wide: Wide) -> tuple[bytes]:
     """The response's body. A part that is refused as a whole has its error in all that it names."""
-    parts = split(request, wide.asks, wide.part)
+    parts = await asyncio.to_thread(lambda: list(split(request, wide.asks, wide.part)))
     answers = await call.broker.slices.each(parts, partial(translation.respond, call))
-    return (await asyncio.to_thread(write, join(answers, wide.tells)),)
+    return (await asyncio.to_thread(lambda: write(join(answers, wide.tells))),)
 
 
 def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Message]:
@@ -57,7 +57,7 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
     """One answer with what is in the arrays of these names in all of them; everything else is the first one's."""
     first = answers[0]
     name = _array(first.__class__, names)
-    if name is None:
+    if name is None or getattr(first, name) is None:
         return first
     elements: list[Any] = []
     for answer in answers:
@@ -72,7 +72,9 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
 def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:
     """Whether these are parts of what is known of one thing, such as a topic's partitions."""
     name = _array(one.__class__, names)
-    return name is not None and dataclasses.replace(one, **{name: ()}) == dataclasses.replace(other, **{name: ()})
+    if name is None or None in (getattr(one, name), getattr(other, name)):
+        return False
+    return bool(dataclasses.replace(one, **{name: ()}) == dataclasses.replace(other, **{name: ()}))
 
 
 def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:

@@ -17,7 +17,8 @@ from kio.serial import entity_writer
 from sparklog.base.addresses import Address
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.server.kafka.messages import make
-from support.kafka.connection import Wire, request_frame
+from support.kafka.connection import Wire, message_frame, request_frame
+from support.kafka.grown_requests import arrays, grow
 from support.kafka.random_requests import make_request
 from support.processes.broker import BrokerProcess
 from support.runs.seeds import SEED
@@ -115,6 +116,19 @@ def test_frames_that_are_cut_off_or_changed_hurt_nobody(address: Address, name: 
                 frame[random.randrange(8, len(frame))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
             is_answered(address, frame)
             is_answered(address, frame[:8] + random.randbytes(random.randrange(100)))
+
+
+@pytest.mark.soak_only
+@pytest.mark.usefixtures("bystander")
+@pytest.mark.parametrize("name", APIS)
+def test_long_arrays_hurt_nobody(address: Address, name: str) -> None:
+    """A megabyte of the smallest elements there are."""
+    api = APIS[name]
+    random = Random(f"long {name} {SEED}")
+    for version in range(api.versions[0], api.versions[1] + 1):
+        for path in arrays(api.key, version):
+            request = grow(random, api.key, version, path, random.choice((50_000, 1_000_000)), numbered=False)
+            is_answered(address, message_frame(request))
 
 
 @pytest.mark.usefixtures("bystander")

@@ -25,9 +25,11 @@ def arrays(key: int, version: int) -> list[Path]:
     return list(_arrays(load_request_schema(key, version)))
 
 
-def grow(random: Random, key: int, version: int, path: Path, size: int) -> Any:
-    """A request of about `size` bytes, nearly all of them in the array at `path`."""
-    return _grown(random, make_request(random, key, version), path, size)
+def grow(random: Random, key: int, version: int, path: Path, size: int, *, numbered: bool) -> Any:
+    """A request of about `size` bytes, nearly all of them in the array at `path`; numbered elements are all different
+    ones.
+    """
+    return _grown(random, make_request(random, key, version), path, size, numbered)
 
 
 def _arrays(cls: Any) -> Iterator[Path]:
@@ -46,18 +48,20 @@ def _element(kind: Any) -> Any:
     return None
 
 
-def _grown(random: Random, value: Any, path: Path, size: int) -> Any:
+def _grown(random: Random, value: Any, path: Path, size: int, numbered: bool) -> Any:
     name, *inner = path
     element = _element(get_type_hints(type(value))[name])
     if inner:
-        return dataclasses.replace(value, **{name: (_grown(random, _small(random, element), tuple(inner), size),)})
+        return dataclasses.replace(
+            value, **{name: (_grown(random, _small(random, element), tuple(inner), size, numbered),)}
+        )
     some = tuple(_small(random, element) for _ in range(KINDS))
     more = len(write(dataclasses.replace(value, **{name: some * 2}))) - len(
         write(dataclasses.replace(value, **{name: some}))
     )
     count = max(1, size * KINDS // more)
     many = itertools.islice(itertools.cycle(some), count)
-    if random.random() < 0.5:
+    if numbered:
         many = (_numbered(each, number) for number, each in enumerate(many))
     return dataclasses.replace(value, **{name: tuple(many)})
 

@@ -36,4 +36,4 @@ def _result(user: str, error: KafkaError | None) -> dict[str, object]:
     return {"user": user, "error_code": error, "error_message": str(error) if error else None}
 
 
-TRANSLATION = Translation(api=alter_user_scram_credentials.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=alter_user_scram_credentials.API, serve=serve, refuse=refuse, max_elements=1_000)

@@ -39,4 +39,6 @@ def _result(topic: TopicGrown) -> dict[str, Any]:
     return {"name": topic.name, "error_code": topic.error, "error_message": message_of(topic.error)}
 
 
-TRANSLATION = Translation(api=create_partitions.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("results",)))
+TRANSLATION = Translation(
+    api=create_partitions.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("results",), part=10)
+)

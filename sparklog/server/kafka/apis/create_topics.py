@@ -62,4 +62,6 @@ def _config(entry: ConfigEntry) -> dict[str, Any]:
     }
 
 
-TRANSLATION = Translation(api=create_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",)))
+TRANSLATION = Translation(
+    api=create_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",), part=10)
+)

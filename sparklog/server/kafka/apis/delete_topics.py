@@ -52,5 +52,5 @@ def _result(call: Call, topic: TopicDeleted) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=delete_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics", "topic_names"), ("responses",))
+    api=delete_topics.API, serve=serve, refuse=refuse, wide=Wide(("topics", "topic_names"), ("responses",), part=10)
 )

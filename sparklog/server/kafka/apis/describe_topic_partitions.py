@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from sparklog.base.errors import KafkaError
@@ -10,22 +13,39 @@ from sparklog.broker.apis.describe_topic_partitions import Cursor, DescribeTopic
 from sparklog.broker.apis.metadata import TopicMetadata
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.apis.metadata import partition_fields
-from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.wide_requests import join
+
+PART = 100
+"""Partitions that are described together."""
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: Call, request: Message) -> tuple[bytes]:
+    """A page of the answer is put together from smaller ones, between which others have their turn."""
     cursor = request.cursor
-    wanted = DescribeTopicPartitionsRequest(
-        names=[topic.name for topic in request.topics],
-        limit=request.response_partition_limit,
-        cursor=Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None,
-    )
-    response = await call.serve(describe_topic_partitions.API, wanted)
-    after = response.next_cursor
+    after = Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None
+    names = [topic.name for topic in request.topics]
+    left = max(0, min(request.response_partition_limit, describe_topic_partitions.MAX_PARTITIONS))
+    answers = []
+    while True:
+        limit = min(left, PART)
+        wanted = DescribeTopicPartitionsRequest(names=names, limit=limit, cursor=after)
+        response = await call.serve(describe_topic_partitions.API, wanted)
+        after = response.next_cursor
+        answers.append(_page(call, response.topics, after))
+        left -= limit
+        if left == 0 or after is None:
+            break
+        await call.broker.slices.give_way()
+    page = dataclasses.replace(join(answers, PARTITIONS.tells), next_cursor=answers[-1].next_cursor)
+    return (await asyncio.to_thread(write, page) if len(answers) > 1 else write(page),)
+
+
+def _page(call: Call, topics: Sequence[TopicMetadata], after: Cursor | None) -> Message:
     return call.answer(
         throttle_time=0,
-        topics=[_topic(topic) for topic in response.topics],
+        topics=[_topic(topic) for topic in topics],
         next_cursor={"topic_name": after.topic, "partition_index": after.partition} if after else None,
     )
 
@@ -33,7 +53,10 @@ async def serve(call: Call, request: Message) -> Message:
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(
         throttle_time=0,
-        topics=[_topic(TopicMetadata(name=topic.name, error=error)) for topic in request.topics],
+        topics=[
+            _topic(TopicMetadata(name=topic.name, error=error))
+            for topic in request.topics[: describe_topic_partitions.MAX_PARTITIONS]
+        ],
     )
 
 

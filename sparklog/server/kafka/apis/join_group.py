@@ -62,4 +62,4 @@ def _answer(call: Call, response: JoinGroupResponse) -> Message:
     )
 
 
-TRANSLATION = Translation(api=join_group.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=join_group.API, serve=serve, refuse=refuse, max_elements=1_000)

@@ -1,0 +1,136 @@
+"""Requests that name thousands of things: answered as so many small ones would be, while others have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from sparklog.server.kafka.apis import TRANSLATIONS
+from sparklog.server.kafka.array_counts import MAX_ELEMENTS
+from sparklog.server.kafka.translation import Translation
+from sparklog.server.kafka.wide_requests import is_wide, join, split
+from sparklog.testing import RunningBroker
+from support.brokers.most_calls import most_calls
+from support.kafka.connection import Wire, message_frame, request_frame
+from support.kafka.grown_requests import arrays, grow
+from support.kafka.random_requests import make_request
+from support.runs.seeds import SEED
+
+PRODUCE, FETCH, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 11, 18, 20
+FIRST_THAT_MAKES_NO_TOPICS = 4
+LAST = 77
+"""The correlation id of the request behind the one that is tried out."""
+APIS = {translation.api.name: translation for translation in TRANSLATIONS}
+WIDE = [each for each in TRANSLATIONS if each.wide]
+MAKES_TOPICS = {"CreateTopics", "CreatePartitions", "Metadata"}
+READ_ONLY = {
+    "ListOffsets", "Metadata", "OffsetForLeaderEpoch", "DescribeProducers", "DescribeConfigs", "OffsetFetch",
+    "FindCoordinator", "DescribeGroups", "ConsumerGroupDescribe",
+}  # fmt: skip
+BYTES = 30_000 if SEED is None else 300_000
+MOST_CALLS = 250_000
+"""Of functions, in one turn of the event loop: in 50 to 100 ms."""
+
+
+@pytest.mark.parametrize("translation", WIDE, ids=lambda each: each.api.name)
+@pytest.mark.parametrize("most", [1, 3, 10])
+def test_the_parts_of_a_request_are_the_request(translation: Translation, most: int) -> None:
+    assert translation.wide
+    names = translation.wide.asks
+    first, last = translation.api.versions
+    for version in range(first, last + 1):
+        for seed in range(5):
+            request = make_request(Random(seed), translation.api.key, version)
+            parts = list(split(request, names, most))
+
+            assert set(named(join(parts, names), names)) == set(named(request, names))
+            assert set().union(*(named(part, names) for part in parts)) == set(named(request, names))
+            assert not any(is_wide(translation.wide._replace(part=most), part) for part in parts)
+
+
+def named(value: Any, names: tuple[str, ...], within: str = "") -> Iterator[str]:
+    """Each thing that is named, with what stands around it."""
+    found = [name for name in names if isinstance(getattr(value, name, None), tuple)]
+    if not found:
+        yield f"{within} {value!r}"
+        return
+    within = f"{within} {dataclasses.replace(value, **{found[0]: ()})!r}"
+    yield within
+    for element in getattr(value, found[0]):
+        yield from named(element, names, within)
+
+
+@pytest.mark.parametrize("name", sorted(READ_ONLY))
+def test_a_wide_request_is_answered_as_its_parts_are(name: str, wire: Wire) -> None:
+    translation = APIS[name]
+    assert translation.wide
+    key, (first, last) = translation.api.key, translation.api.versions
+    for version in {max(first, FIRST_THAT_MAKES_NO_TOPICS) if name == "Metadata" else first, last}:
+        for path in arrays(key, version):
+            if not set(path) <= set(translation.wide.asks):
+                continue
+            request = grow(Random(name), key, version, path, 3_000, numbered=True)
+            if name == "Metadata":
+                request = dataclasses.replace(request, allow_auto_topic_creation=False)
+            assert is_wide(translation.wide, request)
+            answers = [ask(wire, part) for part in split(request, translation.wide.asks, translation.wide.part)]
+            assert ask(wire, request) == join(answers, translation.wide.tells)
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def ask(wire: Wire, request: Any) -> Any:
+    wire.write_frame(message_frame(request))
+    return wire.read(request.__api_key__, request.__version__, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("name", APIS)
+def test_others_have_their_turn_while_a_long_request_is_served(
+    name: str, kafka_broker: RunningBroker, kafka_address: tuple[str, int]
+) -> None:
+    """Whatever array is long, and of whatever: the broker does not do more than some thousand calls at a time."""
+    api = APIS[name].api
+    loop = kafka_broker.run(running_loop())
+    random = Random(f"{name} {SEED}")
+    for version in {*api.versions}:
+        for path in arrays(api.key, version):
+            for numbered in (False, name not in MAKES_TOPICS):
+                frame = message_frame(grow(random, api.key, version, path, BYTES, numbered=numbered))
+                with most_calls(loop) as most, Wire(kafka_address) as wire:
+                    wire.write_frame(frame)
+                    with suppress(ConnectionError):
+                        wire.write_frame(request_frame(API_VERSIONS, 0, LAST))
+                        while struct.unpack_from(">i", wire.read_frame()) != (LAST,):
+                            pass
+                assert most.calls < MOST_CALLS, f"{name} {version}, {'/'.join(path)}: {most}"
+
+
+def test_more_than_a_broker_takes_at_once_closes_the_connection_and_says_why(
+    kafka_address: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "sparklog.server.kafka.connection")
+    names = tuple(f"{number}" for number in range(MAX_ELEMENTS + 1))
+    with Wire(kafka_address) as wire, pytest.raises(ConnectionError):
+        wire.send(DELETE_TOPICS, 3, topic_names=names, timeout=0)
+    assert f"the request names more than {MAX_ELEMENTS} things at once: ask in several requests" in caplog.text
+
+
+@pytest.mark.parametrize(("key", "version"), [(PRODUCE, 8), (PRODUCE, 12), (FETCH, 4), (JOIN_GROUP, 9)])
+def test_of_what_is_served_as_one_less_is_taken(kafka_address: tuple[str, int], key: int, version: int) -> None:
+    [path, *_] = sorted(arrays(key, version), key=len, reverse=True)
+    frame = message_frame(grow(Random(1), key, version, path, 1_000_000, numbered=False))
+    with Wire(kafka_address) as wire:
+        wire.write_frame(frame)
+        with pytest.raises(ConnectionError):
+            wire.read_frame()

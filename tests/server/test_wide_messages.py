@@ -1,0 +1,106 @@
+"""Requests over gRPC that name thousands of things: answered as many small ones, while others have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import grpc
+import pytest
+
+from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
+from sparklog.testing import RunningBroker, start_broker
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, log_pb2, log_pb2_grpc, maintenance_pb2
+from support.brokers.grown_messages import grow, repeated_fields
+from support.brokers.most_calls import most_calls
+from support.runs.seeds import SEED
+
+BYTES = 30_000 if SEED is None else 300_000
+MOST_CALLS = 250_000
+"""Of functions, in one turn of the event loop: in 50 to 100 ms."""
+SERVICES = [
+    module.DESCRIPTOR.services_by_name[name]
+    for module, name in (
+        (log_pb2, "Log"),
+        (groups_pb2, "Groups"),
+        (admin_pb2, "Admin"),
+        (maintenance_pb2, "Maintenance"),
+    )
+]
+METHODS = {
+    method.name: method
+    for service in SERVICES
+    for method in service.methods
+    if not (method.client_streaming or method.server_streaming)
+}
+MAKES_TOPICS = {"CreateTopics", "CreatePartitions"}
+
+
+@pytest.fixture(scope="module")
+def wide_broker() -> Iterator[RunningBroker]:
+    with start_broker(auto_create_topics_enable=False, offsets_topic_num_partitions=3) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def wide_channel(wide_broker: RunningBroker) -> Iterator[grpc.Channel]:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(wide_broker.bootstrap, options=options) as channel:
+        yield channel
+
+
+async def running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def call(channel: grpc.Channel, method: Any, data: bytes) -> bytes:
+    """What a method answers to these bytes."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    answer: bytes = channel.unary_unary(path, request_serializer=None, response_deserializer=None)(data)
+    return answer
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.parametrize("name", METHODS)
+def test_others_have_their_turn_while_a_long_request_is_served(
+    name: str, wide_broker: RunningBroker, wide_channel: grpc.Channel
+) -> None:
+    """Whatever field is long, and of whatever: the broker does not do more than some thousand calls at a time."""
+    method = METHODS[name]
+    loop = wide_broker.run(running_loop())
+    random = Random(f"{name} {SEED}")
+    for path in repeated_fields(method.input_type):
+        for numbered in (False, name not in MAKES_TOPICS):
+            data = grow(random, method.input_type, path, BYTES, numbered=numbered)
+            with most_calls(loop) as most, suppress(grpc.RpcError):
+                call(wide_channel, method, data)
+            assert most.calls < MOST_CALLS, f"{name}, {'/'.join(path)}: {most}"
+
+
+def test_every_method_that_is_served_in_parts_has_the_field() -> None:
+    for name, field in WIDE.items():
+        assert METHODS[name].input_type.fields_by_name[field].is_repeated
+
+
+def test_a_wide_request_is_answered_in_its_order_and_once_for_each(wide_channel: grpc.Channel) -> None:
+    names = [f"topic-{number}" for number in range(1_000)]
+    admin = admin_pb2_grpc.AdminStub(wide_channel)
+    admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[{"name": "topic-500", "partitions": 2}]))
+
+    found = admin.DescribeTopics(admin_pb2.DescribeTopicsRequest(names=[*names, *names])).topics
+
+    assert [topic.name for topic in found] == names
+    assert [len(topic.partitions) for topic in found if not topic.error.code] == [2]
+
+
+def test_more_than_a_broker_takes_at_once_is_refused(wide_channel: grpc.Channel) -> None:
+    admin, log = admin_pb2_grpc.AdminStub(wide_channel), log_pb2_grpc.LogStub(wide_channel)
+
+    with pytest.raises(grpc.RpcError, match=f"a request of more than {MAX_FIELDS} fields: send several"):
+        admin.DescribeTopics(admin_pb2.DescribeTopicsRequest(names=["a"] * (MAX_FIELDS + 1)))
+    with pytest.raises(grpc.RpcError, match=f"more than {MAX_TOGETHER} partitions at once: send several"):
+        log.Produce(log_pb2.ProduceRequest(partitions=[{"topic": "a"}] * (MAX_TOGETHER + 1)))

@@ -1,0 +1,49 @@
+"""How long an event loop is kept from everybody else, in calls of functions: their number is the same on any machine,
+whatever else it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from unittest import mock
+
+
+@dataclass
+class Most:
+    """The calls of the longest callback or step of a task so far, and what that was."""
+
+    calls: int = 0
+    what: str = ""
+
+
+@contextmanager
+def most_calls(loop: asyncio.AbstractEventLoop) -> Iterator[Most]:
+    """Counts what the loop does in each turn, until the end of the block."""
+    most = Most()
+    run = asyncio.Handle._run
+
+    def watched(handle: asyncio.Handle) -> None:
+        if handle._loop is not loop:
+            return run(handle)
+        calls = 0
+
+        def count(_: FrameType, event: str, __: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            run(handle)
+        finally:
+            sys.setprofile(None)
+        if calls > most.calls:
+            most.calls, most.what = calls, repr(handle)
+        return None
+
+    with mock.patch.object(asyncio.Handle, "_run", watched):
+        yield most
