@@ -13,7 +13,9 @@ STARTS = """
 import subprocess, sys
 
 def test_door():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    child = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE)
+    child.stdout.readline()  # in its first moments a process has no environment to be known by
     print(child.pid, file=open("pid", "w"))
 """
 LISTENS = """
