@@ -90,7 +90,7 @@ def put_together(given: Given) -> Services:
     replicas = _replicas(given, metadata, follower_fetches)
     fetchers = _fetchers(config, metadata, peers, replicas)
     replicas.fetchers = fetchers
-    topics = Topics(config, topic_store, metadata, given.random.randrange)
+    topics = Topics(config, topic_store, metadata, given.random.randrange, given.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id)
     history = _history(given, metadata, peers, topics, producer_ids)
     replicas.isr_changes.on_change = partial(_note_isr, history)

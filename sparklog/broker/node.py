@@ -49,6 +49,7 @@ from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.log.manager import LogManager
+from sparklog.log.open_files import OpenFiles
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
@@ -102,6 +103,7 @@ class Broker:
             on_dir_failure=self._dir_failed,
             jitter=self._random.randrange,
             new_id=self._new_id,
+            open_files=OpenFiles.of_process(),
         )
         self._is_open = False
         self._has_left = False

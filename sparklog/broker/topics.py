@@ -62,13 +62,21 @@ class Topics:
     """Changes the topics of a cluster. Used on one event loop."""
 
     def __init__(
-        self, config: BrokerConfig, store: TopicStore, metadata: MetadataCache, random_below: Callable[[int], int]
+        self,
+        config: BrokerConfig,
+        store: TopicStore,
+        metadata: MetadataCache,
+        random_below: Callable[[int], int],
+        check_room: Callable[[int], None],
     ) -> None:
-        """random_below: a random number below its argument."""
+        """random_below: a random number below its argument. check_room: raises PolicyViolation where this broker cannot
+        have so many partitions more.
+        """
         self._config = config
         self._store = store
         self._metadata = metadata
         self._random_below = random_below
+        self._check_room = check_room
         self._writes = Turns()
 
     async def settled(self) -> None:
@@ -89,12 +97,13 @@ class Topics:
         """The new topic. `assignments`: the replicas of each partition, in place of both numbers.
 
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, PolicyViolation (too many
-        partitions at once), InvalidConfig or RequestTimedOut.
+        partitions at once, or for this broker), InvalidConfig or RequestTimedOut.
         """
         self._check_new(name)
         overrides = dict(overrides or {})
         config = TopicConfig.parse(overrides, self._config.topic_defaults)
         replicas = tuple(map(tuple, assignments)) or self._assign(name, partitions, replication_factor)
+        self._check_room(self._count_here(replicas))
         topic = Topic(
             name=name,
             topic_id=self._new_id(),
@@ -108,6 +117,10 @@ class Topics:
         logger.info("created topic %s with %d partitions", name, len(replicas))
         await self._wait(lambda: self._is_there(topic), timeout_ms, f"topic {name!r} is not led by anybody yet")
         return self._metadata.find(name) or topic
+
+    def _count_here(self, replicas: Sequence[Replicas]) -> int:
+        """How many of these partitions have a replica on this broker."""
+        return sum(self._config.broker_id in each for each in replicas)
 
     async def _add(self, topic: Topic, replicas: tuple[tuple[int, ...], ...], timeout_ms: int) -> None:
         name = topic.name
@@ -316,6 +329,7 @@ class Topics:
             if any(each.is_reassigning for each in assignment.partitions):
                 raise ReassignmentInProgress(f"partitions of topic {name!r} are being reassigned")
             added = assign([each.replicas for each in assignment.partitions])
+            self._check_room(self._count_here(added))
             if validate_only:
                 return
             grown = (*assignment.partitions, *(ReplicaAssignment(replicas=tuple(each)) for each in added))

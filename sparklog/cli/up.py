@@ -100,7 +100,7 @@ def _log_to_stderr(level: str, who: str) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as this user may have: a partition keeps three open for each segment it writes to."""
+    """Allow as many open files as this user may have: how many partitions there may be goes by it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -18,6 +18,7 @@ A write that fails leaves the file as long as it was before, if the disk still a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from sparklog.base.fs import Buffer, File, Fs
@@ -71,14 +72,12 @@ class ActiveSegment:
         # Loaded before their files are opened: others take the place of those that are not of this segment.
         self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
         self._times: TimeIndex = TimeIndex(segment.base_offset) if index_anew else segment.times
-        self._index_file = fs.open(segment.path(OFFSET_INDEX), create=True)
-        self._time_file = fs.open(segment.path(TIME_INDEX), create=True)
+        self._index_file = _IndexFile(fs, segment, OFFSET_INDEX, self._offsets.size_bytes)
+        self._time_file = _IndexFile(fs, segment, TIME_INDEX, self._times.size_bytes)
         segment.largest = self._times.last  # before others see it: they would write over what is added
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
         segment.pin(self._file, self._offsets, self._times)
-        _cut_to(self._index_file, self._offsets.size_bytes)
-        _cut_to(self._time_file, self._times.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -138,8 +137,8 @@ class ActiveSegment:
         """Cut off the batches from `position` on, which hold `offset` and what is above it; flushed. Raises OSError."""
         self._offsets.truncate(offset)
         self._times.truncate(offset)
-        _cut_to(self._index_file, self._offsets.size_bytes)
-        _cut_to(self._time_file, self._times.size_bytes)
+        self._index_file.cut_to(self._offsets.size_bytes)
+        self._time_file.cut_to(self._times.size_bytes)
         self._file.truncate(position)
         self._file.flush()
         self.segment.was_cut(position)
@@ -162,8 +161,6 @@ class ActiveSegment:
     def close(self) -> None:
         """Complete the indexes, and write no more. Raises OSError."""
         self.finish()
-        self._index_file.close()
-        self._time_file.close()
         self.segment.unpin()
         del self._file  # its readers close it
 
@@ -186,6 +183,42 @@ class ActiveSegment:
             if place.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimeEntry(place.max_timestamp_ms, place.last_offset)
         self.segment.largest = largest
+
+
+class _IndexFile:
+    """An index's file, written now and then. It is opened each time: a broker has as many active segments as
+    partitions, and a process may have only so many files open.
+    """
+
+    __slots__ = ("_fs", "_segment", "_suffix", "size")
+
+    def __init__(self, fs: Fs, segment: Segment, suffix: str, size: int) -> None:
+        """`size`: what is behind it is cut off. Raises OSError, as all methods do."""
+        self._fs = fs
+        self._segment = segment
+        self._suffix = suffix
+        with self._opened(create=True) as file:
+            _cut_to(file, size)
+            self.size = file.size
+
+    def append(self, data: Buffer) -> None:
+        with self._opened() as file:
+            _cut_to(file, self.size)  # a write that failed may have left something
+            file.append(data)
+            self.size = file.size
+
+    def cut_to(self, size: int) -> None:
+        if self.size > size:
+            with self._opened() as file:
+                _cut_to(file, size)
+                self.size = file.size
+
+    def flush(self) -> None:
+        with self._opened() as file:
+            file.flush()
+
+    def _opened(self, *, create: bool = False) -> closing[File]:
+        return closing(self._fs.open(self._segment.path(self._suffix), create=create))
 
 
 def _cut_to(file: File, size: int) -> None:

@@ -27,13 +27,14 @@ from uuid import UUID, uuid4
 
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import CorruptRecord, InconsistentTopicId, KafkaStorageError
+from sparklog.base.errors import CorruptRecord, InconsistentTopicId, KafkaStorageError, PolicyViolation
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.cache import SegmentCache
 from sparklog.log.directory import LogDirectory
 from sparklog.log.log import Log
+from sparklog.log.open_files import NO_LIMIT, OpenFiles
 from sparklog.log.ownership import Ownership
 from sparklog.log.topic_configs import UNLIMITED, Overrides
 from sparklog.log.upkeep import LogUpkeep
@@ -58,13 +59,15 @@ class LogManager(LogUpkeep):
         on_dir_failure: Callable[[str, OSError], None] | None = None,
         jitter: Callable[[int], int] = random.randrange,
         new_id: Callable[[], UUID] = uuid4,
+        open_files: OpenFiles = NO_LIMIT,
     ) -> None:
         """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument. new_id: of a
-        directory that has none."""
+        directory that has none. open_files: more logs than these are not opened."""
         super().__init__(fs, dirs, config, on_dir_failure)
         self._clock = clock
         self._jitter = jitter
-        self._cache = SegmentCache()
+        self._open_files = open_files
+        self._cache = SegmentCache(open_files.closed_segments)
         self._held = contextlib.ExitStack()
         self.ownership = Ownership(self._live, self._guard, config.broker_id, new_id)
 
@@ -115,6 +118,9 @@ class LogManager(LogUpkeep):
         progress: Progress | None,
     ) -> None:
         done = 0
+        for directory, name in found[self._open_files.logs :]:
+            self._set_aside(name, [directory], self._open_files.why)
+        found = found[: self._open_files.logs]
         defaults = self._config.topic_defaults
         if configs is None:
             configs = {}
@@ -140,6 +146,11 @@ class LogManager(LogUpkeep):
             waiting = [by_dir[directory.path].submit(load_one, directory, name) for directory, name in found]
             for future in waiting:
                 future.result()
+
+    def check_room(self, partitions: int) -> None:
+        """Raises PolicyViolation where there are not so many files left to be opened."""
+        if len(self._logs) + partitions > self._open_files.logs:
+            raise PolicyViolation(f"{partitions} partitions more: {self._open_files.why}")
 
     def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> None:
         try:
@@ -184,6 +195,8 @@ class LogManager(LogUpkeep):
         with self._lock:
             if (log := self.get(name)) is not None:
                 return log
+            if len(self._logs) >= self._open_files.logs:
+                raise KafkaStorageError(f"{name} is not opened: {self._open_files.why}")
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             directory = self._homes.get(name) or self._emptiest()

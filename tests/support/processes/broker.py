@@ -23,9 +23,11 @@ class BrokerProcess:
     A `with` block starts it, and stops it where it still runs at the end; after an error it is killed.
     """
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, open_files: int | None = None) -> None:
+        """open_files: the most that it may have; None: as this process."""
         self.grpc = f"127.0.0.1:{reserve_port(self)}"
         self.kafka = f"127.0.0.1:{reserve_port(self)}"
+        self.open_files = open_files
         self.is_running = False
         self.is_paused = False
         self._folder = folder
@@ -53,6 +55,8 @@ class BrokerProcess:
     def launch(self) -> None:
         command = [sys.executable, "-m", "sparklog.cli.up", "--data-dir", str(self._folder / "data")]
         command += ["--grpc", self.grpc, *(word for setting in self._settings for word in ("--set", setting))]
+        if self.open_files:
+            command = ["sh", "-c", f'ulimit -n {self.open_files}; exec "$@"', "sh", *command]
         with (self._folder / "log").open("a") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         self.is_running = True
