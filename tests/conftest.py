@@ -109,6 +109,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.autoCompact.enabled": "false",
+        # A Python process that does not begin to read within 15 s, which is Spark's own limit, is slow and not lost.
+        "spark.python.authenticate.socketTimeout": "300s",
         # Nor is there anything to find out about queries while they run. The demo, and jobs as processes, have both.
         "spark.sql.adaptive.enabled": "false",
     }
