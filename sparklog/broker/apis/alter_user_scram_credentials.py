@@ -3,8 +3,8 @@
 - A credential comes as the salted password: the broker never sees the password, and keeps only what can check it.
 - Checked as in Kafka: UNACCEPTABLE_CREDENTIAL for an empty name, and for iterations below 4096 or above 16384;
   UNSUPPORTED_SASL_MECHANISM; DUPLICATE_RESOURCE for the same credential twice in a request; RESOURCE_NOT_FOUND for the
-  deletion of one that is not there. Also UNACCEPTABLE_CREDENTIAL for a salt below 12 bytes, with which nobody could log
-  in. Whatever is wrong with one of a user's changes, none of that user's is made; other users' are.
+  deletion of one that is not there. Also UNACCEPTABLE_CREDENTIAL for an empty salt. Whatever is wrong with one of a
+  user's changes, none of that user's is made; other users' are.
 - One user may have a credential of each mechanism changed in one request; Kafka 4 refuses that as a duplicate.
 - What was changed holds for the next connection, and leaves those that are there alone.
 """
@@ -25,8 +25,6 @@ from sparklog.base.errors import (
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
-
-MIN_SALT_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +103,8 @@ def _check_credential(change: Upsertion) -> None:
         raise UnacceptableCredential("Too few iterations")
     if change.iterations > MAX_ITERATIONS:
         raise UnacceptableCredential("Too many iterations")
-    if len(change.salt) < MIN_SALT_BYTES:
-        raise UnacceptableCredential(f"The salt must have at least {MIN_SALT_BYTES} bytes")
+    if not change.salt:
+        raise UnacceptableCredential("The salt must not be empty")
 
 
 API = Api(name="AlterUserScramCredentials", handle=handle, key=51, versions=(0, 0))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import scramp
+from scramp.core import Salt
 
 from sparklog.base.addresses import Address
 from sparklog.base.config import BrokerConfig
@@ -29,6 +30,8 @@ from sparklog.broker.sasl import Authenticated, Authentication, Exchange
 from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 from sparklog.server.kafka.jaas import parse_plain_users
 from sparklog.server.kafka.translation import Session
+
+Salt.MIN_LENGTH = 1  # those of users that clients of Kafka have made; neither Kafka nor RFC 5802 wants more
 
 logger = logging.getLogger(__name__)
 PLAIN = "PLAIN"
