@@ -139,6 +139,11 @@ class BrokerConfig:
         integer(1),
         "Bytes per second that this broker copies of replicas in follower.replication.throttled.replicas.",
     )
+    cordoned_log_dirs: str = key(
+        "",
+        one_of("", "*"),
+        "* while this broker gets no new partitions; those it has stay. Set by: sparklog cluster drain.",
+    )
     controller_socket_timeout_ms: int = key(
         30_000, integer(1, MAX_INT), "How long the controller waits for a broker's answer before it asks again."
     )

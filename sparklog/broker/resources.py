@@ -11,7 +11,8 @@ from sparklog.base.errors import ConfigError, InvalidConfig, InvalidRequest
 from sparklog.broker.follower_fetches import FOLLOWER_RATE, LEADER_RATE
 from sparklog.cluster.topics import ALL_BROKERS
 
-CHANGEABLE = (FOLLOWER_RATE, LEADER_RATE)
+CORDONED = "cordoned.log.dirs"
+CHANGEABLE = (CORDONED, FOLLOWER_RATE, LEADER_RATE)
 """Keys of brokers that can be changed while they run."""
 
 

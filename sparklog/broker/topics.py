@@ -40,7 +40,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import check_topic
 from sparklog.base.topic_config import TopicConfig
-from sparklog.broker.resources import check_changeable
+from sparklog.broker.resources import CORDONED, check_changeable
 from sparklog.cluster.metadata_cache import MetadataCache, is_led
 from sparklog.cluster.model import ReplicaAssignment, Topic
 from sparklog.cluster.topics import TopicStore, without_leader
@@ -293,7 +293,12 @@ class Topics:
         )
 
     def _racks(self) -> Racks:
-        return {broker_id: info.rack for broker_id, info in self._metadata.brokers.items()}
+        """The brokers that get new partitions."""
+        return {
+            broker_id: info.rack
+            for broker_id, info in self._metadata.brokers.items()
+            if not self._metadata.broker_overrides(broker_id).get(CORDONED)
+        }
 
     def _are_alive(self, brokers: Sequence[int]) -> bool:
         return all(broker in self._metadata.brokers for broker in brokers)

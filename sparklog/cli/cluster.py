@@ -16,7 +16,7 @@ from sparklog.base.errors import BrokerNotAvailable, ElectionNotNeeded
 from sparklog.base.ids import TopicPartition
 from sparklog.cli.cluster_history import history
 from sparklog.cli.cluster_partitions import NOTHING, all_partitions, parse_partitions
-from sparklog.cli.cluster_reassign import drain, reassign
+from sparklog.cli.cluster_reassign import drain, reassign, uncordon
 from sparklog.cli.common import admin_client, bootstrap_option, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command() -> None:
 
 command.add_command(reassign)
 command.add_command(drain)
+command.add_command(uncordon)
 command.add_command(history)
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 UNFINISHED = 1
 POLL_S = 0.5
 TOLD_S = 5.0
+CORDONED = "cordoned.log.dirs"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 
@@ -169,6 +170,8 @@ def drain(
       sparklog cluster drain 2 --execute --wait         move it, and wait
       sparklog cluster drain 2 --leaders-only --execute
 
+    The broker gets no new partitions from then on, until: sparklog cluster uncordon 2
+
     To restart a broker nothing need be moved: it hands over what it leads when it is stopped.
     """
     with admin_client(bootstrap) as admin:
@@ -191,14 +194,35 @@ def drain(
             others = {number: rack for number, rack in racks.items() if number != broker}
             planned = _spread_without(current, others, held)
         show_plan(planned, current, None, as_json=as_json)
-        if not planned or not do:
+        if not do:
             if planned:
                 click.echo("nothing was changed: give --execute to do it", err=True)
+            return 0
+        if not leaders_only and broker in racks:
+            admin.alter_broker_configs(broker, set={CORDONED: "*"})
+            click.echo(f"it gets no new partitions, until: sparklog cluster uncordon {broker}", err=True)
+        if not planned:
             return 0
         status = _execute(admin, planned, throttle=throttle, additional=True, wait=wait, verify=None)
         if leaders_only:
             admin.elect_leaders(planned)
         return status
+
+
+@click.command()
+@click.argument("broker", type=int)
+@bootstrap_option
+def uncordon(broker: int, bootstrap: str) -> int:
+    """Let BROKER get new partitions again, after a drain."""
+    with admin_client(bootstrap) as admin:
+        if broker not in (racks := racks_of(admin, None)):
+            raise BrokerNotAvailable(f"no broker {broker} is there; there are {', '.join(map(str, sorted(racks)))}")
+        admin.alter_broker_configs(broker, unset=[CORDONED])
+    click.echo(
+        f"broker {broker} gets new partitions again; give it a share of those there are with: "
+        "sparklog cluster reassign plan"
+    )
+    return 0
 
 
 def _spread_without(

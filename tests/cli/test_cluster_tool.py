@@ -14,6 +14,7 @@ from sparklog.cli import run
 from sparklog.client import Admin, Producer
 from sparklog.testing import RunningCluster, start_cluster
 from support.clients.command_result import CommandResult
+from support.names import unique
 from support.patience import wait_until
 
 pytestmark = pytest.mark.slow
@@ -200,6 +201,18 @@ def test_a_broker_is_drained(sparklog: Sparklog, admin: Admin, topic: str) -> No
     assert sparklog("cluster", "drain", "4", "--execute", "--wait").status == 0
     assert all(4 not in each for each in replicas(admin, topic))
     assert sparklog("cluster", "drain", "4").err == "nothing is to be moved\n"
+
+    cordoned, taking = unique("cordoned"), unique("taking")
+    admin.create_topic(cordoned, partitions=8)
+    admin.create_partitions(cordoned, 16)
+    assert not any(4 in each for each in replicas(admin, cordoned))
+    refused = sparklog("topics", "create", taking, "--replication-factor", "4")
+    assert refused.status == 1
+    assert "Replication factor: 4 larger than available brokers: 3" in refused.err
+    assert sparklog("cluster", "uncordon", "77").status == 1
+    assert sparklog("cluster", "uncordon", "4").status == 0
+    admin.create_topic(taking, partitions=8)
+    assert any(4 in each for each in replicas(admin, taking))
 
     leader = replicas(admin, topic)[0][0]
     assert sparklog("cluster", "drain", str(leader), "--leaders-only", "--execute", "--wait").status == 0
