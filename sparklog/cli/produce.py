@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from sparklog import client
-from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
+from sparklog.base.errors import DeliveryTimeout, InvalidRecord, InvalidTimestamp, MessageTooLarge, SparklogError
 from sparklog.cli.common import admin_client, bootstrap_option, client_options, json_option, print_json
 from sparklog.cli.json_lines import Line, parse_line
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Parse = Callable[[bytes], Line]
 PROGRESS_EVERY = 2_000
+TOLD_EVERY_MS = 5_000
 
 
 class Failures:
@@ -124,8 +125,13 @@ def _send_all(
 
 
 def _finish(producer: Producer, failures: Failures, sent: int) -> None:
-    """Wait for all acknowledgements; raises the first error among them."""
-    producer.flush()
+    """Wait for all acknowledgements, and say what is waited for; raises the first error among them."""
+    while True:
+        try:
+            producer.flush(TOLD_EVERY_MS)
+            break
+        except DeliveryTimeout as waiting:  # each record has a time-out of its own
+            click.echo(f"waiting: {waiting}", err=True)
     if failures.first:
         raise type(failures.first)(f"{failures.first} ({sent - failures.count:,} records were written)")
 

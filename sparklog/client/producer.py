@@ -158,7 +158,8 @@ class AsyncProducer:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await settled(outcomes)
         except TimeoutError:
-            raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms") from None
+            why = self._why_waiting() or "there was no answer"
+            raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms: {why}") from None
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Send what is left, for at most `timeout_ms`, and let go of everything. More than once does no harm.
@@ -310,12 +311,17 @@ class AsyncProducer:
             async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
                 await self._sender.freed()
         except TimeoutError:
+            why = self._why_waiting() or "records come faster than they are acknowledged"
             raise BufferExhausted(
                 f"buffer_memory = {self.config.buffer_memory} stayed used up for max_block_ms = "
-                f"{self.config.max_block_ms}: the broker is slower than what is sent"
+                f"{self.config.max_block_ms}: {why}"
             ) from None
         finally:
             self._accumulator.unhurry()
+
+    def _why_waiting(self) -> str:
+        """The last error of what is not acknowledged yet; empty where there was none."""
+        return next((batch.last_error for batch in self._accumulator.incomplete() if batch.last_error), "")
 
     def _wake(self) -> None:
         """Called by whoever sends, in any thread."""

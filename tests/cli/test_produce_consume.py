@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from sparklog.client import Producer
+from sparklog.cli import produce
+from sparklog.client import Admin, Producer
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
 
@@ -145,6 +147,31 @@ def test_a_file_that_is_not_there_has_status_1(sparklog: Sparklog) -> None:
     missing = sparklog("produce", "t", "--json-lines", "/no/such.jsonl")
 
     assert (missing.status, missing.err) == (1, "sparklog: /no/such.jsonl: No such file or directory\n")
+
+
+def test_it_is_told_what_records_wait_for(
+    sparklog: Sparklog, lines: Callable[..., str], monkeypatch: pytest.MonkeyPatch, sparklog_broker: RunningBroker
+) -> None:
+    """Too few replicas are in sync, until the second time that this is said."""
+    told: list[str] = []
+    echo = click.echo
+
+    def listen(message: str, **how: Any) -> None:
+        echo(message, **how)
+        told.append(message)
+        if len(told) == 2:
+            with Admin(bootstrap_servers=sparklog_broker.bootstrap) as admin:
+                admin.alter_configs("strict", set={"min.insync.replicas": "1"})
+
+    monkeypatch.setattr(produce, "TOLD_EVERY_MS", 200)
+    assert sparklog("topics", "create", "strict", "--config", "min.insync.replicas=2").status == 0
+    monkeypatch.setattr(click, "echo", listen)
+
+    written = sparklog("produce", "strict", "--json-lines", lines({"value": "v"}))
+
+    assert (written.status, "wrote 1 records to strict" in written.out) == (0, True)
+    assert "waiting: flush: not everything was acknowledged within 200 ms: " in written.err
+    assert any("in-sync" in each or "in sync" in each for each in told[:2]), told
 
 
 def test_what_the_broker_refuses_is_told(sparklog: Sparklog, lines: Callable[..., str]) -> None:
