@@ -157,8 +157,8 @@ def test_the_brokers_configuration_is_shown_and_read_only(client) -> None:
     assert (found["auto.create.topics.enable"].value, found["broker.id"].value) == ("false", "0")
     assert found["auto.create.topics.enable"].source == admin_pb2.STATIC_BROKER_CONFIG
     assert found["log.retention.ms"].source == admin_pb2.DEFAULT_CONFIG
-    rates = {"follower.replication.throttled.rate", "leader.replication.throttled.rate"}
-    assert {name for name, entry in found.items() if not entry.read_only} == rates
+    changeable = {"cordoned.log.dirs", "follower.replication.throttled.rate", "leader.replication.throttled.rate"}
+    assert {name for name, entry in found.items() if not entry.read_only} == changeable
     assert alter(client, "0", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
     assert alter(client, "7", type="BROKER", set={"num.partitions": "2"}).error.name == "INVALID_REQUEST"
     assert alter(client, "0", type="BROKER", set={"leader.replication.throttled.rate": "x"}).error.name == (
