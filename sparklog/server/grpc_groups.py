@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparklog.base.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_subscription
-from sparklog.base.errors import GroupIdNotFound, KafkaError
+from sparklog.base.errors import GroupIdNotFound, InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
     consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     describe_groups,
     find_coordinator,
@@ -32,6 +33,7 @@ from sparklog.server.grpc_errors import error_message
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"
+REBALANCE_TIMEOUT_MS = 300_000
 
 
 class GroupsServicer:
@@ -112,6 +114,34 @@ class GroupsServicer:
         )
         response = await self._broker.serve(heartbeat.API, wanted)
         return groups_pb2.HeartbeatResponse(error=error_message(response.error))
+
+    async def ConsumerGroupHeartbeat(
+        self, request: groups_pb2.ConsumerGroupHeartbeatRequest, context: Any
+    ) -> groups_pb2.ConsumerGroupHeartbeatResponse:
+        if not request.member_id:
+            raise InvalidRequest("member_id can't be empty: choose one, such as a UUID, and keep it")
+        regex = _optional(request, "topic_regex")
+        wanted = group.ConsumerGroupHeartbeat(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            client_id=_client_id(context),
+            client_host=_client_host(context),
+            group_instance_id=_optional(request, "group_instance_id"),
+            rack_id=_optional(request, "rack_id"),
+            rebalance_timeout_ms=request.rebalance_timeout_ms or REBALANCE_TIMEOUT_MS,
+            subscribed_topic_names=list(request.topics) if request.topics or regex is None else None,
+            subscribed_topic_regex=regex,
+            server_assignor=_optional(request, "server_assignor"),
+            owned_partitions=_partitions(request.owned) if request.member_epoch else [],
+        )
+        response = await self._broker.serve(consumer_group_heartbeat.API, wanted)
+        return groups_pb2.ConsumerGroupHeartbeatResponse(
+            error=error_message(response.error),
+            member_epoch=response.member_epoch,
+            heartbeat_interval_ms=response.heartbeat_interval_ms,
+            assignment=_partition_messages(response.assignment or ()),
+        )
 
     async def LeaveGroup(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse:
         members = [

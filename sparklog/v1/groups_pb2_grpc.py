@@ -37,6 +37,10 @@ class GroupsStub:
     SyncGroup   the leader brings the assignments, everybody gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
 
+    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
+    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
+    with `group.protocol=consumer` may be in the same group.
+
     An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
     result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
     being loaded, with COORDINATOR_LOAD_IN_PROGRESS.
@@ -72,6 +76,11 @@ class GroupsStub:
                 '/sparklog.v1.Groups/LeaveGroup',
                 request_serializer=sparklog_dot_v1_dot_groups__pb2.LeaveGroupRequest.SerializeToString,
                 response_deserializer=sparklog_dot_v1_dot_groups__pb2.LeaveGroupResponse.FromString,
+                _registered_method=True)
+        self.ConsumerGroupHeartbeat = channel.unary_unary(
+                '/sparklog.v1.Groups/ConsumerGroupHeartbeat',
+                request_serializer=sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+                response_deserializer=sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
                 _registered_method=True)
         self.OffsetCommit = channel.unary_unary(
                 '/sparklog.v1.Groups/OffsetCommit',
@@ -117,6 +126,10 @@ class GroupsServicer:
     SyncGroup   the leader brings the assignments, everybody gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
 
+    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
+    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
+    with `group.protocol=consumer` may be in the same group.
+
     An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
     result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
     being loaded, with COORDINATOR_LOAD_IN_PROGRESS.
@@ -151,6 +164,13 @@ class GroupsServicer:
 
     def LeaveGroup(self, request, context):
         """Members go at once, instead of when their sessions end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConsumerGroupHeartbeat(self, request, context):
+        """Join a group of the newer protocol, stay in it, or leave.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -224,6 +244,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     request_deserializer=sparklog_dot_v1_dot_groups__pb2.LeaveGroupRequest.FromString,
                     response_serializer=sparklog_dot_v1_dot_groups__pb2.LeaveGroupResponse.SerializeToString,
             ),
+            'ConsumerGroupHeartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConsumerGroupHeartbeat,
+                    request_deserializer=sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatRequest.FromString,
+                    response_serializer=sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatResponse.SerializeToString,
+            ),
             'OffsetCommit': grpc.unary_unary_rpc_method_handler(
                     servicer.OffsetCommit,
                     request_deserializer=sparklog_dot_v1_dot_groups__pb2.OffsetCommitRequest.FromString,
@@ -273,6 +298,10 @@ class Groups:
     leader and gets everybody's metadata
     SyncGroup   the leader brings the assignments, everybody gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
+
+    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
+    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
+    with `group.protocol=consumer` may be in the same group.
 
     An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
     result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
@@ -404,6 +433,33 @@ class Groups:
             '/sparklog.v1.Groups/LeaveGroup',
             sparklog_dot_v1_dot_groups__pb2.LeaveGroupRequest.SerializeToString,
             sparklog_dot_v1_dot_groups__pb2.LeaveGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConsumerGroupHeartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sparklog.v1.Groups/ConsumerGroupHeartbeat',
+            sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatRequest.SerializeToString,
+            sparklog_dot_v1_dot_groups__pb2.ConsumerGroupHeartbeatResponse.FromString,
             options,
             channel_credentials,
             insecure,
