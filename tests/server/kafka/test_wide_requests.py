@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from sparklog.server.kafka.apis import TRANSLATIONS
+from sparklog.server.kafka.apis import TRANSLATIONS, metadata
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.translation import Translation
 from sparklog.server.kafka.wide_requests import is_wide, join, split
@@ -21,17 +22,17 @@ from support.brokers.most_calls import most_calls
 from support.kafka.connection import Wire, message_frame, request_frame
 from support.kafka.grown_requests import arrays, grow
 from support.kafka.random_requests import make_request
+from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
-PRODUCE, FETCH, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 11, 18, 20
-FIRST_THAT_MAKES_NO_TOPICS = 4
+PRODUCE, FETCH, METADATA, JOIN_GROUP, API_VERSIONS, DELETE_TOPICS = 0, 1, 3, 11, 18, 20
 LAST = 77
 """The correlation id of the request behind the one that is tried out."""
 APIS = {translation.api.name: translation for translation in TRANSLATIONS}
 WIDE = [each for each in TRANSLATIONS if each.wide]
 MAKES_TOPICS = {"CreateTopics", "CreatePartitions", "Metadata"}
 READ_ONLY = {
-    "ListOffsets", "Metadata", "OffsetForLeaderEpoch", "DescribeProducers", "DescribeConfigs", "OffsetFetch",
+    "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "DescribeConfigs", "OffsetFetch",
     "FindCoordinator", "DescribeGroups", "ConsumerGroupDescribe",
 }  # fmt: skip
 BYTES = 30_000 if SEED is None else 300_000
@@ -71,17 +72,39 @@ def named(value: Any, names: tuple[str, ...], within: str = "") -> Iterator[str]
 def test_a_wide_request_is_answered_as_its_parts_are(name: str, wire: Wire) -> None:
     translation = APIS[name]
     assert translation.wide
-    key, (first, last) = translation.api.key, translation.api.versions
-    for version in {max(first, FIRST_THAT_MAKES_NO_TOPICS) if name == "Metadata" else first, last}:
+    key = translation.api.key
+    for version in {*translation.api.versions}:
         for path in arrays(key, version):
             if not set(path) <= set(translation.wide.asks):
                 continue
             request = grow(Random(name), key, version, path, 3_000, numbered=True)
-            if name == "Metadata":
-                request = dataclasses.replace(request, allow_auto_topic_creation=False)
             assert is_wide(translation.wide, request)
             answers = [ask(wire, part) for part in split(request, translation.wide.asks, translation.wide.part)]
             assert ask(wire, request) == join(answers, translation.wide.tells)
+
+
+@pytest.mark.parametrize("version", [1, 8, 13])
+def test_topics_are_described_in_parts(
+    wire: Wire, kafka_bootstrap: str, new_name: Callable[[], str], version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [new_name() for _ in range(5)]
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    for made in admin.create_topics([NewTopic(name, number + 1) for number, name in enumerate(names)]).values():
+        made.result(PATIENCE_S)
+    how = {
+        "allow_auto_topic_creation": False, "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }  # fmt: skip
+    named = {"topics": [{"name": name, "topic_id": None} for name in (*names, "nobody's", *names)]}
+    everything, some = wire.send(METADATA, version, topics=None, **how), wire.send(METADATA, version, **named, **how)
+
+    monkeypatch.setattr(metadata, "PART", 3)
+    assert wire.send(METADATA, version, topics=None, **how) == everything
+    assert wire.send(METADATA, version, **named, **how) == some
+    assert [topic.name for topic in some.topics] == [*names, "nobody's"]
+    assert {topic.name: len(topic.partitions) for topic in everything.topics}.items() >= {
+        (name, number + 1) for number, name in enumerate(names)
+    }
 
 
 async def running_loop() -> asyncio.AbstractEventLoop:

@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
+from uuid import UUID
 
-from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address, with_listener
-from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.array_counts import MAX_ELEMENTS
+from sparklog.server.kafka.messages import Message, write
+from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.wide_requests import join
 
 FIRST_WITH_NONE_FOR_ALL = 1
 FIRST_WITH_TOPIC_IDS = 12
+PART = 200
+"""Partitions that are described together: work of a few milliseconds."""
 
 
-async def serve(call: Call, request: Message) -> Message:
-    wanted = MetadataRequest(
-        topics=_queries(call.version, request),
-        allow_auto_topic_creation=getattr(request, "allow_auto_topic_creation", True),
-    )
+async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
+    """Topics with many partitions, be they named or all that there are, are described one after the other."""
+    queries = _queries(call.version, request)
+    create = queries is not None and getattr(request, "allow_auto_topic_creation", True)
+    parts = _parts(call.broker.services.metadata, queries)
+    serve_part = partial(_serve_part, call, request, create)
+    if len(parts) == 1:
+        return await serve_part(parts[0])
+    answers = await call.broker.slices.each(parts, serve_part)
+    if queries is None:
+        answers = [_without_gone(answer) for answer in answers]
+    return (await asyncio.to_thread(lambda: write(join(answers, ("topics",)))),)
+
+
+def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> list[list[TopicQuery]]:
+    """What is described together: topics of some hundred partitions in all. Each is named once, as in Kafka."""
+    if queries is None:
+        queries = [TopicQuery(name=topic.name) for topic in metadata]
+    parts: list[list[TopicQuery]] = [[]]
+    weight = 0
+    for query in dict.fromkeys(queries):
+        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id or UUID(int=0))
+        more = len(topic.partitions) if topic else 1
+        if weight + more > PART and parts[-1]:
+            parts.append([])
+            weight = 0
+        parts[-1].append(query)
+        weight += more
+    return parts
+
+
+async def _serve_part(call: Call, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
+    wanted = MetadataRequest(topics=queries, allow_auto_topic_creation=create)
     response = await call.serve(metadata.API, wanted)
     ask_topic = getattr(request, "include_topic_authorized_operations", False)
     ask_cluster = getattr(request, "include_cluster_authorized_operations", False)
@@ -40,6 +78,12 @@ async def serve(call: Call, request: Message) -> Message:
         cluster_authorized_operations=operations.ON_CLUSTER if ask_cluster else operations.NOT_ASKED,
         error_code=None,
     )
+
+
+def _without_gone(answer: Message) -> Message:
+    """Where all topics were asked for: without those that were deleted before they were described."""
+    gone = UnknownTopicOrPartition.code
+    return dataclasses.replace(answer, topics=tuple(topic for topic in answer.topics if topic.error_code != gone))
 
 
 def _queries(version: int, request: Message) -> list[TopicQuery] | None:
@@ -94,4 +138,4 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     )
 
 
-TRANSLATION = Translation(api=metadata.API, serve=serve, refuse=refuse, wide=Wide(("topics",), ("topics",)))
+TRANSLATION = Translation(api=metadata.API, serve=serve, refuse=refuse, max_elements=MAX_ELEMENTS)
