@@ -43,7 +43,10 @@ TOOLS = {
 }
 
 NEXT_STEPS: dict[type[SparklogError], str] = {
-    NetworkException: "name its gRPC listener with --bootstrap, or start one with: sparklog up",
+    NetworkException: (
+        "name its gRPC listener, not a Kafka one, with --bootstrap, and security.protocol with --client-config; "
+        "start one with: sparklog up"
+    ),
     RequestTimedOut: "the broker's log says what it is doing",
     OffsetOutOfRange: "read what there is with --from-beginning",
     UnknownTopicOrPartition: "see what there is with: sparklog topics list",

@@ -45,6 +45,13 @@ _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
 }
 
 
+_WRONG_DOOR = {
+    "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
+    "OK": "no TLS: what listens there does not speak it",
+}
+"""What gRPC says where something answers, and means."""
+
+
 class Connection:
     """The channel to one broker, and the services behind it."""
 
@@ -96,7 +103,8 @@ class Connection:
         details = failure.details() or failure.code().name
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
-            return NetworkException(f"no broker answers at {self.address} ({details.rpartition(': ')[2]})")
+            why = details.rpartition(": ")[2]
+            return NetworkException(f"no broker answers at {self.address} ({_WRONG_DOOR.get(why, why)})")
         code = dict(failure.trailing_metadata() or ()).get(ERROR_CODE)
         if code is not None and cls is not RequestTimedOut:
             return error_for(int(code), f"{self.address}: {details.partition(': ')[2]}")
