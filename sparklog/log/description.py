@@ -73,6 +73,8 @@ class LogDescription:
     segments: tuple[SegmentDescription, ...] = ()
     """Oldest first; the last is the active one."""
     epochs: tuple[EpochStart, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    """Of the producers that the broker knows: by their last batches, where it has to begin from its log."""
 
     @property
     def size_bytes(self) -> int:

@@ -49,6 +49,7 @@ def log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
         configs={name: render(getattr(log.config, key.field)) for name, key in TOPIC_KEYS.items()},
         segments=map(segment_message, log.segments),
         epochs=[maintenance_pb2.EpochOfLog(epoch=epoch, start_offset=start) for epoch, start in log.epochs],
+        producer_ids=log.producer_ids,
     )
 
 
@@ -71,4 +72,5 @@ def to_log(message: maintenance_pb2.PartitionLog, *, broker_id: int, cluster_id:
         config=TopicConfig.parse(known, TopicConfig()),
         segments=tuple(map(to_segment, message.segments)),
         epochs=tuple(EpochStart(each.epoch, each.start_offset) for each in message.epochs),
+        producer_ids=tuple(message.producer_ids),
     )

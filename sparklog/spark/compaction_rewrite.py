@@ -8,7 +8,8 @@ The order matters: what removes a tombstone is in place only after what removes 
 that dies between two groups brings no deleted record back. Where records have versions, a tombstone may delete records
 that come after it: then tombstones stay while the groups are rewritten, and the segments that have expired ones are
 rewritten again once all groups are in place. A group of one segment in which nothing would change is left
-alone. The last batch of each producer stays, if only as a header, so that what it sends again is known to have come.
+alone. The last batch of each producer that the broker knows stays, if only as a header, so that what it sends again is
+known to have come.
 
 Bytes that cannot be what they should raise CorruptRecord or InvalidRecord, before their group is put in place.
 """
@@ -71,11 +72,10 @@ class PartitionRewriter:
 
     def survey(self, segment: SegmentDescription) -> Iterator[bytes]:
         """As `read`, and note what has to be known of the segment."""
-        since = self._settings.now_ms - self._settings.producer_expiration_ms
         for data in self.read(segment):
             for table in header_tables(data):
                 self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
-                known = table[(table[:, headers.PRODUCER_ID] >= 0) & (table[:, headers.MAX_TIMESTAMP] > since)]
+                known = table[np.isin(table[:, headers.PRODUCER_ID], self._work.log.producer_ids)]
                 producers, bases = known[:, headers.PRODUCER_ID].tolist(), known[:, headers.BASE_OFFSET].tolist()
                 self._last_batches.update(zip(producers, bases, strict=True))
             yield data

@@ -60,8 +60,6 @@ class Settings:
     """Of the hashes of keys: 16 bytes that no producer can know, or it could make keys that collide."""
     chunk_bytes: int = 4 << 20
     """Read and rewritten at once."""
-    producer_expiration_ms: int = 86_400_000
-    """A producer that wrote nothing for so long has no batch kept for its sake: producer.id.expiration.ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

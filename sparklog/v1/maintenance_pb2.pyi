@@ -32,7 +32,7 @@ class DescribeLogResponse(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionLog, _Mapping]]] = ...) -> None: ...
 
 class PartitionLog(_message.Message):
-    __slots__ = ("topic", "partition", "error", "is_leader", "leader_epoch", "log_start_offset", "high_watermark", "last_stable_offset", "log_end_offset", "cleaned_offset", "folder", "configs", "segments", "epochs", "topic_id")
+    __slots__ = ("topic", "partition", "error", "is_leader", "leader_epoch", "log_start_offset", "high_watermark", "last_stable_offset", "log_end_offset", "cleaned_offset", "folder", "configs", "segments", "epochs", "topic_id", "producer_ids")
     class ConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class PartitionLog(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     error: _records_pb2.Error
@@ -70,7 +71,8 @@ class PartitionLog(_message.Message):
     segments: _containers.RepeatedCompositeFieldContainer[SegmentOfLog]
     epochs: _containers.RepeatedCompositeFieldContainer[EpochOfLog]
     topic_id: str
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., is_leader: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., cleaned_offset: _Optional[int] = ..., folder: _Optional[str] = ..., configs: _Optional[_Mapping[str, str]] = ..., segments: _Optional[_Iterable[_Union[SegmentOfLog, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochOfLog, _Mapping]]] = ..., topic_id: _Optional[str] = ...) -> None: ...
+    producer_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., is_leader: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., cleaned_offset: _Optional[int] = ..., folder: _Optional[str] = ..., configs: _Optional[_Mapping[str, str]] = ..., segments: _Optional[_Iterable[_Union[SegmentOfLog, _Mapping]]] = ..., epochs: _Optional[_Iterable[_Union[EpochOfLog, _Mapping]]] = ..., topic_id: _Optional[str] = ..., producer_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EpochOfLog(_message.Message):
     __slots__ = ("epoch", "start_offset")

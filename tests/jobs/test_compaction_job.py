@@ -10,11 +10,14 @@ import pytest
 from delta.tables import DeltaTable
 
 from sparklog.base.errors import ConfigError
+from sparklog.client import Producer
 from sparklog.jobs.compaction import JOB
 from sparklog.jobs.job import run_job
 from sparklog.jobs.options import parse_options
+from sparklog.records.batch import read_header
 from sparklog.testing import SimClock
 from support.jobs.compactions import COMPACTED, close_segments, compact, consume, keyed_offsets, newest, rows_of, send
+from support.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -83,6 +86,23 @@ def test_what_would_not_change_is_left_alone_and_not_read_again(topics, context)
     assert (row.outcome, row.written_mb) == ("unchanged", 0)
     assert {path.name: path.stat().st_ino for path in Path(topics.folder(topic)).glob("*.log")} == before
     assert compact(context, topic, force=False) == []
+
+
+def test_the_last_batch_of_a_producer_stays_for_as_long_as_the_broker_knows_it(topics, context):
+    """However old its records say they are: what it sends again is known to have come, also by who begins anew."""
+    topic = topics.create(**COMPACTED)
+    with Producer(bootstrap_servers=topics.bootstrap, enable_idempotence=True) as producer:
+        producer.send(topic, b"superseded", b"a", partition=0, timestamp_ms=1_000).result(PATIENCE_S)
+        send(topics, topic, [("a", "newest")])
+        close_segments(topics, topic)
+
+        compact(context, topic)
+
+        first = min(Path(topics.folder(topic, 0)).glob("*.log"))
+        batches = read_header(first.read_bytes())
+        assert (batches.producer_id >= 0, batches.record_count) == (True, 0)
+        assert rows_of(consume(topics.bootstrap, topic)) == [(b"a", b"newest")]
+    topics.admin.delete_topics([topic])
 
 
 def test_a_version_in_the_timestamp_or_a_header_decides_what_is_newest(topics, context):

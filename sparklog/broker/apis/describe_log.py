@@ -61,6 +61,7 @@ def _begin(services: Services, name: TopicPartition) -> tuple[Log, LogDescriptio
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         config=replica.config,
+        producer_ids=tuple(sorted(log.producers)),
     )
 
 
