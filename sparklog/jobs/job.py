@@ -34,6 +34,7 @@ from delta.exceptions import (
     MetadataChangedException,
     ProtocolChangedException,
 )
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -189,9 +190,12 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
     spark.setJobGroup(context.run_id, f"sparklog {job}")
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Py4JError) as error:
+        if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__context__, KeyboardInterrupt):
+            raise
         _attempt(lambda: spark.cancelJobGroup(context.run_id))  # the JVM may be gone, and the interrupt must not
-        raise
+        # Py4J, interrupted while it sends a command, raises an error of its own instead.
+        raise KeyboardInterrupt from error
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description"):
             _attempt(partial(spark.setLocalProperty, name, None))

@@ -6,9 +6,11 @@ import json
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 
 from sparklog.base.errors import ConfigError, NetworkException
 from sparklog.cli.job_runs import Surroundings, run_in
@@ -123,6 +125,18 @@ def test_an_interrupted_run_says_so_in_the_table_of_runs(run, context, tmp_path)
         with pytest.raises(KeyboardInterrupt):
             run(until=str(gate))
         interrupting.result()
+    assert last_runs(context.table("runs"))["cheap", None].outcome == "interrupted"
+
+
+def test_an_interrupt_that_py4j_makes_an_error_of_is_an_interrupt(context):
+    def apply(*_):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise Py4JError("Gateway must be connected to send cancel cmd.")  # noqa: B904 - as Py4J does
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(replace(CHEAP, apply=apply), context, parse_options(CHEAP, {}))
     assert last_runs(context.table("runs"))["cheap", None].outcome == "interrupted"
 
 
