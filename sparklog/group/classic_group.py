@@ -66,6 +66,10 @@ class Member:
         """Whether nothing is expected from it, because it waits for us."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
+    @property
+    def protocol_names(self) -> set[str]:
+        return {name for name, _ in self.protocols}
+
     def metadata_for(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
@@ -93,6 +97,8 @@ class ClassicGroup:
     """While a rebalance of an empty group is prepared: how long it is put off, and how long it may be after that."""
     subscribed_topics: frozenset[str] | None = None
     """None: not known."""
+    _common: set[str] | None = None
+    """The protocols that all members support; None: to be found out. Thousands of members join one after the other."""
 
     # What every group is (group.py)
 
@@ -205,8 +211,10 @@ class ClassicGroup:
         return max(votes, key=lambda name: votes[name])
 
     def _common_protocols(self) -> set[str]:
-        each = [{name for name, _ in member.protocols} for member in self.members.values()]
-        return set.intersection(*each) if each else set()
+        if self._common is None:
+            each = [member.protocol_names for member in self.members.values()]
+            self._common = set.intersection(*each) if each else set()
+        return self._common
 
     # Changes
 
@@ -215,11 +223,19 @@ class ClassicGroup:
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: Member) -> None:
+        if self._common is not None:
+            self._common = self._common & member.protocol_names if self.members else None
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.leader = self.leader or member.member_id
         self.pending_joins.discard(member.member_id)
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """What the member supports by now."""
+        before, member.protocols = member.protocol_names, tuple(protocols)
+        if before != member.protocol_names:
+            self._common = None
 
     def remove(self, member_id: str) -> Member | None:
         """Whoever is first of those left becomes the leader where the leader goes."""
@@ -228,6 +244,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self._common = None
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader == member_id:
@@ -313,6 +330,7 @@ class ClassicGroup:
         self.protocol = value.protocol
         self.generation = value.generation
         self.leader = value.leader
+        self._common = None
         self.members = {each.member_id: self._restore_member(each, value.protocol) for each in value.members}
         self.static_members = {
             each.group_instance_id: each.member_id for each in value.members if each.group_instance_id is not None

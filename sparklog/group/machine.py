@@ -198,7 +198,8 @@ class ClassicGroups:
             return
         if group.state is PREPARING_REBALANCE:
             member = group.members.get(member_id)
-            has_place = (member is not None and member.join_ticket is not None) or group.awaiting_join < limit
+            waits = member is not None and member.join_ticket is not None
+            has_place = waits or len(group.members) < limit or group.awaiting_join < limit
         else:
             has_place = member_id in group.members or len(group.members) < limit
         if not has_place:
@@ -266,7 +267,7 @@ class ClassicGroups:
         if member.join_ticket is not None:  # its client has given up that request
             error = UnknownMemberId(f"member {member.member_id!r} has joined again")
             work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
-        member.protocols = tuple(request.protocols)
+        group.set_protocols(member, request.protocols)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.join_ticket = ticket
@@ -333,7 +334,7 @@ class ClassicGroups:
         if group is None or group.state is not STABLE:
             return
         for member in group.members.values():
-            member.protocols = tuple(protocols.get(member.member_id, member.protocols))
+            group.set_protocols(member, protocols.get(member.member_id, member.protocols))
             self._phases.heard_of(group, member, work)
         self._phases.rebalance(group, "it has become a classic group", now_ms, work)
 

@@ -66,7 +66,7 @@ class Phases:
 
     def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
         """End the join phase, but not that of a first generation: others may be on their way."""
-        if group.has_all_joined and group.initial_delay_ms is None:
+        if group.initial_delay_ms is None and group.has_all_joined:
             self._complete_join(group, now_ms, work)
 
     def join_timer_fired(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
