@@ -29,10 +29,16 @@ MakeContext = Callable[..., JobContext]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     settings = {"log_retention_check_interval_ms": 3_600_000, "cluster_store_session_timeout_ms": 6_000}
     with ClusterProcesses(tmp_path_factory.mktemp("upkeep"), **settings) as running:
         yield running
+
+
+@pytest.fixture
+def cluster(processes: ClusterProcesses) -> ClusterProcesses:
+    processes.make_whole()
+    return processes
 
 
 @pytest.fixture

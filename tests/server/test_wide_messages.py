@@ -18,9 +18,9 @@ from support.brokers.grown_messages import grow, repeated_fields
 from support.brokers.most_calls import most_calls
 from support.runs.seeds import SEED
 
-BYTES = 30_000 if SEED is None else 300_000
-MOST_CALLS = 250_000
-"""Of functions, in one turn of the event loop: in 50 to 100 ms."""
+BYTES = 15_000 if SEED is None else 300_000
+MOST_CALLS = 150_000
+"""Of functions, in one turn of the event loop: in some 50 ms."""
 SERVICES = [
     module.DESCRIPTOR.services_by_name[name]
     for module, name in (

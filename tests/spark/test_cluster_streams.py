@@ -41,13 +41,10 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProce
 
 
 @pytest.fixture
-def cluster(processes: ClusterProcesses) -> Iterator[ClusterProcesses]:
+def cluster(processes: ClusterProcesses) -> ClusterProcesses:
     """All three brokers run, also after a test that has killed one."""
-    yield processes
-    for process in processes.brokers.values():
-        if not process.is_running:
-            process.start()
-    processes.wait_for_brokers(3)
+    processes.make_whole()
+    return processes
 
 
 def create(cluster: ClusterProcesses, purpose: str) -> str:

@@ -35,9 +35,9 @@ READ_ONLY = {
     "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers", "DescribeConfigs", "OffsetFetch",
     "FindCoordinator", "DescribeGroups", "ConsumerGroupDescribe",
 }  # fmt: skip
-BYTES = 30_000 if SEED is None else 300_000
-MOST_CALLS = 250_000
-"""Of functions, in one turn of the event loop: in 50 to 100 ms."""
+BYTES = 15_000 if SEED is None else 300_000
+MOST_CALLS = 150_000
+"""Of functions, in one turn of the event loop: in some 50 ms."""
 
 
 @pytest.mark.parametrize("translation", WIDE, ids=lambda each: each.api.name)

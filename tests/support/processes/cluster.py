@@ -85,6 +85,15 @@ class ClusterProcesses:
     ) -> None:
         self._kill_all()
 
+    def make_whole(self) -> None:
+        """Start what a test that failed has left killed or paused."""
+        for broker in self.brokers.values():
+            if broker.is_paused:
+                broker.resume()
+            if not broker.is_running:
+                broker.start()
+        self.wait_for_brokers(len(self.brokers))
+
     def _kill_all(self) -> None:
         for broker in self.brokers.values():
             if broker.is_running:
