@@ -1,12 +1,13 @@
 """What a broker counts: requests and their latency by API, bytes and records by topic, connections by listener.
 
-Of requests that came over Kafka's wire, the parts of their time are counted too, as kafka.network.RequestMetrics does:
+Of requests that came over Kafka's wire, the parts of their time are counted too, in seconds, as
+kafka.network.RequestMetrics does in milliseconds:
 
-    RequestQueueTimeMs    from the request's last byte to the beginning of its work
-    LocalTimeMs           work
-    RemoteTimeMs          waiting for others: records, replicas, members of a group
-    ResponseSendTimeMs    until the response had left
-    TotalTimeMs           all of these
+    RequestQueueTime    from the request's last byte to the beginning of its work
+    LocalTime           work
+    RemoteTime          waiting for others: records, replicas, members of a group
+    ResponseSendTime    until the response had left
+    TotalTime           all of these
 
 Counting is a few additions on the event loop, as it happens for every request; turning the figures into Prometheus'
 form happens only when somebody asks (`server/broker_collector.py`), on another thread, from copies.
@@ -94,11 +95,11 @@ class StageMetrics:
         count = self.total.count
         found = {}
         for name, part in (
-            ("RequestQueueTimeMs", self.queue),
-            ("LocalTimeMs", self.local),
-            ("RemoteTimeMs", self.remote),
-            ("ResponseSendTimeMs", self.send),
-            ("TotalTimeMs", self.total),
+            ("RequestQueueTime", self.queue),
+            ("LocalTime", self.local),
+            ("RemoteTime", self.remote),
+            ("ResponseSendTime", self.send),
+            ("TotalTime", self.total),
         ):
             buckets = list(part.buckets)
             buckets[0] += max(0, count - sum(buckets))

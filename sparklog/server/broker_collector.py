@@ -2,8 +2,8 @@
 
     sparklog_requests_total{api}, sparklog_requests_refused_total{api}
     sparklog_request_seconds_bucket{api, le}, _count, _sum
-    sparklog_kafka_request_seconds_bucket{api, part, le}, _count, _sum      part: RequestQueueTimeMs and the others of
-                                                                            `broker/metrics.py`, here in seconds
+    sparklog_kafka_request_seconds_bucket{api, part, le}, _count, _sum      part: RequestQueueTime and the others of
+                                                                            `broker/metrics.py`
     sparklog_connections{listener}                                          open ones, of Kafka's wire
     sparklog_connections_accepted_total{listener}, sparklog_connections_refused_total{listener},
     sparklog_connections_expired_total{listener}

@@ -30,8 +30,8 @@ class LogStub:
 
     Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
     request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, and 8 MiB for all that is neither batches nor Arrow) or met a
-    broker that is stopping (UNAVAILABLE).
+    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
+    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
     """
 
     def __init__(self, channel):
@@ -77,8 +77,8 @@ class LogServicer:
 
     Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
     request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, and 8 MiB for all that is neither batches nor Arrow) or met a
-    broker that is stopping (UNAVAILABLE).
+    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
+    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
     """
 
     def Produce(self, request, context):
@@ -171,8 +171,8 @@ class Log:
 
     Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
     request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, and 8 MiB for all that is neither batches nor Arrow) or met a
-    broker that is stopping (UNAVAILABLE).
+    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
+    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
     """
 
     @staticmethod

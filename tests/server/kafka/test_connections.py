@@ -501,10 +501,10 @@ def test_the_parts_of_a_requests_time_are_counted(kafka_broker: RunningBroker, w
     settle(kafka_broker)
     stages = kafka_broker.node.broker.metrics.stages["Fetch"]
     found = stages.histograms()
-    assert list(found) == ["RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ResponseSendTimeMs", "TotalTimeMs"]
+    assert list(found) == ["RequestQueueTime", "LocalTime", "RemoteTime", "ResponseSendTime", "TotalTime"]
     assert {sum(buckets) for buckets, _ in found.values()} == {stages.total.count}
-    assert found["RemoteTimeMs"][1] >= 0.02
-    assert found["TotalTimeMs"][1] >= found["RemoteTimeMs"][1] + found["LocalTimeMs"][1]
+    assert found["RemoteTime"][1] >= 0.02
+    assert found["TotalTime"][1] >= found["RemoteTime"][1] + found["LocalTime"][1]
 
 
 def test_metrics_tell_of_connections_and_of_the_parts_of_requests() -> None:
@@ -519,5 +519,5 @@ def test_metrics_tell_of_connections_and_of_the_parts_of_requests() -> None:
     assert told['sparklog_connections{listener="PLAINTEXT"}'] == "1.0"
     assert told['sparklog_connections_accepted_total{listener="PLAINTEXT"}'] == "1.0"
     assert told['sparklog_connections_refused_total{listener="PLAINTEXT"}'] == "0.0"
-    for part in ("RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
+    for part in ("RequestQueueTime", "LocalTime", "RemoteTime", "ResponseSendTime", "TotalTime"):
         assert told[f'sparklog_kafka_request_seconds_count{{api="ApiVersions",part="{part}"}}'] == "1.0"
