@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from sparklog.base.errors import LeaderNotAvailable, NetworkException
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets, offset_messages
@@ -74,10 +75,8 @@ class GroupAdmin:
         request = groups_pb2.OffsetFetchRequest(group_id=group_id, partitions=wanted)
         answer = await self._ask(group_id, "OffsetFetch", request)
         found = {TopicPartition(part.topic, part.partition): part for part in answer.partitions}
-        there = await self._there(found)
-        starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), self._timeout_ms)
-        ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), self._timeout_ms)
-        next_read = {item: max(found[item].offset, starts[item].offset) for item in there if found[item].offset >= 0}
+        starts, ends = await self._bounds(found)
+        next_read = {item: max(found[item].offset, starts[item].offset) for item in starts if found[item].offset >= 0}
         behind = {item: offset for item, offset in next_read.items() if offset < ends[item].offset}
         since_ms = await self._times(behind)
         gone = ListedOffset(-1, -1)
@@ -115,6 +114,22 @@ class GroupAdmin:
     async def _ask(self, group_id: str, method: str, request: Any) -> Any:
         """The answer of the group's coordinator; raises the first error in it."""
         return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
+
+    async def _bounds(
+        self, partitions: Partitions
+    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, ListedOffset]]:
+        """The first and the next offset of each partition that somebody leads."""
+        for is_last in (False, True):
+            there = await self._there(partitions)
+            timeout_ms = self._timeout_ms if is_last else self._timeout_ms // 4
+            try:
+                starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), timeout_ms)
+                ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), timeout_ms)
+                break
+            except (LeaderNotAvailable, NetworkException):  # who led has died since: now it is nobody
+                if is_last:
+                    raise
+        return starts, ends
 
     async def _there(self, partitions: Partitions) -> list[TopicPartition]:
         """Those of the partitions that there are, and that somebody leads: of others nothing can be asked."""
