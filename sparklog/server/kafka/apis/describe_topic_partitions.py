@@ -53,10 +53,7 @@ def _page(call: Call, topics: Sequence[TopicMetadata], after: Cursor | None) -> 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(
         throttle_time=0,
-        topics=[
-            _topic(TopicMetadata(name=topic.name, error=error))
-            for topic in request.topics[: describe_topic_partitions.MAX_PARTITIONS]
-        ],
+        topics=[_topic(TopicMetadata(name=topic.name, error=error)) for topic in request.topics[:PART]],
     )
 
 
