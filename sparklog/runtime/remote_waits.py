@@ -1,6 +1,6 @@
 """The part of a request's time that it waits for others: other clients' records, other replicas, members of its group.
 
-That time is neither the broker's nor the network's (RemoteTime of kafka.network.RequestMetrics), and a request that
+That time is neither the broker's nor the network's (RemoteTimeMs of kafka.network.RequestMetrics), and a request that
 waits so does no work. Whoever runs requests sets `OBSERVER` in the context of each; whoever makes one wait for others
 says so with `waiting_for_others`.
 """

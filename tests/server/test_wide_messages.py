@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
@@ -15,12 +14,10 @@ from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, log_pb2, log_pb2_grpc, maintenance_pb2
 from support.brokers.grown_messages import grow, repeated_fields
-from support.brokers.most_calls import most_calls
+from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.runs.seeds import SEED
 
 BYTES = 15_000 if SEED is None else 300_000
-MOST_CALLS = 150_000
-"""Of functions, in one turn of the event loop: in some 50 ms."""
 SERVICES = [
     module.DESCRIPTOR.services_by_name[name]
     for module, name in (
@@ -52,10 +49,6 @@ def wide_channel(wide_broker: RunningBroker) -> Iterator[grpc.Channel]:
         yield channel
 
 
-async def running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
-
-
 def call(channel: grpc.Channel, method: Any, data: bytes) -> bytes:
     """What a method answers to these bytes."""
     path = f"/{method.containing_service.full_name}/{method.name}"
@@ -71,12 +64,11 @@ def test_others_have_their_turn_while_a_long_request_is_served(
 ) -> None:
     """Whatever field is long, and of whatever: the broker does not do more than some thousand calls at a time."""
     method = METHODS[name]
-    loop = wide_broker.run(running_loop())
     random = Random(f"{name} {SEED}")
     for path in repeated_fields(method.input_type):
         for numbered in (False, name not in MAKES_TOPICS):
             data = grow(random, method.input_type, path, BYTES, numbered=numbered)
-            with most_calls(loop) as most, suppress(grpc.RpcError):
+            with most_calls(wide_broker) as most, suppress(grpc.RpcError):
                 call(wide_channel, method, data)
             assert most.calls < MOST_CALLS, f"{name}, {'/'.join(path)}: {most}"
 

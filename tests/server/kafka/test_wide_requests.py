@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import struct
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.translation import Translation
 from sparklog.server.kafka.wide_requests import is_wide, join, split
 from sparklog.testing import RunningBroker
-from support.brokers.most_calls import most_calls
+from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.kafka.connection import Wire, message_frame, request_frame
 from support.kafka.grown_requests import arrays, grow
 from support.kafka.random_requests import make_request
@@ -36,8 +35,6 @@ READ_ONLY = {
     "FindCoordinator", "DescribeGroups", "ConsumerGroupDescribe",
 }  # fmt: skip
 BYTES = 15_000 if SEED is None else 300_000
-MOST_CALLS = 150_000
-"""Of functions, in one turn of the event loop: in some 50 ms."""
 
 
 @pytest.mark.parametrize("translation", WIDE, ids=lambda each: each.api.name)
@@ -107,10 +104,6 @@ def test_topics_are_described_in_parts(
     }
 
 
-async def running_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
-
-
 def ask(wire: Wire, request: Any) -> Any:
     wire.write_frame(message_frame(request))
     return wire.read(request.__api_key__, request.__version__, 1)
@@ -124,13 +117,12 @@ def test_others_have_their_turn_while_a_long_request_is_served(
 ) -> None:
     """Whatever array is long, and of whatever: the broker does not do more than some thousand calls at a time."""
     api = APIS[name].api
-    loop = kafka_broker.run(running_loop())
     random = Random(f"{name} {SEED}")
     for version in {*api.versions}:
         for path in arrays(api.key, version):
             for numbered in (False, name not in MAKES_TOPICS):
                 frame = message_frame(grow(random, api.key, version, path, BYTES, numbered=numbered))
-                with most_calls(loop) as most, Wire(kafka_address) as wire:
+                with most_calls(kafka_broker) as most, Wire(kafka_address) as wire:
                     wire.write_frame(frame)
                     with suppress(ConnectionError):
                         wire.write_frame(request_frame(API_VERSIONS, 0, LAST))

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from types import FrameType
 from unittest import mock
 
+from sparklog.testing import RunningBroker
+
+MOST_CALLS = 150_000
+"""What a broker may do in one turn of its event loop: some 50 ms."""
+
 
 @dataclass
 class Most:
@@ -22,9 +27,9 @@ class Most:
 
 
 @contextmanager
-def most_calls(loop: asyncio.AbstractEventLoop) -> Iterator[Most]:
-    """Counts what the loop does in each turn, until the end of the block."""
-    most = Most()
+def most_calls(broker: RunningBroker) -> Iterator[Most]:
+    """Counts what the broker's event loop does in each turn, until the end of the block."""
+    most, loop = Most(), broker.run(_running_loop())
     run = asyncio.Handle._run
 
     def watched(handle: asyncio.Handle) -> None:
@@ -47,3 +52,7 @@ def most_calls(loop: asyncio.AbstractEventLoop) -> Iterator[Most]:
 
     with mock.patch.object(asyncio.Handle, "_run", watched):
         yield most
+
+
+async def _running_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
