@@ -28,7 +28,7 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition, check_topic
 from sparklog.client.config import ClientConfig
-from sparklog.client.connection import Connection, Connections, error_of
+from sparklog.client.connection import Connection, Connections, OpenChannel, error_of, open_channel
 from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import admin_pb2
 
@@ -71,12 +71,20 @@ class Cluster:
     (auto.create.topics.enable).
     """
 
-    def __init__(self, config: ClientConfig, clock: Clock, random: Random, *, create_topics: bool = False) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        clock: Clock,
+        random: Random,
+        *,
+        open_channel: OpenChannel = open_channel,
+        create_topics: bool = False,
+    ) -> None:
         self.config = config
         self._create_topics = create_topics
         self.clock = clock
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
-        self.connections = Connections(config)
+        self.connections = Connections(config, open_channel)
         self._brokers: dict[int, str] = {}
         self._brokers_outdated = True
         self._topics: dict[str, TopicPicture] = {}
@@ -131,6 +139,11 @@ class Cluster:
     def known(self, topic: str) -> TopicPicture | None:
         """What is known of `topic` without asking, however old."""
         return self._topics.get(topic)
+
+    def known_topic_id(self, topic: str) -> str:
+        """Its id, as it was learnt last; empty where it is not known."""
+        picture = self._topics.get(topic)
+        return picture.topic_id if picture else ""
 
     async def topic(self, name: str, timeout_ms: int) -> TopicPicture:
         """The topic, asked for if it is not known or known for too long.

@@ -15,12 +15,25 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError, UnknownTopicOrPartition
+from sparklog.base.errors import (
+    InconsistentTopicId,
+    KafkaError,
+    RebalanceInProgress,
+    RetriableError,
+    UnknownTopicOrPartition,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import error_of, raise_error_of
 from sparklog.client.coordinator import Coordinator
 from sparklog.v1 import groups_pb2
+
+
+class Committed(NamedTuple):
+    """What a group has committed, and for the topic with which id; empty: not known."""
+
+    at: OffsetAndMetadata
+    topic_id: str
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -32,6 +45,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+NO_IDS: Mapping[TopicPartition, str] = {}
 
 
 class Committing(Protocol):
@@ -50,9 +64,16 @@ class Commits:
         self._in_turn = asyncio.Lock()
 
     async def commit(
-        self, offsets: Offsets, member: Callable[[], Committing | None], *, timeout_ms: int | None
+        self,
+        offsets: Offsets,
+        member: Callable[[], Committing | None],
+        *,
+        topic_ids: Mapping[TopicPartition, str],
+        timeout_ms: int | None,
     ) -> None:
         """Commit, tried again for `timeout_ms` (one attempt if None); raises the first error of any partition.
+
+        topic_ids: of the topics that the offsets are of, where that is known.
 
         `member` tells who commits, None for a consumer that is no member; it is asked before each attempt, and what it
         raises comes out of here.
@@ -65,9 +86,9 @@ class Commits:
         async with self._in_turn:
             while True:
                 try:
-                    await self._attempt(offsets, member())
+                    await self._attempt(offsets, topic_ids, member())
                     return
-                except UnknownTopicOrPartition:
+                except (UnknownTopicOrPartition, InconsistentTopicId):
                     raise
                 except (RetriableError, RebalanceInProgress):
                     failures += 1
@@ -76,7 +97,7 @@ class Commits:
                         raise
                 await asyncio.sleep(pause_ms / 1000)
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         """What is committed for each partition; one attempt, whose error is raised."""
         wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
         if not wanted:
@@ -84,17 +105,18 @@ class Commits:
         request = groups_pb2.OffsetFetchRequest(group_id=self._config.group_id, partitions=wanted, require_stable=True)
         answer = await self._coordinator.ask("OffsetFetch", request, self._config.request_timeout_ms)
         raise_error_of(answer)
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        found: dict[TopicPartition, Committed | None] = {}
         for part in answer.partitions:
             raise_error_of(part)
-            at = OffsetAndMetadata(part.offset, part.metadata, part.leader_epoch)
+            at = Committed(OffsetAndMetadata(part.offset, part.metadata, part.leader_epoch), part.topic_id)
             found[TopicPartition(part.topic, part.partition)] = at if part.offset >= 0 else None
         return found
 
-    async def _attempt(self, offsets: Offsets, member: Committing | None) -> None:
+    async def _attempt(
+        self, offsets: Offsets, topic_ids: Mapping[TopicPartition, str], member: Committing | None
+    ) -> None:
         request = groups_pb2.OffsetCommitRequest(
-            group_id=self._config.group_id,
-            offsets=offset_messages(offsets),
+            group_id=self._config.group_id, offsets=offset_messages(offsets, topic_ids)
         )
         if member is not None:
             request.generation = member.generation
@@ -116,7 +138,9 @@ def with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     }
 
 
-def offset_messages(offsets: Offsets) -> list[groups_pb2.OffsetToCommit]:
+def offset_messages(
+    offsets: Offsets, topic_ids: Mapping[TopicPartition, str] = NO_IDS
+) -> list[groups_pb2.OffsetToCommit]:
     """As they stand in an OffsetCommit request."""
     return [
         groups_pb2.OffsetToCommit(
@@ -125,6 +149,7 @@ def offset_messages(offsets: Offsets) -> list[groups_pb2.OffsetToCommit]:
             offset=at.offset,
             leader_epoch=at.leader_epoch if at.leader_epoch >= 0 else None,
             metadata=at.metadata,
+            topic_id=topic_ids.get(partition, ""),
         )
         for partition, at in with_metadata(offsets).items()
     ]

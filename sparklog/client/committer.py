@@ -19,7 +19,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut, UnknownMemberId
 from sparklog.base.ids import TopicPartition
-from sparklog.client.commits import Commits, OffsetAndMetadata, Offsets, with_metadata
+from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
@@ -68,7 +68,8 @@ class Committer:
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
         wanted = self.standing() if offsets is None else with_metadata(offsets)
-        await self._commits.commit(wanted, self._member_with(wanted), timeout_ms=timeout_ms)
+        ids = self._assignment.topic_ids(wanted)
+        await self._commits.commit(wanted, self._member_with(wanted), topic_ids=ids, timeout_ms=timeout_ms)
         self._committed |= {partition: at.offset for partition, at in wanted.items()}
         self._interceptors.on_commit(wanted)
 
@@ -96,7 +97,7 @@ class Committer:
             except (KafkaError, TimeoutError) as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
-    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
         """What is committed for each partition; one attempt."""
         return await self._commits.committed(partitions)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -52,27 +52,36 @@ _WRONG_DOOR = {
 """What gRPC says where something answers, and means."""
 
 
+class OpenChannel(Protocol):
+    """How a channel to an address is opened: gRPC's own, but for simulations."""
+
+    def __call__(self, address: str, config: ClientConfig, credentials: Any) -> Any: ...
+
+
+def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
+    """gRPC's channel; `credentials` are gRPC's for TLS, None without it."""
+    options = [
+        ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
+        ("grpc.max_send_message_length", -1),
+        ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
+        ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
+        ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
+        ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
 class Connection:
     """The channel to one broker, and the services behind it."""
 
-    def __init__(self, address: str, config: ClientConfig, credentials: Any) -> None:
-        """`credentials` are gRPC's for TLS, None without it."""
+    def __init__(self, address: str, config: ClientConfig, channel: Any) -> None:
         self.address = address
         self.in_flight = 0
         self.metadata = (("client-id", config.client_id),) if config.client_id else ()
-        options = [
-            ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
-            ("grpc.max_send_message_length", -1),
-            ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
-            ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
-            ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
-            ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, options=options)
-        else:
-            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
+        self._channel = channel
         self.log: Any = LogStub(self._channel)  # type: ignore[no-untyped-call]
         self.admin: Any = AdminStub(self._channel)  # type: ignore[no-untyped-call]
         self.groups: Any = GroupsStub(self._channel)  # type: ignore[no-untyped-call]
@@ -117,9 +126,10 @@ class Connection:
 class Connections:
     """A client's connections, by address."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
         """Raises ConfigError where the files of keys and certificates are of no use."""
         self._config = config
+        self._open_channel = open_channel
         self._credentials = credentials_of(config)
         self._open: dict[str, Connection] = {}
 
@@ -127,7 +137,8 @@ class Connections:
         """The connection to `address`, made now if it is the first time."""
         found = self._open.get(address)
         if found is None:
-            found = self._open[address] = Connection(address, self._config, self._credentials)
+            channel = self._open_channel(address, self._config, self._credentials)
+            found = self._open[address] = Connection(address, self._config, channel)
         return found
 
     async def close(self) -> None:

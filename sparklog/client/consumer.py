@@ -26,6 +26,7 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
 from sparklog.client.committer import Callback
 from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumed import ConsumerRecord, next_rows, to_records, to_table
 from sparklog.client.fetcher import Fetcher
 from sparklog.client.interceptors import ConsumerInterceptors
@@ -51,10 +52,17 @@ class AsyncConsumer(Places):
     Options are those of ConsumerConfig. Raises ConfigError for any that is wrong.
     """
 
-    def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        open_channel: OpenChannel = open_channel,
+        **options: Any,
+    ) -> None:
         self.config = ConsumerConfig.parse(options)
         super().__init__(Assignment(COMMITTED if self.config.group_id else None))
-        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
         self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
         self._group: Participation | None = None
         if self.config.group_id:
@@ -261,9 +269,7 @@ class AsyncConsumer(Places):
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed for each partition; None where nothing."""
         self._begin()
-        found: dict[TopicPartition, OffsetAndMetadata | None]
-        found = await required(self._group).committed_until(list(partitions))
-        return found
+        return await required(self._group).committed_until(list(partitions))
 
     # About partitions.
 

@@ -36,6 +36,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from sparklog.base.errors import (
+    InconsistentTopicId,
     KafkaError,
     LogTruncation,
     NotLeaderOrFollower,
@@ -191,7 +192,7 @@ class Fetcher:
         with self._assignment.lock:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
-                    state.move_to(found[state.partition].offset)
+                    state.begin_at(found[state.partition].offset)
         self.tell()
 
     async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
@@ -203,7 +204,7 @@ class Fetcher:
         with self._assignment.lock:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
-                    state.move_to(*found[state.partition])
+                    state.begin_at(*found[state.partition])
         self.tell()
         return set(found)
 
@@ -250,6 +251,8 @@ class Fetcher:
     def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
         """Only of a leader is it certain that it knows every epoch, so another replica is told of none; nor is a leader
         whose own is older than what a group has committed: the topic may be another one of the same name."""
+        if not state.topic_id:
+            state.topic_id = self._cluster.known_topic_id(state.partition.topic)
         known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
         is_known = known_epoch is not None and 0 <= state.last_epoch <= known_epoch
         return log_pb2.PartitionFetch(
@@ -259,6 +262,7 @@ class Fetcher:
             partition_max_bytes=self._config.max_partition_fetch_bytes,
             current_leader_epoch=known_epoch,
             last_fetched_epoch=state.last_epoch if is_known else None,
+            topic_id=state.topic_id,
         )
 
     def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
@@ -315,6 +319,8 @@ class Fetcher:
         was_nearer, state.read_replica = state.read_replica >= 0, -1
         if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
             state.retry_at_ms = 0  # the leader knows better
+        elif self._is_made_again(state, error):
+            self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
             logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
             state.look_up(None)
@@ -324,6 +330,21 @@ class Fetcher:
             self._cluster.lost_leader(state.partition)
         else:
             state.error = error
+
+    def _is_made_again(self, state: PartitionState, error: KafkaError) -> bool:
+        """Whether there is another topic of the name by now. With the lock held."""
+        known = self._cluster.known_topic_id(state.partition.topic)
+        return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
+
+    def _begin_anew(self, state: PartitionState) -> None:
+        """With the lock held."""
+        text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
+        if self._config.auto_offset_reset == "none":
+            state.error = OffsetOutOfRange(f"{text}; seek to go on")
+        else:
+            logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
+            state.look_up(None)
+            state.retry_at_ms = 0
 
     def tell(self) -> None:
         """Wake whoever waits for `news`."""

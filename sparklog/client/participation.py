@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
-from sparklog.client.commits import Commits
+from sparklog.client.commits import Commits, OffsetAndMetadata
 from sparklog.client.committer import Committer
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.coordinator import Coordinator
@@ -102,16 +102,20 @@ class Participation:
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Place | None]:
         """Where the group has committed; one attempt."""
         found = await self.committer.committed(partitions)
-        return {partition: Place(at.offset, at.leader_epoch) if at else None for partition, at in found.items()}
+        return {
+            partition: Place(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
+            for partition, each in found.items()
+        }
 
-    async def committed_until(self, partitions: list[TopicPartition]) -> Any:
-        """As Committer.committed, tried again for default_api_timeout_ms."""
-        return await retrying(
+    async def committed_until(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The same for the user, tried again for default_api_timeout_ms."""
+        found = await retrying(
             lambda: self.committer.committed(partitions),
             timeout_ms=self._config.default_api_timeout_ms,
             backoff=self._cluster.backoff,
             clock=self._cluster.clock,
         )
+        return {partition: each.at if each else None for partition, each in found.items()}
 
     def begin_to_end(self, reason: str) -> asyncio.Task[None]:
         """Commit, give up what is read, leave. The user has to make calls meanwhile: `next_call_of`."""

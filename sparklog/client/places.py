@@ -31,7 +31,7 @@ class Places(ABC):
         with self._assignment.lock:
             state = self._assignment.state(partition)
             self._assignment.drop_unread([state])
-            state.move_to(offset)
+            state.begin_at(offset)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:

@@ -6,6 +6,7 @@
     fetch_from   where the next fetch continues: after the last chunk
     last_epoch   the leader epoch of the last record before it, as far as it was fetched or committed; -1: not known
     begin_epoch  the same before `position`, where there is no chunk
+    topic_id     of the topic that all of it is of, from the first fetch on: where the topic is made again, it is void
     generation   counts seeks: an answer to a fetch from before the last one is of no use any more
 
 Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
@@ -31,10 +32,12 @@ Reset = OffsetSpec | Literal["committed"] | None
 
 class Place(NamedTuple):
     """Where to go on reading. leader_epoch: that of the last record before, or of one that was fetched with it; -1: not
-    known. By it a leader says whether that record is still there (KIP-320); a later one finds the same."""
+    known. By it a leader says whether that record is still there (KIP-320); a later one finds the same. topic_id: of
+    the topic that it is a place in (KIP-516); empty: not known."""
 
     offset: int
     leader_epoch: int = -1
+    topic_id: str = ""
 
 
 class Chunk(NamedTuple):
@@ -68,6 +71,7 @@ class PartitionState:
         "reset",
         "retry_at_ms",
         "rows",
+        "topic_id",
     )
 
     def __init__(self, partition: TopicPartition, reset: Reset = None) -> None:
@@ -75,6 +79,7 @@ class PartitionState:
         self.position: int | None = None
         self.reset = reset
         self.paused = False
+        self.topic_id = ""
         self.high_watermark = -1
         self.read_replica = -1
         """The broker that the leader said to read from instead, until then; -1: the leader."""
@@ -94,8 +99,13 @@ class PartitionState:
         self.error: KafkaError | None = None
         self.generation += 1
 
+    def begin_at(self, offset: int, leader_epoch: int = -1, topic_id: str = "") -> None:
+        """Stand at `offset` of the topic with that id, or of whichever has the name."""
+        self.move_to(offset, leader_epoch)
+        self.topic_id = topic_id
+
     def move_to(self, offset: int, leader_epoch: int = -1) -> None:
-        """Stand at `offset`."""
+        """Stand at `offset` of the same topic."""
         self._forget()
         self.position = self.fetch_from = offset
         self.begin_epoch = self.last_epoch = leader_epoch
@@ -120,6 +130,7 @@ class PartitionState:
         """Stand where `reset` says, once that has been looked up."""
         self._forget()
         self.position = None
+        self.topic_id = ""
         self.reset = reset
 
     def add(self, data: bytes, next_offset: int) -> None:
@@ -192,10 +203,14 @@ class Assignment:
         unread = self._first_unread()
         with self.lock:
             return {
-                state.partition: Place(unread.get(state.partition, state.position), state.epoch_before)
+                state.partition: Place(unread.get(state.partition, state.position), state.epoch_before, state.topic_id)
                 for state in self
                 if state.position is not None
             }
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Of the topics that are read, where they are known; takes the lock."""
+        return {item: state.topic_id for item, state in self.held(partitions).items() if state.topic_id}
 
     def put_back(self) -> None:
         """Stand before the records that an iteration has left unread; with the lock held."""

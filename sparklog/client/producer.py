@@ -31,6 +31,7 @@ from sparklog.client.accumulator import Accumulator, TopicQueues
 from sparklog.client.batches import RECORD_OVERHEAD, Headers, headers_size
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
+from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.delivery import Delivery, OnDelivery, Outcome, RecordMetadata, TableDelivery, settled
 from sparklog.client.interceptors import Interceptors, ProducerRecord
 from sparklog.client.loop_thread import report_defect
@@ -51,10 +52,18 @@ class AsyncProducer:
     failed may have been written all the same. Within a partition records keep the order in which they were sent.
     """
 
-    def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        open_channel: OpenChannel = open_channel,
+        **options: Any,
+    ) -> None:
         self.config = ProducerConfig.parse(options)
         self._clock = clock or SystemClock()
         self._random = random or Random()
+        self._open_channel = open_channel
         self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
         self._accumulator = Accumulator(
             batch_size=min(self.config.batch_size, self.config.max_request_size),
@@ -83,7 +92,9 @@ class AsyncProducer:
             raise ClosedError("the producer is closed")
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._cluster = Cluster(self.config, self._clock, self._random, create_topics=True)
+            self._cluster = Cluster(
+                self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
+            )
             self._sender = Sender(self._accumulator, self._cluster, self.config)
             self._sending = asyncio.create_task(self._sender.run(), name="sparklog producer")
             self._sending.add_done_callback(report_defect)

@@ -35,6 +35,7 @@ from sparklog.base.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InconsistentTopicId,
     KafkaError,
     OffsetMetadataTooLarge,
     UnknownTopicOrPartition,
@@ -93,8 +94,11 @@ class Offsets:
         return OffsetCommitResponse(errors=errors)
 
     def _check(self, asked: OffsetToCommit) -> KafkaError | None:
-        if not self._exists(asked.partition):
+        topic = self.topics.find(asked.partition.topic)
+        if topic is None or not self._exists(asked.partition):
             return UnknownTopicOrPartition(f"there is no partition {asked.partition}")
+        if asked.topic_id not in (None, topic.topic_id):
+            return InconsistentTopicId(f"topic {asked.partition.topic!r} has another id by now")
         if len(asked.metadata) > self.config.offset_metadata_max_bytes:
             return OffsetMetadataTooLarge(
                 f"metadata of {len(asked.metadata)} characters: at most {self.config.offset_metadata_max_bytes}"
@@ -237,4 +241,5 @@ def _committed(partition: TopicPartition, value: OffsetValue | None) -> Committe
         leader_epoch=value.leader_epoch,
         metadata=value.metadata,
         commit_timestamp_ms=value.commit_timestamp_ms,
+        topic_id=value.topic_id if value.topic_id != ZERO_ID else None,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -134,6 +135,8 @@ class OffsetToCommit:
     metadata: str = ""
     commit_timestamp_ms: int | None = None
     """None: now. Old clients may say (version 1)."""
+    topic_id: UUID | None = None
+    """Of the topic that was read; None: whichever has the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +184,7 @@ class CommittedOffset:
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = -1
+    topic_id: UUID | None = None
     error: KafkaError | None = None
 
 

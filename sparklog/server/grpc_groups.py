@@ -30,6 +30,7 @@ from sparklog.broker.apis import (
 from sparklog.broker.node import Broker
 from sparklog.group import requests as group
 from sparklog.server.grpc_errors import error_message
+from sparklog.server.grpc_service import read_topic_id
 from sparklog.v1 import groups_pb2
 
 CLASSIC, CONSUMER = "classic", "consumer"
@@ -173,6 +174,7 @@ class GroupsServicer:
                 offset=item.offset,
                 leader_epoch=item.leader_epoch if item.HasField("leader_epoch") else -1,
                 metadata=item.metadata,
+                topic_id=read_topic_id(item.topic_id),
             )
             for item in request.offsets
         ]
@@ -204,6 +206,7 @@ class GroupsServicer:
                     leader_epoch=item.leader_epoch,
                     metadata=item.metadata,
                     commit_timestamp_ms=item.commit_timestamp_ms,
+                    topic_id=str(item.topic_id or ""),
                 )
                 for item in response.offsets
             ],

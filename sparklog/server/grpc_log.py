@@ -27,6 +27,7 @@ from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.server.fetched import all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
+from sparklog.server.grpc_service import read_topic_id
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream
 from sparklog.v1 import log_pb2
@@ -213,6 +214,7 @@ def _partitions(asked: Sequence[log_pb2.PartitionFetch]) -> list[PartitionFetch]
             max_bytes=part.partition_max_bytes or DEFAULT_PARTITION_MAX_BYTES,
             current_leader_epoch=_leader_epoch(part),
             last_fetched_epoch=part.last_fetched_epoch if part.HasField("last_fetched_epoch") else None,
+            topic_id=read_topic_id(part.topic_id),
         )
         for part in asked
     ]

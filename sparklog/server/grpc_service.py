@@ -24,6 +24,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
@@ -89,6 +90,14 @@ def parse(message_class: Any, data: bytes) -> Any:
         if len(getattr(message, name)) > MAX_TOGETHER:
             raise RecordListTooLarge(f"more than {MAX_TOGETHER} {name} at once: send several requests")
     return message
+
+
+def read_topic_id(text: str) -> UUID | None:
+    """None where it is empty; raises InvalidRequest where it is no id."""
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidRequest(f"{text!r} is no topic id") from None
 
 
 @cache

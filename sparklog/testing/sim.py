@@ -27,6 +27,7 @@ SHOWN_ANOMALIES = 8
 def main() -> int:
     options = _options()
     if options.seed is not None:
+        _expect_killed_coroutines()
         verdict = run(_scenario(options, options.seed))
         if options.shrink and verdict.anomalies:
             verdict = run(shrink(verdict.scenario))

@@ -37,6 +37,8 @@ from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
+from sparklog.testing.sim_grpc import Called, SimGrpcDoor
+from sparklog.testing.sim_kafka import Framed, SimKafkaDoor, listeners
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
 from sparklog.testing.sim_trace import Trace
@@ -120,12 +122,17 @@ class SimNode:
         async def serve(api: Api[Any, Any], request: Any) -> Any:
             if not hasattr(broker, "services"):
                 raise NetworkException(f"{self.name} does not listen yet")
+            if isinstance(request, Called):
+                return await grpc_door.serve(request)
+            if isinstance(request, Framed):
+                return await kafka_door.serve(request)
             return await broker.serve(api, request)
 
+        grpc_door, kafka_door = SimGrpcDoor(broker), SimKafkaDoor(broker)
         cluster.network.attach(self.name, process, serve)
         self.broker = broker
         try:
-            await broker.start(self.name)
+            await broker.start(self.name, listeners(self.name))
         except PowerCut:
             return
         except (StoreError, KafkaStorageError) as error:  # the store was out of reach for too long, or the disk fails

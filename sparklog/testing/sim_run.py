@@ -35,10 +35,13 @@ from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, 
 from sparklog.testing.sim_merges import Merger, borders_of
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_trims import Trimmer
+from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
 
 TOPIC = "log"
+ALL_TOPICS = "^(log|scratch[0-9])$"
+SCRATCH_PARTITIONS = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
 SETTLES_S = 90.0
 MAX_READ = 1 << 30
 
@@ -130,6 +133,10 @@ class _Run:
             for partition in self._partitions
         ]
         self._group = Group(self._client("group"), self.history, "group", self._consumers[0])
+        self._user_consumers = [
+            UserConsumer(self._user(f"reader-{partition.partition}"), self.history, partition, self._report_truncation)
+            for partition in (self._partitions if scenario.users else ())
+        ]
         self._admin = Administrator(
             self._client("admin"),
             self.history,
@@ -138,6 +145,7 @@ class _Run:
             replication_factor=scenario.replication_factor,
         )
         self._members = self._groups_of_members()
+        self._user_groups, self._users = self._groups_of_users()
 
     def _groups_of_members(self) -> list[list[Member]]:
         """Of each protocol one, where there are members at all."""
@@ -147,6 +155,49 @@ class _Run:
             for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember))
             if numbers and (group := MemberGroup(name, self.history, self._partitions))
         ]
+
+    def _groups_of_users(self) -> tuple[list[UserGroup], list[list[UserMember]]]:
+        """One that shares the topic eagerly, and one of every topic there is, step by step."""
+        numbers = range(self._scenario.users)
+        checked = self._partitions if self._scenario.keeps_all else ()
+        eager = UserGroup("eager", self.history, topics=[TOPIC], checked=checked)
+        stepwise = UserGroup("stepwise", self.history, pattern=ALL_TOPICS, checked=checked)
+        groups = [group for group in (eager, stepwise) if numbers]
+        strategies = {eager.name: "range", stepwise.name: "cooperative-sticky"}
+        members = [
+            [
+                UserMember(
+                    self._user(f"{group.name}-{number}"),
+                    group,
+                    is_static=number % 2 == 0,
+                    strategy=strategies[group.name],
+                )
+                for number in numbers
+            ]
+            for group in groups
+        ]
+        return groups, members
+
+    def _users_alone(self) -> list[UserProducer | UserConsumer]:
+        """Producers, and the consumers that read to the end."""
+        if not self._scenario.users:
+            return []
+        unchecked = History(self._cluster.loop.time)
+        producers = [
+            UserProducer(self._user(f"user-{number}"), history, partitions, acks=acks)
+            for number, (history, partitions, acks) in enumerate(
+                (
+                    (self.history, self._partitions, "all"),
+                    (self.history, self._partitions, self._cluster.stream("acks").choice(("all", "1", "0"))),
+                    (unchecked, SCRATCH_PARTITIONS, "all"),
+                )
+            )
+        ]
+        return [*producers, *self._user_consumers]
+
+    def _user(self, name: str) -> SimUser:
+        bootstrap = [node.name for node in self._cluster.nodes.values()]
+        return SimUser(name, self._cluster.loop, self._cluster.network, bootstrap, f"{self._cluster.seed}/{name}")
 
     def _client(self, name: str) -> SimClient:
         bootstrap = [node.name for node in self._cluster.nodes.values()]
@@ -165,9 +216,15 @@ class _Run:
 
     def _writer_of_other_topics(self) -> Producer:
         """Gives records to topics that are deleted and made again; what becomes of those is not looked at."""
-        names = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
         client, history = self._client("scratch"), History(self._cluster.loop.time)
-        return Producer(client, history, names, self._report_sequence, is_idempotent=False, tries_again=False)
+        return Producer(
+            client, history, SCRATCH_PARTITIONS, self._report_sequence, is_idempotent=False, tries_again=False
+        )
+
+    def _report_truncation(self, kind: str, text: str) -> None:
+        """Records that a consumer has read are lost by unclean elections only."""
+        if not self._cluster.tree.unclean:
+            self._cluster.report(kind, text)
 
     def _report_sequence(self, kind: str, text: str) -> None:
         """A leader that was not in sync does not know what a producer has sent before."""
@@ -181,6 +238,7 @@ class _Run:
             return
         workers: list[Worker] = [self._group, *self._producers, *self._consumers]
         workers += [member for group in self._members for member in group]
+        workers += [*self._users_alone(), *(member for members in self._users for member in members)]
         if scenario.administers:
             workers += [self._admin, self._writer_of_other_topics()]
         if scenario.trims:
@@ -201,9 +259,11 @@ class _Run:
             self._say_what_is_not_settled()
         for members in self._members:
             await self._come_together(members)
+        for group, users in zip(self._user_groups, self._users, strict=True):
+            await self._see_all(group, users)
         await self._read_to_the_end()
         final = {name: self._final_log(name) for name in self._partitions}
-        drained = frozenset((consumer.name, consumer.partition) for consumer in self._consumers)
+        drained = frozenset((consumer.name, consumer.partition) for consumer in self._readers())
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         self._compare_replicas()
         if scenario.merges:
@@ -281,9 +341,9 @@ class _Run:
 
     async def _read_to_the_end(self) -> None:
         deadline = self._cluster.loop.time() + SETTLES_S
-        for consumer in self._consumers:
+        for consumer in self._readers():
 
-            def is_at_end(consumer: Consumer = consumer) -> bool:
+            def is_at_end(consumer: Consumer | UserConsumer = consumer) -> bool:
                 return consumer.position >= max(0, self._log_end(consumer.partition))
 
             if not await consumer.drain(is_at_end, deadline):
@@ -293,6 +353,36 @@ class _Run:
                     f"{consumer.name} is at {consumer.position} of {consumer.partition}, which ends at {end}",
                 )
         await self._read_commit("group", self._partitions[0])
+
+    def _readers(self) -> list[Consumer | UserConsumer]:
+        return [*self._consumers, *self._user_consumers]
+
+    async def _see_all(self, group: UserGroup, users: Sequence[UserMember]) -> None:
+        """Its members share all partitions out, and what is there has been shown to the group, or is now."""
+        tasks = [asyncio.create_task(user.settle()) for user in users]
+        partitions = [name for name in self._cluster.states() if group.reads(name.topic)]
+
+        def is_shared_out() -> bool:
+            return sorted(name for user in users for name in user.owned) == partitions
+
+        if not await self._cluster.wait_until(is_shared_out, SETTLES_S, f"{group.name} has shared its topics out"):
+            self._cluster.report("unsettled", f"{group.name}: { {user.name: user.owned for user in users} }")
+        there = {name: self._values(name) for name in partitions}
+
+        def unseen() -> list[str]:
+            return [text for name, values in there.items() for text in group.unseen(name, values)]
+
+        is_kept = self._scenario.keeps_all and not self._cluster.tree.unclean
+        if is_kept and not await self._cluster.wait_until(
+            lambda: not unseen(), SETTLES_S, f"{group.name} has seen all"
+        ):
+            self.anomalies += [Anomaly("unseen by group", f"{group.name} never saw {text}") for text in unseen()]
+        for task in tasks:
+            task.cancel()
+
+    def _values(self, name: TopicPartition) -> dict[int, str]:
+        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        return values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)) if log else {}
 
     def _log_end(self, name: TopicPartition) -> int:
         log = self._log_of(name, self._cluster.states()[name].get("leader", -1))

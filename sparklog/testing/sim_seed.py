@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparklog.testing import sim_members
+from sparklog.testing import sim_members, sim_users
 from sparklog.testing.sim_faults import Kind, Plan, make_plan
 
 BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK})
@@ -37,6 +37,8 @@ class Scenario:
     disks: int = 1
     is_unclean: bool = False
     """Whether a replica that is not in sync may be elected."""
+    users: int = 0
+    """How many consumers there are in each of two groups of the real client; with any, it produces and reads too."""
     merges: bool = False
     """Whether closed segments are replaced by one that has all that they have."""
     plan: Plan = ()
@@ -50,6 +52,7 @@ class Scenario:
         """Of the brokers."""
         return {
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
+            **(sim_users.SETTINGS if self.users else {}),
             **(sim_members.SETTINGS if self.members else {}),
             **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
             **({"log.retention.check.interval.ms": "1500"} if self.trims or self.retention_bytes >= 0 else {}),
@@ -65,6 +68,11 @@ class Scenario:
             "retention.bytes": str(self.retention_bytes),
             "unclean.leader.election.enable": str(self.is_unclean).lower(),
         }
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no record is ever deleted."""
+        return not self.trims and self.retention_bytes < 0
 
     @property
     def keeps_log_starts(self) -> bool:
@@ -95,6 +103,7 @@ def scenario_of(
         trims=chance.random() < 0.25,
         retention_bytes=3_000 if chance.random() < 0.15 else -1,
         disks=chance.choice((1, 1, 1, 2)),
+        users=chance.choice((0, 2, 3)),
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

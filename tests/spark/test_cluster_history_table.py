@@ -15,6 +15,7 @@ from pyspark.sql import Row, SparkSession
 from sparklog.client import Admin, Maintenance
 from sparklog.cluster.history import HISTORY
 from sparklog.testing import RunningCluster, start_cluster
+from support.names import unique
 from support.patience import PATIENCE_MS, wait_until
 
 DOCS = Path(__file__).parents[2] / "docs" / "HISTORY.md"
@@ -49,6 +50,7 @@ def now() -> str:
 
 def test_who_led_a_partition_at_a_time_is_a_query(spark: SparkSession, cluster: RunningCluster) -> None:
     records, table, who_led = statements()
+    topic, run_id = unique("orders"), unique("run")
 
     def look() -> None:
         spark.sql(records.replace("'127.0.0.1:9094'", f"'{cluster.bootstrap}'"))
@@ -63,14 +65,14 @@ def test_who_led_a_partition_at_a_time_is_a_query(spark: SparkSession, cluster: 
         return found
 
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-        admin.create_topic("orders", partitions=1, replication_factor=2)
-    first = until_there_are(lambda: kinds("leader elected", topic="orders"), 1)[0]
+        admin.create_topic(topic, partitions=1, replication_factor=2)
+    first = until_there_are(lambda: kinds("leader elected", topic=topic), 1)[0]
     between = now()
     cluster.stop_broker(first.leader)
-    second = until_there_are(lambda: kinds("leader elected", topic="orders"), 2)[1]
+    second = until_there_are(lambda: kinds("leader elected", topic=topic), 2)[1]
 
     def leader_at(moment: str) -> int:
-        [row] = spark.sql(who_led.replace("2026-03-01 14:05:00", moment)).collect()
+        [row] = spark.sql(who_led.replace("2026-03-01 14:05:00", moment).replace("orders", topic)).collect()
         return int(row.leader)
 
     assert leader_at(between) == first.leader
@@ -78,6 +80,7 @@ def test_who_led_a_partition_at_a_time_is_a_query(spark: SparkSession, cluster: 
     assert (second.reason, second.previous_leader) == ("controlled shutdown", first.leader)
 
     with Maintenance(bootstrap_servers=cluster.bootstrap) as maintenance:
-        maintenance.note_job_run("compaction", "run-1", started_ms=1, status=1, rows=7, findings=2, error=None)
-    [run] = until_there_are(lambda: kinds("job run"), 1)
-    assert (run.job, run.run_id, run.status, run.rows, run.findings) == ("compaction", "run-1", 1, 7, 2)
+        maintenance.note_job_run("compaction", run_id, started_ms=1, status=1, rows=7, findings=2, error=None)
+    [run] = until_there_are(lambda: kinds("job run", run_id=run_id), 1)
+    assert (run.job, run.run_id, run.status, run.rows, run.findings) == ("compaction", run_id, 1, 7, 2)
+    cluster.start_broker(first.leader)

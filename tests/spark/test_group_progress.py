@@ -13,6 +13,7 @@ from sparklog.client import Consumer
 from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.stream import TopicStreamReader
+from support.names import unique
 from support.patience import PATIENCE_S
 
 
@@ -52,15 +53,16 @@ def test_the_lag_of_a_stream_shows_in_its_group(spark, topics, filled, tmp_path)
 
 
 def test_what_a_batch_has_done_is_committed_and_nothing_before(topics, filled):
-    reader = stream_reader(topics, filled, **{"group.id": "stepwise"})
+    group = unique("stepwise")
+    reader = stream_reader(topics, filled, **{"group.id": group})
     begin = reader.initialOffset()
     middle = reader.latestOffset(begin, ReadMaxRows(7))
-    assert committed(topics, "stepwise") == {}
+    assert committed(topics, group) == {}
     middle = json.loads(json.dumps(middle))
     end = reader.latestOffset(middle, ReadAllAvailable())
-    assert committed(topics, "stepwise") == {0: 5, 1: 2}
+    assert committed(topics, group) == {0: 5, 1: 2}
     reader.commit(end)
-    assert committed(topics, "stepwise") == {0: 10, 1: 4}
+    assert committed(topics, group) == {0: 10, 1: 4}
     reader.stop()
 
 

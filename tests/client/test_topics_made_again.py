@@ -1,0 +1,112 @@
+"""A topic that is deleted and made again under its readers is another topic: what they stood at says nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sparklog.base.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client import Admin, Consumer, Producer
+from sparklog.testing import RunningBroker, start_broker
+from support.patience import wait_until
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with start_broker(auto_create_topics_enable=False) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: RunningBroker) -> Iterator[str]:
+    """With five records."""
+    make(broker, [f"first {number}" for number in range(5)])
+    yield T0.topic
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.delete_topics([T0.topic])
+
+
+def make(broker: RunningBroker, values: list[str]) -> None:
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topic(T0.topic, partitions=1)
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for value in values:
+            producer.send(T0.topic, value)
+        producer.flush()
+
+
+def make_again(broker: RunningBroker, values: list[str]) -> None:
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.delete_topics([T0.topic])
+    make(broker, values)
+
+
+def consumer(broker: RunningBroker, **options: str) -> Consumer:
+    return Consumer(
+        bootstrap_servers=broker.bootstrap,
+        **{"auto_offset_reset": "earliest", "enable_auto_commit": "false", **options},
+    )
+
+
+def read(reader: Consumer, count: int) -> list[str]:
+    found: list[str] = []
+
+    def enough() -> bool:
+        found.extend(record.value.decode() for record in reader.poll(100))
+        return len(found) >= count
+
+    wait_until(enough, f"{count} records are read", tell=lambda: found)
+    return found
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_reader_begins_where_it_would_with_any_new_topic(broker: RunningBroker) -> None:
+    with consumer(broker) as reader:
+        reader.assign([T0])
+        read(reader, 5)
+        make_again(broker, second := [f"second {number}" for number in range(9)])
+        assert read(reader, 9) == second
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_reader_that_resets_nowhere_is_told(broker: RunningBroker) -> None:
+    with consumer(broker, auto_offset_reset="none") as reader:
+        reader.assign([T0])
+        reader.seek(T0, 0)
+        read(reader, 5)
+        make_again(broker, ["second"] * 9)
+        with pytest.raises(OffsetOutOfRange, match="another topic"):
+            read(reader, 1)
+        reader.seek(T0, 7)
+        assert read(reader, 2) == ["second"] * 2
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_group_begins_the_new_topic_at_its_beginning(broker: RunningBroker) -> None:
+    """Though a member that had read the old one commits after the new one is there."""
+    with consumer(broker, group_id="group") as reader:
+        reader.assign([T0])
+        read(reader, 5)
+        reader.pause(T0)  # it hears of nothing
+        make_again(broker, second := [f"second {number}" for number in range(9)])
+        with pytest.raises((InconsistentTopicId, UnknownTopicOrPartition)):
+            reader.commit()
+    with consumer(broker, group_id="group") as other:
+        other.assign([T0])
+        assert read(other, 9) == second
+
+
+@pytest.mark.usefixtures("topic")
+def test_offsets_that_a_user_names_are_of_the_topic_that_was_read(broker: RunningBroker) -> None:
+    with consumer(broker, group_id="named") as reader:
+        reader.assign([T0])
+        read(reader, 5)
+        reader.pause(T0)
+        make_again(broker, ["second"] * 9)
+        with pytest.raises(KafkaError):
+            reader.commit({T0: 5})
+        assert reader.committed([T0]) == {T0: None}
