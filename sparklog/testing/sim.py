@@ -88,8 +88,16 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
 
 
 def _expect_killed_coroutines() -> None:
-    """Of a process that was killed there are coroutines that never ran; Python says so when they are freed."""
+    """Of a process that was killed there are coroutines that never ran, or never end; Python says so when they are
+    freed."""
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    tell = sys.unraisablehook
+
+    def tell_others(unraisable: sys.UnraisableHookArgs) -> None:
+        if str(unraisable.exc_value) != "coroutine ignored GeneratorExit":
+            tell(unraisable)
+
+    sys.unraisablehook = tell_others
 
 
 def shrink(scenario: Scenario) -> Scenario:

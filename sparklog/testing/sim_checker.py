@@ -14,6 +14,8 @@
     above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
     lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
+    wrong lookup           a record was told to be the first of some time, and it is not, or an earlier one is; or none
+                           was, though one was acknowledged before
     log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
 
 Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there;
@@ -33,6 +35,7 @@ from sparklog.testing.sim_history import (
     Final,
     FindStart,
     History,
+    Lookup,
     Operation,
     Outcome,
     Poll,
@@ -43,6 +46,7 @@ from sparklog.testing.sim_history import (
 )
 
 Place = tuple[TopicPartition, int]
+NEVER = float("inf")
 
 
 class Anomaly(NamedTuple):
@@ -217,6 +221,26 @@ def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
             )
 
 
+def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
+    acknowledged = {place: operation.ended_at for operation, place, _ in _acknowledged(history)}
+    for operation, lookup in history.of(Lookup):
+        log = final.get(lookup.partition)
+        if not operation.is_ok or log is None or log.unclean or log.expires or any(True for _ in history.of(Trim)):
+            continue
+        offset, _ = operation.result
+        late = [each for each, time in log.times.items() if time >= lookup.timestamp_ms]
+        if offset >= 0:
+            wrong = [each for each in late if each < offset] or [offset] * (offset not in late)
+        else:
+            wrong = [each for each in late if acknowledged.get((lookup.partition, each), NEVER) < operation.invoked_at]
+        if wrong:
+            yield Anomaly(
+                "wrong lookup",
+                f"{operation.client} was told {offset} for {lookup.timestamp_ms} of {lookup.partition} at "
+                f"{operation.ended_at:.3f} s; {wrong[0]} is of {log.times.get(wrong[0])}",
+            )
+
+
 def _unseen(history: History, final: Final, drained: frozenset[tuple[str, TopicPartition]]) -> Iterator[Anomaly]:
     reading = _reading(history)
     for client, partition in sorted(drained):
@@ -254,6 +278,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
     _shown_too_early,
     _lost_commits,
     _moved_starts,
+    _wrong_lookups,
 )
 
 

@@ -84,6 +84,14 @@ class FindStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """Which record is the first of this time or later. Its result is the record's offset and time, -1 without one."""
+
+    partition: TopicPartition
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """Anything else that was asked of the cluster."""
 
@@ -143,6 +151,8 @@ class FinalLog:
     log_start_offset: int = 0
     records: Mapping[int, str]
     """Values by their offsets, in their order."""
+    times: Mapping[int, int] = field(default_factory=dict)
+    """Timestamps by offset."""
     unclean: Sequence[UncleanElection] = ()
     keeps_start: bool = True
     """Whether a log start that was acknowledged must last: it is on disk only a little later."""

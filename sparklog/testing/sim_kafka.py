@@ -135,7 +135,12 @@ class SimKafka:
         address = self.chance.choice(self._bootstrap)
         try:
             told = await self.ask(
-                address, METADATA, METADATA_VERSION, topics=[{"name": topic}], allow_auto_topic_creation=False
+                address,
+                METADATA,
+                METADATA_VERSION,
+                topics=[{"name": topic, "topic_id": None}],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
             )
         except KafkaError:
             return

@@ -30,6 +30,7 @@ from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History
+from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
 from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup, is_together
 from sparklog.testing.sim_merges import Merger, borders_of
@@ -37,7 +38,8 @@ from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim_watermarks import watch_high_watermarks
-from sparklog.testing.sim_workload import Consumer, Group, Producer, values_of
+from sparklog.testing.sim_wire import WireConsumer, WireProducer
+from sparklog.testing.sim_workload import Consumer, Group, Producer, times_of, values_of
 
 TOPIC = "log"
 ALL_TOPICS = "^(log|scratch[0-9])$"
@@ -178,7 +180,7 @@ class _Run:
         ]
         return groups, members
 
-    def _users_alone(self) -> list[UserProducer | UserConsumer]:
+    def _users_alone(self) -> list[Worker]:
         """Producers, and the consumers that read to the end."""
         if not self._scenario.users:
             return []
@@ -193,7 +195,19 @@ class _Run:
                 )
             )
         ]
-        return [*producers, *self._user_consumers]
+        return [*producers, *self._user_consumers, *self._wire_clients()]
+
+    def _wire_clients(self) -> list[Worker]:
+        """Those that speak Kafka's protocol."""
+        producer, consumer = self._wire("wire-producer"), self._wire("wire-consumer")
+        return [
+            WireProducer(producer, self.history, self._partitions),
+            WireConsumer(consumer, self.history, self._partitions, self._report_truncation),
+        ]
+
+    def _wire(self, name: str) -> SimKafka:
+        bootstrap = [node.name for node in self._cluster.nodes.values()]
+        return SimKafka(name, self._cluster.network, bootstrap, self._cluster.stream(name))
 
     def _user(self, name: str) -> SimUser:
         bootstrap = [node.name for node in self._cluster.nodes.values()]
@@ -397,9 +411,11 @@ class _Run:
         if log is None:
             self._cluster.report("liveness", f"nobody leads {name} at the end")
             return None
+        data = _bytes_of(log, log.log_start_offset, log.log_end_offset)
         return FinalLog(
             log_start_offset=log.log_start_offset,
-            records=values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset), log.log_start_offset),
+            records=values_of(data, log.log_start_offset),
+            times=times_of(data),
             unclean=tuple(self._cluster.tree.unclean.get(name, ())),
             keeps_start=self._scenario.keeps_log_starts,
             expires=self._scenario.retention_bytes >= 0,

@@ -302,3 +302,13 @@ def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
 def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
     """The values in some batches, by their offsets; a batch may begin before the offset that is asked for."""
     return dict(_read(data, from_offset))
+
+
+def times_of(data: bytes) -> dict[int, int]:
+    """The timestamps in some batches, by their offsets."""
+    found: dict[int, int] = {}
+    at = 0
+    while at < len(data):
+        found.update((record.offset, record.timestamp_ms) for record in read_records(data, at))
+        at += read_header(data, at).size
+    return found
