@@ -26,6 +26,7 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     BadVersion,
+    ConnectionLoss,
     InvalidPartitions,
     InvalidTopic,
     LeaderNotAvailable,
@@ -34,6 +35,7 @@ from sparklog.base.errors import (
     PolicyViolation,
     ReassignmentInProgress,
     RequestTimedOut,
+    SessionExpired,
     TopicAlreadyExists,
     TopicDeletionDisabled,
     UnknownTopicOrPartition,
@@ -157,14 +159,15 @@ class Topics:
     async def create_if_missing(self, name: str) -> None:
         """Create a topic that somebody asked for by name, with the broker's defaults; raises as `create` does.
 
-        Where nobody leads it soon, raises LeaderNotAvailable: whoever asked asks again, and others need not wait.
+        Where nobody leads it soon, or the store cannot be reached, raises LeaderNotAvailable: whoever asked asks again,
+        and others need not wait.
         """
         try:
             try:
                 await self.create(name, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
             except TopicAlreadyExists:
                 await self.wait_for(name, AUTO_CREATION_TIMEOUT_MS)  # a request at the same moment was first
-        except RequestTimedOut as error:
+        except (RequestTimedOut, ConnectionLoss, SessionExpired) as error:
             raise LeaderNotAvailable(str(error)) from None
 
     async def wait_for(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:

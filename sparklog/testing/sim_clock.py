@@ -27,17 +27,26 @@ class SimClock:
 
 
 class LoopClock:
-    """Implements Clock on the time of an event loop; its wall time can be made to jump, its monotonic time cannot."""
+    """Implements Clock on the time of an event loop; its wall time can be made to jump, its monotonic time cannot. Both
+    can be made to go too fast, or too slowly."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, time_ms: int = 1_700_000_000_000) -> None:
         self._loop = loop
         self._offset_ms = time_ms
+        self._rate = 1.0
+        self._since = self._shown_ms = 0.0
 
     def time_ms(self) -> int:
-        return self._offset_ms + int(self._loop.time() * 1000)
+        return self._offset_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        return int(self._loop.time() * 1000)
+        return int(self._shown_ms + (self._loop.time() - self._since) * 1000 * self._rate)
+
+    def drift(self, rate: float) -> None:
+        """Let a second of the loop be `rate` seconds here, from now on."""
+        now = self._loop.time()
+        self._shown_ms += (now - self._since) * 1000 * self._rate
+        self._since, self._rate = now, rate
 
     def jump(self, milliseconds: int) -> None:
         """Set the wall clock forward, or back."""

@@ -7,6 +7,7 @@ Each node is a machine (a disk, a clock, an address) on which one process after 
     cut_power   the same, but of the disk only what was flushed is sure to be there; nobody is told
     pause       the process does nothing until `resume`, and then all that was due, before it learns how late it is
     expire      the cluster store ends the session, though the process is well
+    damage      a file of a machine that is off is not what was written: an index, a snapshot, a checkpoint
     cut_store   the process cannot reach the cluster store; its session ends after the time-out
 
 A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start that fails is told as a finding.
@@ -18,6 +19,7 @@ import asyncio
 import errno
 import json
 import logging
+import posixpath
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +34,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryStore
+from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from sparklog.log.files import LEADER_EPOCHS, OFFSET_INDEX, SNAPSHOT, TIME_INDEX
 from sparklog.log.log import Log
+from sparklog.log.topic_configs import TOPIC_CONFIGS
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
@@ -60,6 +65,11 @@ BASE_SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "log.flush.start.offset.checkpoint.interval.ms": "3000",
 }
+
+
+REMAKEABLE = (OFFSET_INDEX, TIME_INDEX, SNAPSHOT)
+REMAKEABLE_CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED, LEADER_EPOCHS, TOPIC_CONFIGS)
+DAMAGES = ("gone", "empty", "cut", "longer", "garbled")
 
 
 _ADDRESS = re.compile("0x[0-9a-f]+")
@@ -220,6 +230,35 @@ class SimNode:
             self._cluster.trace.event(f"{self.name} goes on")
             self.process.resume(self._cluster.loop)
 
+    def damage(self, size: float) -> None:
+        """One file that can be made again from the records, of a machine that is off; `size` says how."""
+        paths = [
+            path
+            for disk in self._cluster.disks
+            for path in _files(self.fs, disk)
+            if path.endswith(REMAKEABLE) or posixpath.basename(path) in REMAKEABLE_CHECKPOINTS
+        ]
+        if not paths:
+            return
+        path, how = self._chance.choice(paths), DAMAGES[int(size * len(DAMAGES))]
+        self._cluster.trace.event(f"{self.name}: {path} is {how}")
+        if how == "gone":
+            self.fs.remove(path)
+            return
+        file = self.fs.open(path)
+        data = file.read_at(0, file.size)
+        file.truncate(0)
+        noise = self._chance.randbytes(self._chance.randint(1, 64))
+        match how:
+            case "cut":
+                file.append(data[: self._chance.randint(0, len(data))])
+            case "longer":
+                file.append(data + noise)
+            case "garbled":
+                at = self._chance.randint(0, len(data))
+                file.append(data[:at] + noise + data[at + len(noise) :])
+        file.close()
+
     def fail_disk(self, disk: str, error_number: int) -> None:
         self.repair_disk()
         self._cluster.trace.event(f"{self.name}: its disk {disk} fails with {errno.errorcode[error_number]}")
@@ -368,6 +407,18 @@ def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
         (int(number), {"replicas": list(replicas), "is_moving": number in moving})
         for number, replicas in sorted(topic["partitions"].items(), key=lambda item: int(item[0]))
     )
+
+
+def _files(fs: MemoryFs, folder: str) -> Iterator[str]:
+    """All files in it, however deep."""
+    for name in fs.list(folder) if fs.exists(folder) else ():
+        path = f"{folder}/{name}"
+        try:
+            fs.open_read(path).close()
+        except IsADirectoryError:
+            yield from _files(fs, path)
+        else:
+            yield path
 
 
 def _places(error: BaseException) -> list[str]:

@@ -41,6 +41,10 @@ class Kind(Enum):
     SLOW = "slow"
     DISK = "disk"
     LOST_ANSWER = "lost answer"
+    HANG = "hang"
+    DAMAGE = "damage"
+    DRIFT = "drift"
+    DOUBLE = "double"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,10 @@ class Nemesis:
             Kind.SLOW: self._slow,
             Kind.DISK: self._disk,
             Kind.LOST_ANSWER: self._lost_answer,
+            Kind.HANG: self._hang,
+            Kind.DAMAGE: self._damage,
+            Kind.DRIFT: self._drift,
+            Kind.DOUBLE: self._double,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -200,6 +208,31 @@ class Nemesis:
         process.slowness = 10 + 1_000 * fault.size
         await asyncio.sleep(fault.lasts_s)
         process.slowness = 1.0
+
+    async def _hang(self, fault: Fault, node: SimNode) -> None:
+        self._cluster.trace.event(f"{node.name}: its disk hangs")
+        node.process.hangs_until = self._cluster.loop.time() + fault.lasts_s
+
+    async def _damage(self, fault: Fault, node: SimNode) -> None:
+        if node.is_running:
+            node.kill()
+            await asyncio.sleep(fault.lasts_s)
+            if not node.is_running:
+                node.damage(fault.size)
+            node.start()
+
+    async def _drift(self, fault: Fault, node: SimNode) -> None:
+        rate = 0.5 + fault.size
+        self._cluster.trace.event(f"{node.name}: its clock goes {rate:.2f} times as fast")
+        node.clock.drift(rate)
+        await asyncio.sleep(fault.lasts_s)
+        node.clock.drift(1.0)
+
+    async def _double(self, fault: Fault, _: SimNode) -> None:
+        self._cluster.trace.event("brokers ask twice")
+        self._cluster.network.weather = Weather(chance_of_double=0.5, chance_of_delay=0.05)
+        await asyncio.sleep(fault.lasts_s)
+        self._cluster.network.weather = Weather()
 
     async def _disk(self, fault: Fault, node: SimNode) -> None:
         """It fails, or is full, and works again when somebody has come and started the broker anew."""

@@ -49,6 +49,8 @@ class SimProcess:
         self.is_paused = False
         self.slowness = 1.0
         """How many times longer than usual its disk and its store take."""
+        self.hangs_until = 0.0
+        """Until then, no thread of it comes back from the disk or the store."""
         self._chance = chance or random.Random(0)
         self._held: list[SimHandle] = []
         self._context = copy_context()
@@ -74,8 +76,8 @@ class SimProcess:
         """A new context in which what is started belongs to the process."""
         return self._context.copy()
 
-    def executor_delay_s(self) -> float:
-        return self._chance.expovariate(1 / (EXECUTOR_DELAY_S * self.slowness))
+    def executor_delay_s(self, now: float) -> float:
+        return max(0.0, self.hangs_until - now) + self._chance.expovariate(1 / (EXECUTOR_DELAY_S * self.slowness))
 
 
 PROCESS: ContextVar[SimProcess | None] = ContextVar("PROCESS", default=None)
@@ -233,7 +235,7 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Future[Result]:
         outcome: asyncio.Future[Result] = self.create_future()
         process = PROCESS.get()
-        before, after = _delays(process)
+        before, after = _delays(process, self._now)
         self.call_later(before, self._execute, outcome, after, func, args)
         return outcome
 
@@ -257,10 +259,11 @@ class SimLoop(asyncio.BaseEventLoop):
             self.errors.append(context)
 
 
-def _delays(process: SimProcess | None) -> tuple[float, float]:
+def _delays(process: SimProcess | None, now: float) -> tuple[float, float]:
     if process is None:
         return EXECUTOR_DELAY_S, EXECUTOR_DELAY_S
-    return process.executor_delay_s(), process.executor_delay_s()
+    before = process.executor_delay_s(now)
+    return before, process.executor_delay_s(now + before)
 
 
 def _succeed(future: asyncio.Future[Result], result: Result) -> None:

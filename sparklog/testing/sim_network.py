@@ -1,6 +1,7 @@
 """A network between processes of a simulation: every message takes its own time, and some never come.
 
     call        a request, and its answer, each on its own way: either may be late, be overtaken, or be lost
+    doubled     what one broker asks another may arrive twice, the second time whenever; the first answer counts
     lost        the caller is told that the connection broke, or hears nothing until its time is up; what it asked for
                 may have been done, or may be done later still
     blocked     nothing from one process reaches another one, until `heal`: one way, or both if both are blocked
@@ -109,6 +110,8 @@ class Weather:
     chance_of_delay: float = 0.002
     """Of being held up for up to `long_delay_ms`."""
     long_delay_ms: float = 2_000.0
+    chance_of_double: float = 0.0
+    """Of a request of a broker's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,9 @@ class SimNetwork:
 
     # Calls
 
-    async def call(self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int) -> Any:
+    async def call(
+        self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int, may_double: bool = False
+    ) -> Any:
         """The answer, or the KafkaError that refuses the request; NetworkException, RequestTimedOut."""
         call = _Call(source, target, api, self._loop.create_future())
         self._calls[call] = None
@@ -172,6 +177,8 @@ class SimNetwork:
             self._later(self._deliver, call, copied(request))
         else:
             self._maybe_break(call, timeout_ms)
+        if may_double and self.weather.chance_of_double and self._chance.random() < self.weather.chance_of_double:
+            self._later(self._deliver, call, copied(request))
         try:
             answer = await call.answer
         finally:
@@ -198,6 +205,13 @@ class SimNetwork:
             answer = copied(await endpoint.serve(call.api, request))
         except KafkaError as error:
             answer = copied(error.with_traceback(None))
+        except Exception as error:
+            if endpoint.process.is_dead:
+                return
+            self._loop.call_exception_handler(
+                {"message": f"{call.target} failed in {call.api.name}", "exception": error}
+            )
+            raise
         if not endpoint.process.is_dead:
             self._reply(call, answer)
 
@@ -248,7 +262,12 @@ class SimPeers:
 
     async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
         return await self._network.call(
-            self._name, broker.grpc_address, PEER_APIS[type(request)], request, timeout_ms=timeout_ms
+            self._name,
+            broker.grpc_address,
+            PEER_APIS[type(request)],
+            request,
+            timeout_ms=timeout_ms,
+            may_double=True,
         )
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sparklog.testing import sim_members, sim_users
 from sparklog.testing.sim_faults import Kind, Plan, make_plan
 
-BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK})
+BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE})
 """Faults after which a process begins with what its disk has."""
 ENDS_OF_ALL = (Kind.KILL, Kind.ISOLATE, Kind.EXPIRE, Kind.PAUSE, Kind.RESTART, Kind.CUT_STORE)
 """Faults that may leave a partition without anyone in sync."""
@@ -39,6 +39,8 @@ class Scenario:
     """Whether a replica that is not in sync may be elected."""
     users: int = 0
     """How many consumers there are in each of two groups of the real client; with any, it produces and reads too."""
+    fetch_bytes: int = 1 << 20
+    """Most that a follower fetches of a partition at once."""
     merges: bool = False
     """Whether closed segments are replaced by one that has all that they have."""
     plan: Plan = ()
@@ -51,6 +53,7 @@ class Scenario:
     def settings(self) -> Mapping[str, str]:
         """Of the brokers."""
         return {
+            "replica.fetch.max.bytes": str(self.fetch_bytes),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(sim_users.SETTINGS if self.users else {}),
             **(sim_members.SETTINGS if self.members else {}),
@@ -104,6 +107,7 @@ def scenario_of(
         retention_bytes=3_000 if chance.random() < 0.15 else -1,
         disks=chance.choice((1, 1, 1, 2)),
         users=chance.choice((0, 2, 3)),
+        fetch_bytes=chance.choice((1 << 20, 1 << 20, 200)),
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

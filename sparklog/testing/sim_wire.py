@@ -167,6 +167,7 @@ class WireProducer:
     def _take(self, queue: _Queue) -> _Batch:
         batch = queue.batches[queue.sent]
         queue.sent += 1
+        batch.is_doubtful = True
         if batch.sequence < 0:
             batch.sequence = queue.next_sequence
             queue.next_sequence += len(batch.send.values)
