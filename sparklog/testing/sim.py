@@ -14,7 +14,7 @@ import multiprocessing
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 
 from sparklog.testing.sim_faults import Plan
@@ -94,7 +94,7 @@ def _expect_killed_coroutines() -> None:
     tell = sys.unraisablehook
 
     def tell_others(unraisable: sys.UnraisableHookArgs) -> None:
-        if str(unraisable.exc_value) != "coroutine ignored GeneratorExit":
+        if not isinstance(unraisable.object, Coroutine):
             tell(unraisable)
 
     sys.unraisablehook = tell_others

@@ -92,6 +92,15 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """Of a key's value, None: a tombstone, by an idempotent producer with acks=all. Its result is the offset."""
+
+    partition: TopicPartition
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
     """Anything else that was asked of the cluster."""
 

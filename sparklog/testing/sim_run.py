@@ -15,7 +15,7 @@ import gc
 import random
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,15 @@ from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
 from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup, is_together
 from sparklog.testing.sim_merges import Merger, borders_of
 from sparklog.testing.sim_seed import Scenario
+from sparklog.testing.sim_tables import (
+    CONSUMER_OFFSETS,
+    TABLE,
+    TABLE_CONFIG,
+    Compactor,
+    TableProducer,
+    check_table,
+    entries_of,
+)
 from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim_watermarks import watch_high_watermarks
@@ -123,6 +132,9 @@ class _Run:
         self._scenario = scenario
         self._is_over = asyncio.Event()
         self._partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
+        self._tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
+        offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(2 * scenario.compacts)]
+        self._compacted = [*self._tables, *offsets]
         self._producers = [self._producer(number) for number in range(scenario.producers)]
         self._consumers = [
             Consumer(
@@ -248,7 +260,7 @@ class _Run:
     async def main(self) -> None:
         cluster, scenario = self._cluster, self._scenario
         await cluster.start()
-        if cluster.findings or not await self._make_topic():
+        if cluster.findings or not await self._make_topics():
             return
         workers: list[Worker] = [self._group, *self._producers, *self._consumers]
         workers += [member for group in self._members for member in group]
@@ -257,6 +269,9 @@ class _Run:
             workers += [self._admin, self._writer_of_other_topics()]
         if scenario.trims:
             workers.append(Trimmer(self._client("trimmer"), self.history, self._consumers))
+        if scenario.compacts:
+            tables = [TableProducer(self._user(f"table-{number}"), self.history, self._tables) for number in (0, 1)]
+            workers += [*tables, Compactor(self._client("compactor"), self._compacted)]
         if scenario.merges:
             workers.append(Merger(self._client("merger"), self._partitions))
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
@@ -279,20 +294,27 @@ class _Run:
         final = {name: self._final_log(name) for name in self._partitions}
         drained = frozenset((consumer.name, consumer.partition) for consumer in self._readers())
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
+        await self._compare_segments()
         self._compare_replicas()
-        if scenario.merges:
-            await self._compare_segments()
+        self._look_at_tables()
         self._look_at_the_store()
         for task in watching:
             task.cancel()
 
-    async def _make_topic(self) -> bool:
+    async def _make_topics(self) -> bool:
+        made = await self._make_topic(TOPIC, self._scenario.topic_config)
+        if made and self._scenario.compacts:
+            minimum = {"min.insync.replicas": str(self._scenario.min_insync_replicas)}
+            made = await self._make_topic(TABLE, {**TABLE_CONFIG, **minimum})
+        return made
+
+    async def _make_topic(self, name: str, configs: Mapping[str, str]) -> bool:
         scenario = self._scenario
         topic = NewTopic(
-            name=TOPIC,
+            name=name,
             partitions=scenario.partitions,
             replication_factor=scenario.replication_factor,
-            configs=scenario.topic_config,
+            configs=configs,
         )
         for _ in range(20):
             if await self._admin.create(topic):
@@ -430,7 +452,8 @@ class _Run:
 
     async def _compare_segments(self) -> None:
         """Closed segments become the same files everywhere, whatever was replaced where."""
-        for name in self._partitions:
+        replaced = [*(self._partitions if self._scenario.merges else ()), *self._compacted]
+        for name in (each for each in replaced if each in self._cluster.states()):
             if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):
                 found = {broker: log.segments for broker, log in self._logs_in_sync(name).items()}
                 self.anomalies.append(Anomaly("divergence", f"the segments of {name} differ: {found}"))
@@ -439,6 +462,13 @@ class _Run:
         logs = self._logs_in_sync(name).values()
         start = max((log.first_base_offset for log in logs), default=0)
         return len({tuple(borders_of(log, start)) for log in logs}) == 1
+
+    def _look_at_tables(self) -> None:
+        for name in self._tables:
+            log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+            if log and not self._cluster.tree.unclean.get(name):
+                entries = list(entries_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)))
+                self.anomalies += check_table(self.history, name, entries)
 
     def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
         brokers = self._cluster.states()[name]["isr"]

@@ -43,6 +43,8 @@ class Scenario:
     """Most that a follower fetches of a partition at once."""
     merges: bool = False
     """Whether closed segments are replaced by one that has all that they have."""
+    compacts: bool = False
+    """Whether there is a table that is compacted, and the offsets topic is."""
     plan: Plan = ()
 
     @property
@@ -108,6 +110,7 @@ def scenario_of(
         disks=chance.choice((1, 1, 1, 2)),
         users=chance.choice((0, 2, 3)),
         fetch_bytes=chance.choice((1 << 20, 1 << 20, 200)),
+        compacts=chance.random() < 0.5,
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

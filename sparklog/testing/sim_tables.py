@@ -1,0 +1,241 @@
+"""Compaction in a simulation: tables of a few keys, written by the real client, and whoever removes what is superseded.
+
+TableProducer   newest values of keys, and tombstones
+Compactor       plans as the job does, and rewrites with the job's own kernels, through the broker's leases. What a
+                job does from outside is done inside of the broker, as in sim_merges.py. It takes the offsets topic
+                too, whose segments it has made small
+check_table     what a table says of a key at the end is what was acknowledged for it last, or what may have come
+                later: a value that was superseded or deleted is never back
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sparklog.base.errors import KafkaError, SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
+from sparklog.broker.replacements import Staged
+from sparklog.broker.resources import ConfigResource, ResourceType
+from sparklog.broker.services import Services
+from sparklog.client.delivery import RecordMetadata
+from sparklog.client.producer import AsyncProducer
+from sparklog.log.compaction import CompactionPlan, Segments, plan_compaction
+from sparklog.log.description import LogDescription
+from sparklog.log.files import LOG
+from sparklog.log.log import Log
+from sparklog.records import header_kernels as headers
+from sparklog.records.batch import read_header
+from sparklog.records.key_map import KeyMap
+from sparklog.records.records import read_records
+from sparklog.records.rewriting import Rewriter
+from sparklog.spark.compaction_keys import Strategy
+from sparklog.spark.compaction_rewrite import header_tables
+from sparklog.spark.compaction_task import survivors
+from sparklog.testing.sim_checker import Anomaly
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_history import History, Operation, Outcome, Put
+from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, SimUser
+
+TABLE = "table"
+CONSUMER_OFFSETS = "__consumer_offsets"
+KEYS = [f"key-{number}" for number in range(6)]
+TABLE_CONFIG = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "1000",
+    "delete.retention.ms": "500",
+    "min.cleanable.dirty.ratio": "0",
+}
+LEASE_MS = 5_000
+MAP_BYTES = 64 << 10
+
+
+class TableProducer:
+    """Puts values, and now and then deletes a key."""
+
+    def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition]) -> None:
+        self._user = user
+        self._history = history
+        self._partitions = list(partitions)
+        self._count = 0
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        await self._user.live(self._work(is_over))
+
+    async def _work(self, is_over: asyncio.Event) -> None:
+        chance = self._user.chance
+        options: dict[str, Any] = {"linger_ms": 5, "batch_size": 300, "delivery_timeout_ms": DELIVERY_TIMEOUT_MS}
+        producer = AsyncProducer(**self._user.options(), **{**options, "max_block_ms": DELIVERY_TIMEOUT_MS})
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(4))
+            for _ in range(chance.choice((1, 2, 8))):
+                await self._put(producer)
+        await producer.close()
+
+    async def _put(self, producer: AsyncProducer) -> None:
+        chance = self._user.chance
+        topic, number = place = chance.choice(self._partitions)
+        self._count += 1
+        value = None if chance.random() < 0.2 else f"{self._user.name}:{self._count}"
+        key = chance.choice(KEYS)
+        operation = self._history.begin(self._user.name, Put(partition=place, key=key, value=value))
+        try:
+            told = partial(self._told, operation)
+            await producer.send(topic, value, key=key, partition=number, on_delivery=told)
+        except SparklogError as error:
+            self._history.end(operation, Outcome.FAIL, str(error))
+
+    def _told(self, operation: Operation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+        if metadata and metadata.offset >= 0:
+            self._history.end(operation, Outcome.OK, metadata.offset)
+        else:
+            self._history.end(operation, Outcome.INFO, str(error or metadata))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    partition: TopicPartition
+
+
+async def _compact(services: Services, request: Compact) -> None:
+    name = request.partition
+    replica = services.replicas.get_leader(name)
+    told = await describe_log.handle(services, describe_log.DescribeLogRequest(partitions=[name]))
+    found = told.logs[name]
+    if isinstance(found, KafkaError):
+        raise found
+    plan = plan_compaction(found, now_ms=services.clock.time_ms(), force=True)
+    if not isinstance(plan, CompactionPlan):
+        return
+    survey = await asyncio.to_thread(_survey, replica.log, plan, found)
+    new = []
+    for group in plan.groups:
+        lease = await services.replacements.begin(
+            name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS
+        )
+        data, crc = await asyncio.to_thread(survey.rewritten, group, services.clock.time_ms())
+        size_bytes = await services.replacements.upload(lease.id, _pieces(data))
+        staged = Staged(size_bytes=size_bytes, crc32c=crc)
+        new.append(await services.replacements.commit(lease.id, found.leader_epoch, staged))
+    await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
+
+
+COMPACT: Api[Compact, None] = Api(name=commit_replace.API.name, handle=_compact)
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+class _Survey:
+    """What is in the segments of a plan, and which of it stays."""
+
+    def __init__(self, plan: CompactionPlan, description: LogDescription, data: Mapping[int, bytes]) -> None:
+        self._config = description.config
+        self._data = data
+        strategy = Strategy.of(description.config)
+        newest = KeyMap(MAP_BYTES, bytes(16))
+        self._last_batches: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        for segment in plan.segments:
+            for table in header_tables(data[segment.base_offset]):
+                self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
+                known = table[np.isin(table[:, headers.PRODUCER_ID], description.producer_ids)]
+                producers, bases = known[:, headers.PRODUCER_ID].tolist(), known[:, headers.BASE_OFFSET].tolist()
+                self._last_batches.update(zip(producers, bases, strict=True))
+            for records in strategy.read(data[segment.base_offset], plan.keys_from_offset, plan.end_offset):
+                assert newest.put(records.keys, records.offsets, records.versions)
+        self._kept = survivors(newest, strategy, plan.keys_from_offset)
+
+    def rewritten(self, group: Segments, now_ms: int) -> tuple[bytes, int]:
+        """The bytes of the segment that takes the group's place, and their CRC-32C."""
+        bases = [segment.base_offset for segment in group]
+        rewriter = Rewriter(
+            now_ms=now_ms,
+            delete_retention_ms=self._config.delete_retention_ms,
+            keep_empty=self._last_batches.values(),
+            last_offset=max((self._ends[base] for base in bases if base in self._ends), default=None),
+        )
+        chunks = [self._data[base] for base in bases if self._data[base]]
+        data = b"".join([rewriter.rewrite(chunk, self._kept(chunk)) for chunk in chunks])
+        return data, rewriter.result.crc32c
+
+
+def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Survey:
+    data = {each.base_offset: log.open_file(each.base_offset, LOG, each.identity).read() for each in plan.segments}
+    return _Survey(plan, description, data)
+
+
+class Compactor:
+    """Has a partition of a table, or of the offsets topic, compacted, several times a second."""
+
+    def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
+        self._client = client
+        self._partitions = list(partitions)
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        chance = self._client.chance
+        is_small = False
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(3))
+            is_small = is_small or await self._make_segments_small()
+            partition = chance.choice(self._partitions)
+            try:
+                address, _ = await self._client.leader(partition)
+                await self._client.ask(address, COMPACT, Compact(partition=partition))
+            except KafkaError:
+                self._client.forget_leader(partition)
+
+    async def _make_segments_small(self) -> bool:
+        """Those of the offsets topic; whether it was there already."""
+        small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value="1000")
+        change = incremental_alter_configs.ConfigChange(
+            resource=ConfigResource(ResourceType.TOPIC, CONSUMER_OFFSETS), changes=[small]
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
+        try:
+            answer = await self._client.ask_any(incremental_alter_configs.API, request)
+        except KafkaError:
+            return False
+        return all(result.error is None for result in answer.resources)
+
+
+class Entry(NamedTuple):
+    offset: int
+    key: str
+    value: str | None
+
+
+def entries_of(data: bytes) -> Iterator[Entry]:
+    """The records of some batches."""
+    at = 0
+    while at < len(data):
+        for record in read_records(data, at):
+            value = None if record.value is None else record.value.decode()
+            yield Entry(record.offset, (record.key or b"").decode(), value)
+        at += read_header(data, at).size
+
+
+def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:
+    """All that is wrong with a table of which no election was unclean."""
+    said: dict[str, Entry] = {entry.key: entry for entry in entries}
+    puts = [(operation, put) for operation, put in history.of(Put) if put.partition == partition]
+    for key in KEYS:
+        of_key = [(operation, put.value) for operation, put in puts if put.key == key]
+        acknowledged = [(operation.result, value) for operation, value in of_key if operation.is_ok]
+        last_offset, last = max(acknowledged, key=lambda each: each[0], default=(-1, None))
+        late = {value for operation, value in of_key if operation.outcome is Outcome.INFO}
+        found = said.get(key)
+        if (found.value if found else None) not in late | {last}:
+            yield Anomaly("wrong table", f"{partition}: {key} is {found} at the end, and {last!r} at {last_offset}")
+    sent = {put.value for operation, put in puts if operation.outcome is not Outcome.FAIL}
+    for entry in entries:
+        if entry.value is not None and entry.value not in sent:
+            yield Anomaly("phantom", f"{partition}: {entry}, which nobody sent, or whose producer was refused")
