@@ -11,7 +11,8 @@ Where none was, an internal topic has its own, and any other keeps all its recor
 partitions are led by this broker alone, in a leader epoch that no batch in them has.
 
 A store that has lost changes, as SQLite's does with its write-ahead log, may know topics with a configuration that is
-no longer theirs: they get back what was kept. So do leader epochs that the logs are ahead of.
+no longer theirs: they get back what was kept. Leader epochs leap: clients believe no leader of an older epoch than one
+that they have heard of, and of an epoch without a record no log knows.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
 from sparklog.log.topic_configs import UNLIMITED, Overrides
 
+LEAP = 100_000
+"""More elections than a partition has between two records; 2^31 has room for 20,000 leaps."""
 logger = logging.getLogger(__name__)
 
 
@@ -73,7 +76,8 @@ def adopt(
             "(%s)",
             name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
         )  # fmt: skip
-        infos = [_led_by(config.broker_id, partitions.get(number)) for number in range(count)]
+        further = LEAP if has_lost_changes else 1
+        infos = [_led_by(config.broker_id, partitions.get(number), further) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
         logs.update_config(name, config_of(name, overrides, config.topic_defaults))
 
@@ -86,26 +90,42 @@ def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: Br
     return UNLIMITED, "not known, so all its records stay until you say otherwise"
 
 
-def _led_by(broker_id: int, log: Log | None) -> PartitionInfo:
+def _led_by(broker_id: int, log: Log | None, further: int) -> PartitionInfo:
     return PartitionInfo(
         leader=broker_id,
-        leader_epoch=log.latest_epoch + 1 if log else 0,
+        leader_epoch=log.latest_epoch + further if log else 0,
         replicas=(broker_id,),
         in_sync_replicas=(broker_id,),
     )
 
 
-def has_lost_changes(logs: LogManager, store: Store) -> bool:
-    """Whether the store has come less far than it had when a broker here last heard of it. Blocks."""
-    newest_change = store.newest_change()
-    if newest_change >= logs.seen_change:
+def has_lost_changes(logs: LogManager, topics: TopicStore, store: Store, others: Collection[int]) -> bool:
+    """Whether the store has come less far than it had when a broker here last heard of it. Blocks.
+
+    It may also be one that was kept while another took its place: then a log has batches of an epoch that it has not
+    come to. That is looked at where no other broker is there: who would have been elected by a newer one.
+    """
+    if (newest_change := store.newest_change()) < logs.seen_change:
+        why = f"the cluster store has lost changes: its newest is number {newest_change}, but number "
+        why += f"{logs.seen_change} has been seen"
+    elif not others and (ahead := _ahead(logs, topics, store)):
+        why = f"the cluster store is an older one: {ahead[0]} and {len(ahead) - 1} other partitions have records of "
+        why += "leader epochs that it has not come to"
+    else:
         return False
-    logger.error(
-        "the cluster store has lost changes: its newest is number %d, but number %d has been seen; topics that it "
-        "knows get back the configuration that was kept beside their folders",
-        newest_change, logs.seen_change,
-    )  # fmt: skip
+    logger.error("%s; topics that it knows get back the configuration that was kept beside their folders", why)
     return True
+
+
+def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPartition]:
+    """The partitions with records of later leader epochs than the store knows, of the same topics."""
+    ids = {name: topics.load_assignment(name).topic_id for name in topics.names()}
+    latest = {
+        log.partition: log.latest_epoch
+        for log in logs
+        if log.partition.topic in ids and log.topic_id == ids[log.partition.topic]
+    }
+    return [name for name, state in read_states(store, latest).items() if latest[name] > state.leader_epoch]
 
 
 def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
@@ -116,16 +136,14 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
             logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
             topics.change_overrides(name, partial(_take, kept))
             logs.update_config(name, config_of(name, kept, config.topic_defaults))
-    _raise_leader_epochs({log.partition: log.latest_epoch for log in logs}, store)
+    _leap({log.partition: log.latest_epoch for log in logs}, store)
 
 
 def _take(kept: Overrides, _: Overrides) -> Overrides:
     return kept
 
 
-def _raise_leader_epochs(latest: Mapping[TopicPartition, int], store: Store) -> None:
+def _leap(latest: Mapping[TopicPartition, int], store: Store) -> None:
     for name, state in read_states(store, latest).items():
-        if latest[name] > state.leader_epoch:
-            logger.warning("%s: leader epoch %d in the store, %d in its log", name, state.leader_epoch, latest[name])
-            raised = dataclasses.replace(state, leader_epoch=latest[name] + 1)
-            store.set(state_path(*name), encode_state(raised), state.version)
+        raised = dataclasses.replace(state, leader_epoch=max(latest[name], state.leader_epoch) + LEAP)
+        store.set(state_path(*name), encode_state(raised), state.version)

@@ -31,7 +31,14 @@ from sparklog import __version__
 from sparklog.base.addresses import Address
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config import BrokerConfig
-from sparklog.base.errors import ConnectionLoss, KafkaError, RequestTimedOut, SessionExpired, UnknownServerError
+from sparklog.base.errors import (
+    ConnectionLoss,
+    KafkaError,
+    RequestTimedOut,
+    SessionExpired,
+    StoreError,
+    UnknownServerError,
+)
 from sparklog.base.fs import Fs, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.adoption import adopt, has_lost_changes, restore
@@ -147,8 +154,17 @@ class Broker:
         try:
             if not await self.services.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
                 logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
+            await asyncio.to_thread(self._note_change)
         finally:
             self._is_ready.set()
+
+    def _note_change(self) -> None:
+        """The elections that a client hears of from now on are among what a store must not have lost. Blocks."""
+        assert self._store is not None
+        try:
+            self._logs.note_change(self._store.newest_change())
+        except StoreError as error:
+            logger.warning("how far the cluster store has come is not noted: %s", error)
 
     def _leads_what_it_can(self) -> bool:
         """Whether the controller has taken up this life of the broker, and given leaders to what could have none."""
@@ -178,12 +194,12 @@ class Broker:
         cluster_id = find_or_create_cluster_id(store, self._logs.ownership.find_cluster_id() or self._new_cluster_id())
         self._logs.ownership.claim(cluster_id)
         others = brokers.load(store).keys() - {config.broker_id}
-        has_lost = has_lost_changes(self._logs, store)
+        has_lost = has_lost_changes(self._logs, topics, store, others)
         if has_lost:
             restore(self._logs, topics, config, store)
         adopt(self._logs, topics, config, others=others, has_lost_changes=has_lost, new_id=self._new_id)
         if has_lost:
-            self._logs.begin_anew(store.newest_change())
+            self._logs.note_change(store.newest_change())
         return store, cluster_id
 
     def _new_id(self) -> UUID:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 from sparklog.base.errors import (
     BadVersion,
@@ -47,6 +48,15 @@ from sparklog.cluster.store import (
 from sparklog.cluster.watches import Call, Change, ChangeKind, Watches
 
 Work = Callable[[], None]
+
+
+class TreeCopy(NamedTuple):
+    """What was in a tree."""
+
+    nodes: dict[str, Node]
+    names: dict[str, set[str]]
+    creations: dict[str, int]
+    newest_change: int
 
 
 class MemoryTree:
@@ -81,6 +91,18 @@ class MemoryTree:
             owned = sorted(path for path, node in self._nodes.items() if node.owner == session_id)
             self.change([Delete(path) for path in owned], session_id)
             store.session_ended()
+
+    def copy(self) -> TreeCopy:
+        """All that is in the tree now, for `go_back`."""
+        names = {path: set(each) for path, each in self._names.items()}
+        return TreeCopy(dict(self._nodes), names, dict(self._creations), self.newest_change)
+
+    def go_back(self, copy: TreeCopy) -> None:
+        """Have nothing but that, as a store of which an older file was found; nobody is told."""
+        with self.lock:
+            self._nodes, self.newest_change = dict(copy.nodes), copy.newest_change
+            self._names = {path: set(each) for path, each in copy.names.items()}
+            self._creations = dict(copy.creations)
 
     def find(self, path: str) -> Node | None:
         return self._nodes.get(path)

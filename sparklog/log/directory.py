@@ -184,9 +184,11 @@ class LogDirectory:
                 self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
                 self._configs.write(self.kept_configs)
 
-    def begin_anew(self, seen_change: int) -> None:
-        """Changes are counted from another beginning, and have come so far. Raises OSError."""
+    def note_change(self, seen_change: int) -> None:
+        """Changes have come so far, be it less far than they had. Raises OSError."""
         with self._writing:
+            if seen_change == self.kept_configs.seen_change:
+                return
             self.kept_configs = KeptConfigs(self.kept_configs.topics, seen_change)
             self._configs.write(self.kept_configs)
 

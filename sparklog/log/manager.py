@@ -293,11 +293,11 @@ class LogManager(LogUpkeep):
                 return found.overrides
         return None
 
-    def begin_anew(self, seen_change: int) -> None:
-        """What the store has lost is given back, as far as it is known: its newest change is this one from now on."""
+    def note_change(self, seen_change: int) -> None:
+        """The store's newest change is this one: it has got back what it had lost, as far as that is known."""
         for directory in self._live():
             with self._guard(directory):
-                directory.begin_anew(seen_change)
+                directory.note_change(seen_change)
 
     @property
     def seen_change(self) -> int:

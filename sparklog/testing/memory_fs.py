@@ -179,6 +179,31 @@ class MemoryFs:
         found.changes, found._root, found._failing = self.changes, self._root, self._failing
         return found
 
+    def files(self, folder: str) -> Iterator[str]:
+        """The paths of all files in a folder, however deep, whatever fails."""
+        found = self._find(folder)
+        for name, node in sorted(found.names.items()) if isinstance(found, _Folder) else ():
+            path = f"{folder}/{name}"
+            if isinstance(node, _Folder):
+                yield from self.files(path)
+            else:
+                yield path
+
+    def content(self, path: str) -> bytes:
+        """What is in a file, whatever fails."""
+        return bytes(self._content(path).data)
+
+    def damage(self, path: str, data: bytes | None) -> None:
+        """Have that in a file, whatever was written to it; None: have no such file. Nothing prevents it."""
+        folder, name = self._parent(path)
+        content = self._content(path)
+        if data is None:
+            folder.names.pop(name)
+            folder.flushed.pop(name, None)
+            folder.changes = [change for change in folder.changes if change.name != name]
+        else:
+            content.data, content.flushed = bytearray(data), data
+
     def check(self, path: str) -> None:
         """Raise what an operation on `path` has to raise."""
         if self._is_off:

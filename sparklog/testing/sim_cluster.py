@@ -235,29 +235,21 @@ class SimNode:
         paths = [
             path
             for disk in self._cluster.disks
-            for path in _files(self.fs, disk)
+            for path in self.fs.files(disk)
             if path.endswith(REMAKEABLE) or posixpath.basename(path) in REMAKEABLE_CHECKPOINTS
         ]
         if not paths:
             return
         path, how = self._chance.choice(paths), DAMAGES[int(size * len(DAMAGES))]
         self._cluster.trace.event(f"{self.name}: {path} is {how}")
-        if how == "gone":
-            self.fs.remove(path)
-            return
-        file = self.fs.open(path)
-        data = file.read_at(0, file.size)
-        file.truncate(0)
+        data = self.fs.content(path)
         noise = self._chance.randbytes(self._chance.randint(1, 64))
-        match how:
-            case "cut":
-                file.append(data[: self._chance.randint(0, len(data))])
-            case "longer":
-                file.append(data + noise)
-            case "garbled":
-                at = self._chance.randint(0, len(data))
-                file.append(data[:at] + noise + data[at + len(noise) :])
-        file.close()
+        at = self._chance.randint(0, len(data))
+        found = {
+            "gone": None, "empty": b"", "cut": data[:at], "longer": data + noise,
+            "garbled": data[:at] + noise + data[at + len(noise) :],
+        }  # fmt: skip
+        self.fs.damage(path, found[how])
 
     def fail_disk(self, disk: str, error_number: int) -> None:
         self.repair_disk()
@@ -407,18 +399,6 @@ def _assigned(data: bytes) -> tuple[tuple[int, dict[str, Any]], ...]:
         (int(number), {"replicas": list(replicas), "is_moving": number in moving})
         for number, replicas in sorted(topic["partitions"].items(), key=lambda item: int(item[0]))
     )
-
-
-def _files(fs: MemoryFs, folder: str) -> Iterator[str]:
-    """All files in it, however deep."""
-    for name in fs.list(folder) if fs.exists(folder) else ():
-        path = f"{folder}/{name}"
-        try:
-            fs.open_read(path).close()
-        except IsADirectoryError:
-            yield from _files(fs, path)
-        else:
-            yield path
 
 
 def _places(error: BaseException) -> list[str]:

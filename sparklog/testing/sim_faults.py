@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from sparklog.cluster.memory import MemoryTree
 from sparklog.testing.sim_cluster import SimCluster, SimNode
 from sparklog.testing.sim_network import Weather
 
@@ -45,6 +46,7 @@ class Kind(Enum):
     DAMAGE = "damage"
     DRIFT = "drift"
     DOUBLE = "double"
+    LOST_STORE = "lost store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ Plan = tuple[Fault, ...]
 def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[Kind] = ()) -> Plan:
     """Faults, at times that may overlap, the last one over before `until_s`. Without `kinds`, of a few of all kinds."""
     kinds = kinds or (chance.sample(list(Kind), chance.randint(1, 5)) if chance.random() < 0.9 else [Kind.POWER])
+    if brokers > 1:  # what one broker's folders know of a cluster is not enough to go on with
+        kinds = [kind for kind in kinds if kind is not Kind.LOST_STORE] or [Kind.KILL]
     if brokers == 1:
         kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
     faults, at_s = [], chance.uniform(0.5, 3)
@@ -88,6 +92,7 @@ class Nemesis:
         self._cluster = cluster
         self._flushes = flushes
         """Whether disks have all that was acknowledged, so that power may be cut whenever, wherever."""
+        self._empty = MemoryTree().copy()
         self._under_way = 0
         self._is_dirty = False
         """Whether a machine's disk has lost something, and it is not in sync again yet."""
@@ -110,6 +115,7 @@ class Nemesis:
             Kind.DAMAGE: self._damage,
             Kind.DRIFT: self._drift,
             Kind.DOUBLE: self._double,
+            Kind.LOST_STORE: self._lost_store,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -219,6 +225,18 @@ class Nemesis:
             await asyncio.sleep(fault.lasts_s)
             if not node.is_running:
                 node.damage(fault.size)
+            node.start()
+
+    async def _lost_store(self, fault: Fault, node: SimNode) -> None:
+        """While the broker is down, the store becomes what it was, or empty."""
+        before = self._cluster.tree.copy() if fault.size < 0.6 else self._empty
+        await asyncio.sleep(fault.lasts_s / 2)
+        if node.is_running:
+            node.kill()
+            await asyncio.sleep(fault.lasts_s / 2)
+            if not node.is_running:
+                self._cluster.trace.event("the store has lost what was in it" if fault.size >= 0.6 else "it went back")
+                self._cluster.tree.go_back(before)
             node.start()
 
     async def _drift(self, fault: Fault, node: SimNode) -> None:

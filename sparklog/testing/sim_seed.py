@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sparklog.testing import sim_members, sim_users
 from sparklog.testing.sim_faults import Kind, Plan, make_plan
 
-BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE})
+BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE, Kind.LOST_STORE})
 """Faults after which a process begins with what its disk has."""
 ENDS_OF_ALL = (Kind.KILL, Kind.ISOLATE, Kind.EXPIRE, Kind.PAUSE, Kind.RESTART, Kind.CUT_STORE)
 """Faults that may leave a partition without anyone in sync."""
@@ -116,4 +116,7 @@ def scenario_of(
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
         scenario = dataclasses.replace(scenario, is_unclean=True, min_insync_replicas=1, plan=plan)
+    if not kinds and chance.random() < 0.06:
+        plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(Kind.LOST_STORE, Kind.KILL))
+        scenario = dataclasses.replace(scenario, brokers=1, min_insync_replicas=1, is_unclean=False, plan=plan)
     return scenario

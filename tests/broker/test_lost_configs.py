@@ -115,10 +115,7 @@ async def test_a_store_that_has_lost_changes_gets_them_back(
         await one.start(1)
         await one.produce(1, T0, batch([b"b"]))
         await one.stop(1)
-    one.lose_store()
-    store = MemoryStore(one.tree)
-    for path, data in before.items():
-        store.create(path, data)
+    give_back(one, before)
     await one.start(1)
     assert overrides(one, "t") == stored(one).load_overrides("t") == CONFIGS
     assert "has lost changes" in caplog.text
@@ -126,6 +123,54 @@ async def test_a_store_that_has_lost_changes_gets_them_back(
     assert replica.partition.leader_epoch > replica.log.latest_epoch
     assert (await one.produce(1, T0, batch([b"c"]))).error is None
     assert b"c" in await one.read(1, T0)
+
+
+async def test_no_client_has_heard_of_a_newer_leader_than_there_is_afterwards(one: BrokersOnOneLoop, batch) -> None:
+    """Clients believe no older epoch: one without records, of which no log knows, is not gone back behind."""
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.produce(1, T0, batch([b"a"]))
+    before = contents(MemoryStore(one.tree))
+    heard_of = []
+    for _ in range(3):
+        await one.stop(1)
+        await one.start(1)
+        heard_of.append(one.brokers[1].services.replicas.get(T0).partition.leader_epoch)
+    await one.stop(1)
+    give_back(one, before)
+    await one.start(1)
+    assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > max(heard_of)
+
+
+async def test_a_store_that_another_had_replaced_is_noticed_to_be_older(
+    one: BrokersOnOneLoop, batch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.stop(1)
+    before = contents(MemoryStore(one.tree))
+    one.lose_store()
+    await one.start(1)
+    await one.brokers[1].services.topics.alter("t", lambda _: CONFIGS)
+    await one.produce(1, T0, batch([b"a"]))
+    newer = one.brokers[1].services.replicas.get(T0).partition.leader_epoch
+    await one.stop(1)
+    give_back(one, before)
+    store = MemoryStore(one.tree)
+    for number in range(300):  # it has seen more changes than the one in between
+        store.create(f"/change-{number}", b"")
+    await one.start(1)
+    assert "the cluster store is an older one" in caplog.text
+    assert overrides(one, "t") == CONFIGS
+    assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > newer
+
+
+def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
+    """A store with nothing else in it."""
+    one.lose_store()
+    store = MemoryStore(one.tree)
+    for path, data in nodes.items():
+        store.create(path, data)
 
 
 def contents(store: Store, path: str = "/") -> dict[str, bytes]:
