@@ -27,7 +27,7 @@ def grow(random: Random, descriptor: Any, path: Path, size: int, *, numbered: bo
     """A message of about `size` bytes, nearly all of them in the field at `path`; numbered elements are all different
     ones.
     """
-    message = _small(random, descriptor)
+    message = small(random, descriptor)
     holder = message
     for name in path[:-1]:
         holder = getattr(holder, name)
@@ -43,7 +43,7 @@ def grow(random: Random, descriptor: Any, path: Path, size: int, *, numbered: bo
         return message.SerializeToString()
     total = number = 0
     while total < size:
-        element = _element(random, field)
+        element = element_of(random, field)
         if numbered:
             element = _numbered(element, number)
         elements.append(element)
@@ -52,7 +52,7 @@ def grow(random: Random, descriptor: Any, path: Path, size: int, *, numbered: bo
     return message.SerializeToString()
 
 
-def _small(random: Random, descriptor: Any) -> Any:
+def small(random: Random, descriptor: Any) -> Any:
     """A message of few bytes, with nothing in its repeated fields."""
     message = GetMessageClass(descriptor)()
     for field in descriptor.fields:
@@ -61,8 +61,8 @@ def _small(random: Random, descriptor: Any) -> Any:
     return message
 
 
-def _element(random: Random, field: Any) -> Any:
-    return _small(random, field.message_type) if field.message_type else _value(random, field)
+def element_of(random: Random, field: Any) -> Any:
+    return small(random, field.message_type) if field.message_type else _value(random, field)
 
 
 def _value(random: Random, field: Any) -> Any:

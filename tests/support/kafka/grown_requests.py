@@ -34,13 +34,13 @@ def grow(random: Random, key: int, version: int, path: Path, size: int, *, numbe
 
 def _arrays(cls: Any) -> Iterator[Path]:
     for name, kind in get_type_hints(cls).items():
-        if element := _element(kind):
+        if element := element_of(kind):
             yield (name,)
             if dataclasses.is_dataclass(element):
                 yield from ((name, *path) for path in _arrays(element))
 
 
-def _element(kind: Any) -> Any:
+def element_of(kind: Any) -> Any:
     """What an array's elements are; None of what is no array."""
     for each in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         if each is not NoneType and get_origin(each) is tuple:
@@ -50,12 +50,12 @@ def _element(kind: Any) -> Any:
 
 def _grown(random: Random, value: Any, path: Path, size: int, numbered: bool) -> Any:
     name, *inner = path
-    element = _element(get_type_hints(type(value))[name])
+    element = element_of(get_type_hints(type(value))[name])
     if inner:
         return dataclasses.replace(
-            value, **{name: (_grown(random, _small(random, element), tuple(inner), size, numbered),)}
+            value, **{name: (_grown(random, small(random, element), tuple(inner), size, numbered),)}
         )
-    some = tuple(_small(random, element) for _ in range(KINDS))
+    some = tuple(small(random, element) for _ in range(KINDS))
     more = len(write(dataclasses.replace(value, **{name: some * 2}))) - len(
         write(dataclasses.replace(value, **{name: some}))
     )
@@ -66,16 +66,16 @@ def _grown(random: Random, value: Any, path: Path, size: int, numbered: bool) ->
     return dataclasses.replace(value, **{name: tuple(many)})
 
 
-def _small(random: Random, kind: Any) -> Any:
+def small(random: Random, kind: Any) -> Any:
     """A value of few bytes."""
     if get_origin(kind) in (Union, UnionType):
         chosen = random.choice(get_args(kind))
-        return None if chosen is NoneType else _small(random, chosen)
+        return None if chosen is NoneType else small(random, chosen)
     if get_origin(kind) is tuple:
         return ()
     if dataclasses.is_dataclass(kind):
         types = get_type_hints(kind)
-        return kind(**{field.name: _small(random, types[field.name]) for field in dataclasses.fields(kind)})
+        return kind(**{field.name: small(random, types[field.name]) for field in dataclasses.fields(kind)})
     if issubclass(kind, str):
         return kind(random.choice(TEXTS))
     return b"" if issubclass(kind, bytes) else make_value(random, kind)

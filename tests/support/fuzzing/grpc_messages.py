@@ -1,0 +1,102 @@
+"""Messages of gRPC of any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from support.brokers.grown_messages import element_of, small
+from support.fuzzing.shapes import Growth, Path, Shape, long_bytes, long_text, name
+
+KINDS = 20
+DEPTH = 4
+TEXT = FieldDescriptor.CPPTYPE_STRING
+NUMBERS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64)
+
+
+def build(shape: Shape, descriptor: Any) -> bytes:
+    """The message's bytes."""
+    random = Random(shape.seed)
+    message = small(random, descriptor)
+    for growth in shape.growths:
+        _grow(random, message, growth.path, growth)
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def paths(descriptor: Any) -> tuple[Path, ...]:
+    """What can grow: repeated fields, strings and bytes, those in messages within too."""
+    return tuple(_paths(descriptor, DEPTH))
+
+
+@cache
+def _paths(descriptor: Any, depth: int) -> tuple[Path, ...]:
+    return tuple(_walk(descriptor, depth))
+
+
+def _walk(descriptor: Any, depth: int) -> Iterator[Path]:
+    for field in descriptor.fields if depth else ():
+        if field.is_repeated or field.cpp_type == TEXT:
+            yield (field.name,)
+        if field.message_type and not _is_map(field):
+            yield from ((field.name, *path) for path in _paths(field.message_type, depth - 1))
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.message_type and field.message_type.GetOptions().map_entry)
+
+
+def _grow(random: Random, message: Any, path: Path, growth: Growth) -> None:
+    first, *inner = path
+    field = message.DESCRIPTOR.fields_by_name[first]
+    if inner:
+        held = getattr(message, first)
+        if not field.is_repeated:
+            held.SetInParent()
+            _grow(random, held, tuple(inner), growth)
+            return
+        if not held:
+            held.append(small(random, field.message_type))
+        for each in held:
+            _grow(random, each, tuple(inner), growth)
+    elif _is_map(field):
+        held = getattr(message, first)
+        for number in range(growth.count):
+            held[name(number, growth.kind)] = "1"
+    elif not field.is_repeated:
+        is_bytes = field.type == FieldDescriptor.TYPE_BYTES
+        grown = (
+            long_bytes(growth.count, growth.kind)
+            if is_bytes
+            else long_text(getattr(message, first), growth.count, growth.kind)
+        )
+        setattr(message, first, grown)
+    else:
+        message.ClearField(first)
+        some = [element_of(random, field) for _ in range(min(KINDS, growth.count))]
+        held = getattr(message, first)
+        for number in range(growth.count):
+            element = some[number % len(some)]
+            held.append(element if growth.kind == "alike" else _numbered(field, element, number, growth.kind))
+
+
+def _numbered(field: Any, element: Any, number: int, kind: str) -> Any:
+    if field.message_type is None:
+        if field.cpp_type == TEXT:
+            text = name(number, kind)
+            return text.encode() if isinstance(element, bytes) else text
+        return int(name(number, kind)) if field.cpp_type in NUMBERS else element
+    has_text = False
+    for each in field.message_type.fields:
+        if each.is_repeated:
+            continue
+        if each.type == FieldDescriptor.TYPE_STRING and not has_text:
+            setattr(element, each.name, name(number, kind))
+            has_text = True
+        elif "partition" in each.name and each.cpp_type in NUMBERS:
+            setattr(element, each.name, int(name(number, kind)))
+    return element

@@ -1,0 +1,208 @@
+"""Searches for the requests that cost a broker most per byte, of every API of both listeners.
+
+    PYTHONPATH=tests .venv/bin/python -m support.fuzzing.search --seconds 300 --seed 1
+    PYTHONPATH=tests .venv/bin/python -m support.fuzzing.search --again OffsetFetch "v5 s17 topics*300known"
+
+For each API it grows what can grow in a small random request, then goes on from what was worst so far: by processor
+time, memory and answer per byte of the request, and by the longest turn on the event loop. What it reports was measured
+once more on a new broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from support.fuzzing.listeners import Fuzzed, Subject, fuzzed_broker, subjects
+from support.fuzzing.meter import Cost, measure
+from support.fuzzing.shapes import KINDS, Growth, Shape, mutate
+
+LARGE_BYTES = 10_000
+"""A smaller request counts as one of this size: what each costs, whatever is in it, is no cost of its bytes."""
+MOST_BYTES = 300_000
+FIRST_COUNT = 500
+LONG_S = 1.0
+"""What costs more is not made longer."""
+MEASURED_PER_BROKER = 40
+"""A broker that has been asked so often may have many more topics or groups than at first."""
+WORST_BY: MappingProxyType[str, Callable[[Cost], float]] = MappingProxyType(
+    {
+        "cpu": lambda cost: cost.cpu_s / max(cost.request_bytes, LARGE_BYTES),
+        "turn": lambda cost: max(cost.turn_s, cost.delay_s / 2),
+        "memory": lambda cost: cost.memory_bytes / max(cost.request_bytes, LARGE_BYTES),
+        "answer": lambda cost: cost.answer_bytes / max(cost.request_bytes, LARGE_BYTES),
+    }
+)
+
+
+class Found(NamedTuple):
+    """One request, and what it cost."""
+
+    subject: str
+    shape: Shape
+    cost: Cost
+    worst_by: str = ""
+
+    @property
+    def cpu_us_per_byte(self) -> float:
+        return 1e6 * WORST_BY["cpu"](self.cost)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "api": self.subject,
+            "worst by": self.worst_by,
+            "us/byte": round(self.cpu_us_per_byte, 2),
+            "turn ms": round(1_000 * self.cost.turn_s, 1),
+            "delay ms": round(1_000 * self.cost.delay_s, 1),
+            "memory/byte": round(WORST_BY["memory"](self.cost), 1),
+            "answer/byte": round(WORST_BY["answer"](self.cost), 1),
+            "bytes": self.cost.request_bytes,
+            "shape": str(self.shape),
+        }
+
+
+class Brokers:
+    """One at a time, a new one when the last has had enough."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._fuzzed: Fuzzed | None = None
+        self._measured = 0
+
+    def measure(self, subject: Subject, shape: Shape) -> Cost | None:
+        """None: there is no such request."""
+        fuzzed = self._fuzzed or self.renew()
+        try:
+            request = subject.build(shape, fuzzed)
+        except (ValueError, TypeError, OverflowError, struct.error):
+            return None
+        cost = measure(fuzzed.broker, request, lambda data: subject.ask(fuzzed, data))
+        self._measured += 1
+        if self._measured >= MEASURED_PER_BROKER or cost.cpu_s > LONG_S:
+            self.renew()
+        return cost
+
+    def renew(self) -> Fuzzed:
+        self.close()
+        self._measured = 0
+        self._fuzzed = self._stack.enter_context(fuzzed_broker())
+        return self._fuzzed
+
+    def close(self) -> None:
+        self._fuzzed = None
+        self._stack.close()
+
+
+def search(subject: Subject, brokers: Brokers, random: Random, seconds: float) -> list[Found]:
+    """The worst in each respect."""
+    until = time.monotonic() + seconds
+    worst: dict[str, Found] = {}
+    for shape in _shapes(random, subject, worst):
+        if time.monotonic() > until:
+            break
+        if (cost := brokers.measure(subject, shape)) is None:
+            continue
+        for name, score in WORST_BY.items():
+            if name not in worst or score(cost) > score(worst[name].cost):
+                worst[name] = Found(subject.name, shape, cost, name)
+    return list(worst.values())
+
+
+def confirm(subject: Subject, brokers: Brokers, found: Found, times: int = 2) -> Found:
+    """The same with what it costs new brokers, the least of it: they had other things to do, too."""
+    costs = []
+    for _ in range(times):
+        brokers.renew()
+        brokers.measure(subject, Shape(found.shape.version, found.shape.seed))
+        if cost := brokers.measure(subject, found.shape):
+            costs.append(cost)
+    if not costs:
+        return found
+    least = min(costs, key=lambda cost: cost.cpu_s)
+    names = ("cpu_s", "turn_s", "delay_s", "memory_bytes")
+    figures: dict[str, Any] = {name: min(getattr(cost, name) for cost in costs) for name in names}
+    return found._replace(cost=dataclasses.replace(least, **figures))
+
+
+def _shapes(random: Random, subject: Subject, worst: dict[str, Found]) -> Iterator[Shape]:
+    """First everything that can grow, each by itself; then, without end, what differs a little from the worst."""
+    versions = range(subject.versions[0], subject.versions[1] + 1)
+    first = [
+        Shape(version, random.randrange(1_000_000), (Growth(path, FIRST_COUNT, kind),))
+        for version in {versions[0], versions[-1]}
+        for path in subject.paths(version)
+        for kind in KINDS
+    ]
+    random.shuffle(first)
+    for shape in first:
+        yield shape
+    for version in versions:  # also so that nothing is measured that happens once in a version
+        yield Shape(version, random.randrange(1_000_000))
+    while True:
+        found = worst[random.choice(tuple(worst))]
+        shape = found.shape
+        for _ in range(random.choice((1, 1, 2, 3))):
+            paths = subject.paths(shape.version)
+            shape = mutate(random, shape, paths, subject.versions) if paths else shape
+        while shape.elements > MOST_BYTES or (found.cost.cpu_s > LONG_S and shape.elements > found.shape.elements):
+            shape = shape.smaller()
+        yield shape
+
+
+def table(rows: Iterable[dict[str, Any]]) -> str:
+    """Aligned columns, numbers to the right."""
+    texts = [[str(value) for value in row.values()] for row in rows]
+    heads = list(Found("", Shape(0, 0), _NOTHING).figures())
+    widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if 2 <= number < len(heads) - 1 else text.ljust(width)
+            for number, (text, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [heads, *texts]
+    )
+
+
+_NOTHING = Cost(request_bytes=0, cpu_s=0, turn_s=0, turn="", delay_s=0, memory_bytes=0, answer_bytes=0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=300, help="for all APIs together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--apis", nargs="+", metavar="API", help="instead of all, such as Fetch or Log.Fetch")
+    parser.add_argument("--again", nargs=2, metavar=("API", "SHAPE"), help="measure one request, and what its turn was")
+    parser.add_argument("--json", action="store_true", help="a line for each")
+    options = parser.parse_args()
+    known, brokers = subjects(), Brokers()
+    try:
+        if options.again:
+            name, text = options.again
+            found = confirm(known[name], brokers, Found(name, Shape.parse(text), _NOTHING))
+            print(json.dumps(found.figures() | {"turn": found.cost.turn}))
+            return 0
+        names = options.apis or list(known)
+        rows = []
+        for name in names:
+            for each in search(known[name], brokers, Random(f"{options.seed} {name}"), options.seconds / len(names)):
+                rows.append(confirm(known[name], brokers, each).figures())
+                if options.json:
+                    print(json.dumps(rows[-1]), flush=True)
+        if not options.json:
+            print(table(sorted(rows, key=lambda row: -row["us/byte"])))
+        return 0
+    finally:
+        brokers.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

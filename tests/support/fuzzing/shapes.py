@@ -1,0 +1,138 @@
+"""What a fuzzed request looks like: a small random one, some of whose arrays, strings and bytes are long.
+
+As text, `v5 s17 topics*300known topics/partitions*20numbered`: the version of the API, the seed of the small request,
+then what is long, by its path. The same text makes the same request again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sparklog.base.consumer_protocol import Subscription, write_subscription
+from sparklog.records.records import Record, write_records
+
+Path = tuple[str, ...]
+ALIKE, NUMBERED, KNOWN = KINDS = ("alike", "numbered", "known")
+"""The elements of a long array: a few ones again and again, all different, or what the broker has.
+
+A long string is of one letter, of alternatives, or of brackets in brackets, as a pattern might be; long bytes are one
+byte again and again, a consumer's subscription to that many topics, or that many batches of one record.
+"""
+FIRST_COUNT, MAX_COUNT = 1_000, 60_000
+KNOWN_NAMES = 30
+"""The broker has topics and groups of these numbers for names."""
+BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"")]))
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What stands at a path is so many times as long."""
+
+    path: Path
+    count: int
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{'/'.join(self.path)}*{self.count}{self.kind}"
+
+    @classmethod
+    def parse(cls, text: str) -> Growth:
+        path, _, rest = text.partition("*")
+        kind = next(kind for kind in KINDS if rest.endswith(kind))
+        return cls(tuple(path.split("/")), int(rest.removesuffix(kind)), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Growths are in the order of their paths: an array before what is in its elements."""
+
+    version: int
+    seed: int
+    growths: tuple[Growth, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((f"v{self.version}", f"s{self.seed}", *map(str, self.growths)))
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        version, seed, *growths = text.split()
+        return cls(int(version[1:]), int(seed[1:]), tuple(map(Growth.parse, growths)))
+
+    def with_growths(self, growths: Sequence[Growth]) -> Shape:
+        by_path = {growth.path: growth for growth in growths if growth.count}
+        return dataclasses.replace(self, growths=tuple(by_path[path] for path in sorted(by_path)))
+
+    @property
+    def elements(self) -> int:
+        """About how many there will be, those of nested arrays included."""
+        most = 1
+        for growth in self.growths:
+            count = 1
+            for outer in self.growths:
+                if growth.path[: len(outer.path)] == outer.path:
+                    count *= outer.count
+            most = max(most, count)
+        return most
+
+    def smaller(self) -> Shape:
+        """The same with the greatest count halved."""
+        longest = max(self.growths, key=lambda growth: growth.count)
+        return self.with_growths([*self.growths, dataclasses.replace(longest, count=longest.count // 2)])
+
+
+def mutate(random: Random, shape: Shape, paths: Sequence[Path], versions: tuple[int, int]) -> Shape:
+    """Another shape that differs in one thing; `paths` are those that can grow."""
+    grown = list(shape.growths)
+    what = random.choice(("seed", "version", "more", "more", "fewer", "kind", "add", "add", "drop"))
+    if what == "seed" or (what not in ("version", "add") and not grown):
+        return dataclasses.replace(shape, seed=random.randrange(1_000_000))
+    if what == "version":
+        return dataclasses.replace(shape, version=random.randint(*versions))
+    if what == "add":
+        added = Growth(random.choice(paths), random.choice((2, 20, 200, FIRST_COUNT)), random.choice(KINDS))
+        return shape.with_growths([*grown, added])
+    chosen = grown.pop(random.randrange(len(grown)))
+    if what == "kind":
+        grown.append(dataclasses.replace(chosen, kind=random.choice(KINDS)))
+    elif what != "drop":
+        factor = random.choice((2, 4)) if what == "more" else random.choice((0.25, 0.5))
+        count = min(MAX_COUNT, max(1, int(chosen.count * factor)))
+        grown.append(dataclasses.replace(chosen, count=count))
+    return shape.with_growths(grown)
+
+
+def name(number: int, kind: str) -> str:
+    """That of an element; a known one is a topic's and a group's."""
+    return str(number % KNOWN_NAMES) if kind == KNOWN else str(number)
+
+
+def long_text(text: str, count: int, kind: str) -> str:
+    match kind:
+        case "alike":
+            return text + "x" * count
+        case "numbered":
+            return "|".join(map(str, range(count // 2)))
+        case _:
+            return "(" * (count // 2) + ")" * (count // 2)
+
+
+def long_bytes(count: int, kind: str) -> bytes:
+    match kind:
+        case "alike":
+            return b"x" * count
+        case "numbered":
+            return write_subscription(Subscription(topics=[str(number) for number in range(count)]))
+        case _:
+            return BATCH * count
+
+
+def number_like(value: Any, number: int) -> Any:
+    """The number in the type of an integer of few bits."""
+    try:
+        return type(value)(number)
+    except (TypeError, ValueError, OverflowError):
+        return value
