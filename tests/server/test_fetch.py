@@ -235,3 +235,10 @@ def test_a_fetch_of_nothing_is_answered(client) -> None:
     assert client.log.Fetch(log_pb2.FetchRequest(max_wait_ms=10)).partitions == []
     with pytest.raises(grpc.RpcError):
         client.log.Fetch(log_pb2.FetchRequest(max_wait_ms=-10))
+
+
+def test_a_subscription_to_nothing_is_refused(client) -> None:
+    """It would never end, nor wait for anything: the broker would serve nobody else any more."""
+    with pytest.raises(grpc.RpcError, match="a subscription to no partitions") as refused:
+        list(client.log.Subscribe(log_pb2.SubscribeRequest(), timeout=PATIENCE_S))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT

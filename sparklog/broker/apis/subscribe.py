@@ -5,6 +5,7 @@ Not a request with a response but a stream of fetch responses, so it is not in t
 - A response has at least one partition with records; partitions with nothing new are left out.
 - Partitions that had records go behind those that had none, so that none starves behind a busy one.
 - Ends after a response in which a partition has an error or departs from what was read, and when the broker stops.
+- One without partitions is refused: there would be nothing to wait for, ever again.
 - Asks for nothing before the response has been taken, so whoever takes slowly is read for slowly.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
+from sparklog.base.errors import InvalidRequest
 from sparklog.broker.apis import fetch
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
 from sparklog.broker.services import Services
@@ -27,7 +29,9 @@ class SubscribeRequest:
 
 
 async def stream(services: Services, request: SubscribeRequest) -> AsyncIterator[FetchResponse]:
-    """Raises as `fetch.handle` does."""
+    """Raises as `fetch.handle` does, and InvalidRequest where there are no partitions."""
+    if not request.partitions:
+        raise InvalidRequest("a subscription to no partitions")
     partitions = list(request.partitions)
     while not services.waiting.is_released:
         response = await fetch.handle(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
 from support.brokers.grown_messages import element_of, small
-from support.fuzzing.shapes import Growth, Path, Shape, long_bytes, long_text, name
+from support.fuzzing.shapes import LONGEST_ARRAY, LONGEST_TEXT, Growth, Path, Shape, long_bytes, long_text, name
 
 KINDS = 20
 DEPTH = 4
@@ -28,22 +27,19 @@ def build(shape: Shape, descriptor: Any) -> bytes:
     return data
 
 
-def paths(descriptor: Any) -> tuple[Path, ...]:
-    """What can grow: repeated fields, strings and bytes, those in messages within too."""
-    return tuple(_paths(descriptor, DEPTH))
+def longest(descriptor: Any) -> Mapping[Path, int]:
+    """How long what can grow may be: repeated fields, strings and bytes, those in messages within too."""
+    return dict(_longest(descriptor, DEPTH))
 
 
-@cache
-def _paths(descriptor: Any, depth: int) -> tuple[Path, ...]:
-    return tuple(_walk(descriptor, depth))
-
-
-def _walk(descriptor: Any, depth: int) -> Iterator[Path]:
+def _longest(descriptor: Any, depth: int) -> Iterator[tuple[Path, int]]:
     for field in descriptor.fields if depth else ():
-        if field.is_repeated or field.cpp_type == TEXT:
-            yield (field.name,)
+        if field.is_repeated:
+            yield (field.name,), LONGEST_ARRAY
+        elif field.cpp_type == TEXT:
+            yield (field.name,), LONGEST_TEXT
         if field.message_type and not _is_map(field):
-            yield from ((field.name, *path) for path in _paths(field.message_type, depth - 1))
+            yield from (((field.name, *path), most) for path, most in _longest(field.message_type, depth - 1))
 
 
 def _is_map(field: Any) -> bool:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from random import Random
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from kio.index import load_request_schema
 
-from support.fuzzing.shapes import KNOWN, Growth, Path, Shape, long_bytes, long_text, name, number_like
+from support.fuzzing.shapes import (
+    KNOWN,
+    LONGEST_ARRAY,
+    LONGEST_TEXT,
+    Growth,
+    Path,
+    Shape,
+    long_bytes,
+    long_text,
+    name,
+    number_like,
+)
 from support.kafka.grown_requests import KINDS, element_of, small
 from support.kafka.random_requests import make_request
+
+LONGEST_STRING = 30_000
+"""More than that no string of Kafka's protocol may have."""
 
 
 def build(shape: Shape, key: int, topic_ids: Sequence[uuid.UUID]) -> Any:
@@ -26,28 +40,29 @@ def build(shape: Shape, key: int, topic_ids: Sequence[uuid.UUID]) -> Any:
 
 
 @cache
-def paths(key: int, version: int) -> tuple[Path, ...]:
-    """What can grow: arrays, strings and bytes, those in the elements of arrays too."""
-    return tuple(_paths(load_request_schema(key, version)))
+def longest(key: int, version: int) -> Mapping[Path, int]:
+    """How long what can grow may be: arrays, strings and bytes, those in the elements of arrays too."""
+    return dict(_longest(load_request_schema(key, version)))
 
 
-def _paths(cls: Any) -> Iterator[Path]:
+def _longest(cls: Any) -> Iterator[tuple[Path, int]]:
     for field, kind in get_type_hints(cls).items():
         if field.startswith("__"):
             continue
         element = element_of(kind)
-        if element or _is_text(kind):
-            yield (field,)
+        if element:
+            yield (field,), LONGEST_ARRAY
+        elif _has(kind, bytes):
+            yield (field,), LONGEST_TEXT
+        elif _has(kind, str):
+            yield (field,), LONGEST_STRING
         if dataclasses.is_dataclass(element):
-            yield from ((field, *path) for path in _paths(element))
+            yield from (((field, *path), most) for path, most in _longest(element))
 
 
-def _is_text(kind: Any) -> bool:
-    return any(isinstance(each, type) and issubclass(each, (str, bytes)) for each in (kind, *kind_args(kind)))
-
-
-def kind_args(kind: Any) -> tuple[Any, ...]:
-    return getattr(kind, "__args__", ())
+def _has(kind: Any, wanted: type) -> bool:
+    """Whether a value of the kind may be one of those."""
+    return any(isinstance(each, type) and issubclass(each, wanted) for each in (kind, *get_args(kind)))
 
 
 def _grown(random: Random, value: Any, path: Path, growth: Growth, topic_ids: Sequence[uuid.UUID]) -> Any:
@@ -78,8 +93,7 @@ def _grown(random: Random, value: Any, path: Path, growth: Growth, topic_ids: Se
 
 
 def _long(value: Any, kind: Any, growth: Growth) -> Any:
-    is_bytes = any(isinstance(each, type) and issubclass(each, bytes) for each in (kind, *kind_args(kind)))
-    if is_bytes:
+    if _has(kind, bytes):
         return long_bytes(growth.count, growth.kind)
     made = long_text(value or "", growth.count, growth.kind)
     return made if value is None else type(value)(made)

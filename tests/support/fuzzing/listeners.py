@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,8 +61,8 @@ class Subject:
 
     name: str
     versions: tuple[int, int]
-    paths: Callable[[int], tuple[Path, ...]]
-    """What can grow in a request of the version."""
+    longest: Callable[[int], Mapping[Path, int]]
+    """How long what can grow in a request of the version may be."""
     build: Callable[[Shape, Fuzzed], bytes]
     ask: Callable[[Fuzzed, bytes], int]
     """Send the request; how long the answer is."""
@@ -104,7 +104,7 @@ def _kafka_subject(api: Any) -> Subject:
     return Subject(
         name=api.name,
         versions=api.versions,
-        paths=lambda version: kafka_requests.paths(api.key, version),
+        longest=lambda version: kafka_requests.longest(api.key, version),
         build=build,
         ask=lambda fuzzed, frame: _send(_address(fuzzed.broker), frame),
     )
@@ -114,7 +114,7 @@ def _grpc_subject(method: Any) -> Subject:
     return Subject(
         name=f"{method.containing_service.name}.{method.name}",
         versions=(0, 0),
-        paths=lambda _: grpc_messages.paths(method.input_type),
+        longest=lambda _: grpc_messages.longest(method.input_type),
         build=lambda shape, _: grpc_messages.build(shape, method.input_type),
         ask=lambda fuzzed, data: _call(fuzzed.channel, method, data),
     )

@@ -51,13 +51,16 @@ class _Longest:
 def measure(broker: RunningBroker, request: bytes, ask: Callable[[bytes], int]) -> Cost:
     """`ask` sends the request and returns how long the answer is, once the broker has nothing more to do for it."""
     gc.collect()
+    gc.freeze()  # what the tests have in memory is not the broker's to look through
     ctypes.CDLL(None).malloc_trim(0)
     _PEAK.write_text("5")
     before_bytes = _status_bytes("VmRSS")
-    with _watched(broker) as longest:
-        began_s = _broker_s(threading.main_thread())
+    client = threading.current_thread()
+    with _watched(broker, client) as longest:
+        began_s = _broker_s(client)
         answer_bytes = ask(request)
-        cpu_s = _broker_s(threading.main_thread()) - began_s
+        cpu_s = _broker_s(client) - began_s
+    gc.unfreeze()
     return Cost(
         request_bytes=len(request),
         cpu_s=cpu_s,
@@ -70,9 +73,9 @@ def measure(broker: RunningBroker, request: bytes, ask: Callable[[bytes], int]) 
 
 
 @contextmanager
-def _watched(broker: RunningBroker) -> Iterator[_Longest]:
+def _watched(broker: RunningBroker, client: threading.Thread) -> Iterator[_Longest]:
     """Times what the broker's event loop does in each turn, until the end of the block."""
-    longest, loop, client = _Longest(), broker.run(_running_loop()), threading.current_thread()
+    longest, loop = _Longest(), broker.run(_running_loop())
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:

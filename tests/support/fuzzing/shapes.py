@@ -7,7 +7,8 @@ then what is long, by its path. The same text makes the same request again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ ALIKE, NUMBERED, KNOWN = KINDS = ("alike", "numbered", "known")
 A long string is of one letter, of alternatives, or of brackets in brackets, as a pattern might be; long bytes are one
 byte again and again, a consumer's subscription to that many topics, or that many batches of one record.
 """
-FIRST_COUNT, MAX_COUNT = 1_000, 60_000
+LONGEST_ARRAY, LONGEST_TEXT = 60_000, 4_000_000
 KNOWN_NAMES = 30
 """The broker has topics and groups of these numbers for names."""
 BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"")]))
@@ -66,17 +67,18 @@ class Shape:
         by_path = {growth.path: growth for growth in growths if growth.count}
         return dataclasses.replace(self, growths=tuple(by_path[path] for path in sorted(by_path)))
 
-    @property
-    def elements(self) -> int:
-        """About how many there will be, those of nested arrays included."""
-        most = 1
-        for growth in self.growths:
-            count = 1
-            for outer in self.growths:
-                if growth.path[: len(outer.path)] == outer.path:
-                    count *= outer.count
-            most = max(most, count)
-        return most
+    def counts(self) -> dict[Path, int]:
+        """How much there is in all at each path that grows: what is within an array is there many times."""
+        return {
+            growth.path: math.prod(
+                outer.count for outer in self.growths if growth.path[: len(outer.path)] == outer.path
+            )
+            for growth in self.growths
+        }
+
+    def fits(self, longest: Mapping[Path, int]) -> bool:
+        """Whether nothing is longer in all than it may be, by its path."""
+        return all(count <= longest.get(path, 0) for path, count in self.counts().items())
 
     def smaller(self) -> Shape:
         """The same with the greatest count halved."""
@@ -85,23 +87,22 @@ class Shape:
 
 
 def mutate(random: Random, shape: Shape, paths: Sequence[Path], versions: tuple[int, int]) -> Shape:
-    """Another shape that differs in one thing; `paths` are those that can grow."""
+    """A shape that differs in one thing; `paths` are those that can grow."""
     grown = list(shape.growths)
     what = random.choice(("seed", "version", "more", "more", "fewer", "kind", "add", "add", "drop"))
-    if what == "seed" or (what not in ("version", "add") and not grown):
+    if what == "seed" or (what == "add" and not paths) or (what not in ("version", "add") and not grown):
         return dataclasses.replace(shape, seed=random.randrange(1_000_000))
     if what == "version":
         return dataclasses.replace(shape, version=random.randint(*versions))
     if what == "add":
-        added = Growth(random.choice(paths), random.choice((2, 20, 200, FIRST_COUNT)), random.choice(KINDS))
+        added = Growth(random.choice(paths), random.choice((2, 20, 200, 1_000)), random.choice(KINDS))
         return shape.with_growths([*grown, added])
     chosen = grown.pop(random.randrange(len(grown)))
     if what == "kind":
         grown.append(dataclasses.replace(chosen, kind=random.choice(KINDS)))
     elif what != "drop":
-        factor = random.choice((2, 4)) if what == "more" else random.choice((0.25, 0.5))
-        count = min(MAX_COUNT, max(1, int(chosen.count * factor)))
-        grown.append(dataclasses.replace(chosen, count=count))
+        factor = random.choice((2, 4, 16)) if what == "more" else random.choice((0.25, 0.5))
+        grown.append(dataclasses.replace(chosen, count=max(1, int(chosen.count * factor))))
     return shape.with_growths(grown)
 
 
