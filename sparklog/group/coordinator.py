@@ -18,7 +18,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeVar
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidGroupId,
     KafkaError,
     NotCoordinator,
 )
@@ -34,6 +34,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import TopicsView
 from sparklog.group.host import RETRY_MS, CallLater, Host
+from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.partition_log import PartitionLog
 from sparklog.group.records import CoordinatorRecord
@@ -72,6 +73,7 @@ from sparklog.runtime.machine import Decision
 from sparklog.runtime.purgatory import Purgatory
 
 OFFSETS_TOPIC = "__consumer_offsets"
+MAX_ID_BYTES = (1 << 15) - 1
 LOOK_AGAIN_MS = 10_000
 Response = TypeVar("Response")
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
@@ -230,7 +232,12 @@ class GroupCoordinator:
         return sum(host.waiting for host in self._hosts())
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic that a group belongs to."""
+        """The partition of the offsets topic that a group belongs to.
+
+        Raises InvalidGroupId for an id that is too long for Kafka's protocol, and for the records of that topic.
+        """
+        if len(group_id) > MAX_ID_BYTES or len(group_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
+            raise InvalidGroupId(f"a group id of more than {MAX_ID_BYTES} bytes")
         topic = self._topics.find(OFFSETS_TOPIC)
         count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
         return _positive(java_hash(group_id)) % count
@@ -244,7 +251,7 @@ class GroupCoordinator:
                 raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
 
     async def _host(self, group_id: str) -> Host:
-        """Raises CoordinatorLoadInProgress, NotCoordinator or CoordinatorNotAvailable."""
+        """Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId."""
         self._check_serves()
         await self.ensure_topic()
         return self._host_of(self.partition_for(group_id))
@@ -407,16 +414,6 @@ class GroupCoordinator:
             except KafkaError as error:
                 errors[group_id] = error
         return DeleteGroupsResponse(errors=errors)
-
-
-@lru_cache(maxsize=10_000)
-def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 code units, as a signed number of 32 bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 def _positive(number: int) -> int:

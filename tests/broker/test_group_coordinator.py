@@ -13,6 +13,7 @@ import pytest
 from sparklog.base.errors import (
     CoordinatorLoadInProgress,
     CorruptRecord,
+    InvalidGroupId,
     InvalidTopic,
     KafkaError,
     NotCoordinator,
@@ -21,7 +22,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_topics
 from sparklog.group import coordinator as module
-from sparklog.group.coordinator import OFFSETS_TOPIC, java_hash
+from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.group.requests import (
     DescribeGroups,
     JoinGroup,
@@ -74,13 +75,6 @@ def join(world: World) -> asyncio.Task[JoinGroupResponse]:
         requires_known_member_id=False,
     )
     return asyncio.ensure_future(world.broker.services.groups.join(request))
-
-
-@pytest.mark.parametrize(
-    ("text", "hashed"), [("", 0), ("g", 103), ("polygenelubricants", -(1 << 31)), ("gruppe-ü-\U0001f600", -1164021466)]
-)
-def test_groups_are_where_java_would_look_for_them(text: str, hashed: int) -> None:
-    assert java_hash(text) == hashed
 
 
 async def test_no_topic_is_made_before_the_first_group_is_asked_for(world: World) -> None:
@@ -298,3 +292,7 @@ async def test_clients_cannot_write_into_the_offsets_topic(started: World, batch
     produced = await started.produce(OFFSETS_TOPIC, batch([b"x"]))
 
     assert isinstance(produced.error, InvalidTopic)
+
+
+async def test_an_id_that_is_too_long_for_kafka_is_refused(started: World) -> None:
+    assert isinstance(await commit(started, 1, "g" * 40_000), InvalidGroupId)
