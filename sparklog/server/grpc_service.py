@@ -155,10 +155,18 @@ def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices)
     async def call(request: Any) -> Any:
         if len(getattr(request, name)) <= most:
             return await serve(request)
-        answers = await slices.each(_parts(request, name, most), serve)
-        for answer in answers[1:]:
-            answers[0].MergeFrom(answer)
-        return answers[0]
+        merged: Any = None
+
+        async def serve_part(part: Any) -> None:
+            nonlocal merged
+            answer = await serve(part)
+            if merged is None:
+                merged = answer
+            else:
+                merged.MergeFrom(answer)  # at once: all answers beside what they make would take twice the memory
+
+        await slices.each(_parts(request, name, most), serve_part)
+        return merged
 
     return call
 
