@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from support.brokers.grown_messages import element_of, small
-from support.fuzzing.shapes import LONGEST_ARRAY, LONGEST_TEXT, Growth, Path, Shape, long_bytes, long_text, name
+from support.fuzzing.shapes import EACH, LONGEST_ARRAY, LONGEST_TEXT, Growth, Path, Shape, long_bytes, long_text, name
 
 KINDS = 20
 DEPTH = 4
@@ -36,6 +36,8 @@ def _longest(descriptor: Any, depth: int) -> Iterator[tuple[Path, int]]:
     for field in descriptor.fields if depth else ():
         if field.is_repeated:
             yield (field.name,), LONGEST_ARRAY
+            if field.type == FieldDescriptor.TYPE_STRING:
+                yield (field.name, EACH), LONGEST_TEXT
         elif field.cpp_type == TEXT:
             yield (field.name,), LONGEST_TEXT
         if field.message_type and not _is_map(field):
@@ -51,6 +53,9 @@ def _grow(random: Random, message: Any, path: Path, growth: Growth) -> None:
     field = message.DESCRIPTOR.fields_by_name[first]
     if inner:
         held = getattr(message, first)
+        if inner == [EACH]:
+            held[:] = [long_text(each, growth.count, growth.kind) for each in held or ("",)]
+            return
         if not field.is_repeated:
             held.SetInParent()
             _grow(random, held, tuple(inner), growth)

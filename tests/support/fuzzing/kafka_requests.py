@@ -12,8 +12,10 @@ from typing import Any, get_args, get_type_hints
 from kio.index import load_request_schema
 
 from support.fuzzing.shapes import (
+    EACH,
     KNOWN,
     LONGEST_ARRAY,
+    LONGEST_STRING,
     LONGEST_TEXT,
     Growth,
     Path,
@@ -25,9 +27,6 @@ from support.fuzzing.shapes import (
 )
 from support.kafka.grown_requests import KINDS, element_of, small
 from support.kafka.random_requests import make_request
-
-LONGEST_STRING = 30_000
-"""More than that no string of Kafka's protocol may have."""
 
 
 def build(shape: Shape, key: int, topic_ids: Sequence[uuid.UUID]) -> Any:
@@ -52,6 +51,8 @@ def _longest(cls: Any) -> Iterator[tuple[Path, int]]:
         element = element_of(kind)
         if element:
             yield (field,), LONGEST_ARRAY
+        if element and _has(element, str):
+            yield (field, EACH), LONGEST_STRING
         elif _has(kind, bytes):
             yield (field,), LONGEST_TEXT
         elif _has(kind, str):
@@ -73,6 +74,8 @@ def _grown(random: Random, value: Any, path: Path, growth: Growth, topic_ids: Se
     element = element_of(types[field])
     if inner:
         elements = getattr(value, field) or (small(random, element),)
+        if inner == [EACH]:
+            return dataclasses.replace(value, **{field: tuple(_long(each, element, growth) for each in elements)})
         grown = getattr(_grown(random, elements[0], tuple(inner), growth, topic_ids), inner[0], ())
         if len(inner) == 1 and element_of(get_type_hints(element).get(inner[0])) is None:
             return dataclasses.replace(

@@ -23,7 +23,12 @@ ALIKE, NUMBERED, KNOWN = KINDS = ("alike", "numbered", "known")
 A long string is of one letter, of alternatives, or of brackets in brackets, as a pattern might be; long bytes are one
 byte again and again, a consumer's subscription to that many topics, or that many batches of one record.
 """
-LONGEST_ARRAY, LONGEST_TEXT = 60_000, 4_000_000
+LONGEST_ARRAY = 60_000
+LONGEST_STRING = 30_000
+"""About what a string of Kafka's protocol may have at most."""
+LONGEST_TEXT = 4_000_000
+EACH = "each"
+"""The last part of a path: the strings of an array."""
 KNOWN_NAMES = 30
 """The broker has topics and groups of these numbers for names."""
 BATCH = bytes(write_records([Record(offset=0, timestamp_ms=1, value=b"")]))
