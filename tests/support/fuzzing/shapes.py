@@ -69,8 +69,10 @@ class Shape:
         return cls(int(version[1:]), int(seed[1:]), tuple(map(Growth.parse, growths)))
 
     def with_growths(self, growths: Sequence[Growth]) -> Shape:
-        by_path = {growth.path: growth for growth in growths if growth.count}
-        return dataclasses.replace(self, growths=tuple(by_path[path] for path in sorted(by_path)))
+        by_path = {growth.path: growth for growth in growths}
+        return dataclasses.replace(
+            self, growths=tuple(by_path[path] for path in sorted(by_path) if by_path[path].count)
+        )
 
     def counts(self) -> dict[Path, int]:
         """How much there is in all at each path that grows: what is within an array is there many times."""
