@@ -81,13 +81,25 @@ class DataLost(ClientError):
     """Records that were to be read are no longer there."""
 
 
+HEAD_CHARACTERS, TAIL_CHARACTERS = 350, 100
+
+
 class KafkaError(SparklogError):
-    """An error with a code of Kafka's protocol."""
+    """An error with a code of Kafka's protocol.
+
+    A long text is cut in its middle, where it repeats what a client has said: a request of one name of 30 KB and 10,000
+    partitions would be answered with 300 MB.
+    """
 
     code: ClassVar[int] = -1
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
     by_code: ClassVar[dict[int, type[KafkaError]]] = {}
+
+    def __init__(self, text: str = "") -> None:
+        if len(text) > HEAD_CHARACTERS + TAIL_CHARACTERS:
+            text = f"{text[:HEAD_CHARACTERS]}…{text[-TAIL_CHARACTERS:]}"
+        super().__init__(text)
 
     def __init_subclass__(cls) -> None:
         if "code" in cls.__dict__:
