@@ -10,7 +10,7 @@ IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test stress soak sim bench proto lock format clean
+.PHONY: help setup demo lint check test stress soak fuzz sim bench proto lock format clean
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ test: lint $(TESTED)  ## All tests but those for soaks, with Spark and Apache Ka
 TESTS ?= -m "processes and not soak_only" tests
 TIMES ?= 20
 # Where `support` is.
-stress soak: export PYTHONPATH := $(CURDIR)/tests
+stress soak fuzz: export PYTHONPATH := $(CURDIR)/tests
 stress: setup $(TESTED)  ## Tests TIMES times in a row beside a busy loop on each core (TESTS=tests/cli TIMES=20)
 	$(BIN)/python -m support.runs.stress $(TIMES) $(TESTS)
 
@@ -41,6 +41,9 @@ SECONDS ?= 60
 SEED ?= 1
 soak: setup $(TESTED)  ## Kills, power cuts, loads and simulated clusters, other ones with each seed (SECONDS=600 SEED=1)
 	$(BIN)/python -m support.runs.soak --seconds $(SECONDS) --seed $(SEED)
+
+fuzz: setup  ## Search for the requests that cost a broker most per byte (SECONDS=600 SEED=1 APIS="Fetch Log.Fetch")
+	$(BIN)/python -m support.fuzzing.search --seconds $(SECONDS) --seed $(SEED) $(if $(APIS),--apis $(APIS))
 
 JOBS ?= 2
 FROM ?= 0

@@ -18,13 +18,15 @@ from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
 SUBJECTS = subjects()
-SEARCHED_S = 10
+SEARCHED_S = 3
 WORST = [
     ("DeleteGroups", "v0 s773708 groups_names*8000numbered"),
     ("DescribeGroups", "v5 s1 groups*100numbered groups/each*30000alike"),
     ("DescribeUserScramCredentials", "v0 s546944 users*4000numbered"),
     ("AlterUserScramCredentials", "v0 s601959 upsertions*500numbered"),
     ("DescribeProducers", "v0 s36314 topics/partition_indexes*4000numbered"),
+    ("DescribeProducers", "v0 s1 topics*1numbered topics/name*30000alike topics/partition_indexes*3000numbered"),
+    ("AlterPartitionReassignments", "v0 s1 topics*1numbered topics/name*30000alike topics/partitions*5000numbered"),
     ("DescribeTopicPartitions", "v0 s769492 topics*2000numbered"),
     ("Log.ListOffsets", "v0 s515007 partitions*1000numbered"),
     ("Groups.Heartbeat", "v0 s1 group_id*4000000alike"),

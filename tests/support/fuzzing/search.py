@@ -47,7 +47,8 @@ MAKES_TOPICS = {"CreateTopics", "Admin.CreateTopics", "CreatePartitions", "Admin
 """Each takes folders, files, a node in the store and a round of the controller, and stays in memory: that is no cost of
 a request's bytes."""
 MOST_TURN_S = 0.2
-MOST_MEMORY_PER_BYTE = 200
+MOST_MEMORY_PER_BYTE = 600
+"""A partition's number of four bytes is answered with an error of several hundred."""
 WORST_BY: MappingProxyType[str, Callable[[Cost], float]] = MappingProxyType(
     {
         "cpu": lambda cost: cost.cpu_s / max(cost.request_bytes, LARGE_BYTES),
