@@ -48,6 +48,7 @@ def test_no_request_costs_more_than_its_bytes_are_worth(brokers: Brokers, name: 
     assert not excess(confirm(SUBJECTS[name], brokers, Shape.parse(shape)))
 
 
+@pytest.mark.slow
 def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, list_groups = SUBJECTS["ListGroups"], GroupCoordinator.list
 
