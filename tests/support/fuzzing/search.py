@@ -252,7 +252,8 @@ def main() -> int:
         if not options.json:
             print(table(each.figures() for each in sorted(worst, key=lambda each: -each.us_per_byte)))
         too_much = list(filter(None, map(excess, worst)))
-        print(*too_much, sep="\n", file=sys.stderr)
+        for text in too_much:
+            print(text, file=sys.stderr)
         return bool(too_much)
     finally:
         brokers.close()
