@@ -14,6 +14,7 @@
     above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
     lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
+    vanished commit        a group's committed offset was shown, and who coordinates it later has an older one
     wrong lookup           a record was told to be the first of some time, and it is not, or an earlier one is; or none
                            was, though one was acknowledged before
     log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
@@ -208,6 +209,30 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
             )
 
 
+def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
+    late: dict[tuple[str, TopicPartition], set[int]] = {}
+    for operation, commit in history.of(Commit):
+        if operation.outcome is Outcome.INFO:  # on its way for long, it may come after later ones
+            late.setdefault((commit.group, commit.partition), set()).add(commit.offset)
+    shown: dict[tuple[str, TopicPartition], tuple[int, Operation]] = {}
+    reads = [(operation, read) for operation, read in history.of(ReadCommit) if operation.is_ok]
+    for operation, read in sorted(reads, key=lambda each: each[0].ended_at):
+        place = read.group, read.partition
+        newest, when = shown.get(place, (-1, operation))
+        if (
+            read.is_current
+            and operation.result < newest
+            and when.ended_at < operation.invoked_at
+            and operation.result not in late.get(place, ())
+        ):
+            yield Anomaly(
+                "vanished commit",
+                f"{read.group} has {operation.result} for {read.partition} at {operation.ended_at:.3f} s; "
+                f"{when.client} was told {newest} at {when.ended_at:.3f} s",
+            )
+        shown[place] = max(shown.get(place, (-1, operation)), (operation.result, operation), key=lambda each: each[0])
+
+
 def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, trim in history.of(Trim):
         log = final.get(trim.partition)
@@ -277,6 +302,7 @@ _LOOKS: tuple[Callable[[History, Final], Iterator[Anomaly]], ...] = (
     _poll_skips,
     _shown_too_early,
     _lost_commits,
+    _vanished_commits,
     _moved_starts,
     _wrong_lookups,
 )

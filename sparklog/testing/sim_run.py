@@ -196,18 +196,22 @@ class _Run:
         """Producers, and the consumers that read to the end."""
         if not self._scenario.users:
             return []
-        unchecked = History(self._cluster.loop.time)
+        unchecked, chance = History(self._cluster.loop.time), self._cluster.stream("acks")
         producers = [
-            UserProducer(self._user(f"user-{number}"), history, partitions, acks=acks)
-            for number, (history, partitions, acks) in enumerate(
+            UserProducer(self._user(f"user-{number}"), history, partitions, report, acks=acks)
+            for number, (history, partitions, report, acks) in enumerate(
                 (
-                    (self.history, self._partitions, "all"),
-                    (self.history, self._partitions, self._cluster.stream("acks").choice(("all", "1", "0"))),
-                    (unchecked, SCRATCH_PARTITIONS, "all"),
+                    (self.history, self._partitions, self._report_sequence, "all"),
+                    (self.history, self._partitions, self._report_sequence, chance.choice(("all", "1", "0"))),
+                    (unchecked, SCRATCH_PARTITIONS, _nothing, "all"),
                 )
             )
         ]
-        return [*producers, *self._user_consumers, *self._wire_clients()]
+        of_tables = [
+            UserConsumer(self._user(f"{name}-reader"), unchecked, name, self._report_truncation)
+            for name in self._tables
+        ]
+        return [*producers, *self._user_consumers, *of_tables, *self._wire_clients()]
 
     def _wire_clients(self) -> list[Worker]:
         """Those that speak Kafka's protocol."""
@@ -487,6 +491,10 @@ class _Run:
             if len({_bytes_of(log, start, end) for log in logs.values()}) > 1:
                 ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
+
+
+def _nothing(kind: str, text: str) -> None:
+    """A topic that is made again knows nothing of what was written to the one before."""
 
 
 def _listed(names: set[TopicPartition]) -> str:

@@ -118,5 +118,12 @@ def scenario_of(
         scenario = dataclasses.replace(scenario, is_unclean=True, min_insync_replicas=1, plan=plan)
     if not kinds and chance.random() < 0.06:
         plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(Kind.LOST_STORE, Kind.KILL))
-        scenario = dataclasses.replace(scenario, brokers=1, min_insync_replicas=1, is_unclean=False, plan=plan)
+        scenario = dataclasses.replace(
+            scenario,
+            brokers=1,
+            min_insync_replicas=1,
+            is_unclean=False,
+            administers=False,  # a store that goes back behind a topic's second life has the id of its first
+            plan=plan,
+        )
     return scenario

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sparklog.base.errors import LogTruncation, OffsetOutOfRange, SparklogError
+from sparklog.base.errors import LogTruncation, OffsetOutOfRange, OutOfOrderSequenceNumber, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.consumer import AsyncConsumer
 from sparklog.client.delivery import RecordMetadata
@@ -82,10 +82,17 @@ class UserProducer:
     """Sends records of one value each, some at a time."""
 
     def __init__(
-        self, user: SimUser, history: History, partitions: Sequence[TopicPartition], *, acks: str = "all"
+        self,
+        user: SimUser,
+        history: History,
+        partitions: Sequence[TopicPartition],
+        report: Report,
+        *,
+        acks: str = "all",
     ) -> None:
         chance = user.chance
         self._user = user
+        self._report = report
         self._history = history
         self._partitions = list(partitions)
         self._sent = 0
@@ -131,6 +138,8 @@ class UserProducer:
             self._history.end(operation, Outcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:
             self._history.end(operation, Outcome.INFO, str(error or metadata))
+        if isinstance(error, OutOfOrderSequenceNumber):
+            self._report("sequence", f"{self._user.name}: {operation.action.values}: {error}")
 
 
 class UserConsumer:
