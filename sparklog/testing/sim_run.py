@@ -207,11 +207,7 @@ class _Run:
                 )
             )
         ]
-        of_tables = [
-            UserConsumer(self._user(f"{name}-reader"), unchecked, name, self._report_truncation)
-            for name in self._tables
-        ]
-        return [*producers, *self._user_consumers, *of_tables, *self._wire_clients()]
+        return [*producers, *self._user_consumers, *self._wire_clients()]
 
     def _wire_clients(self) -> list[Worker]:
         """Those that speak Kafka's protocol."""
@@ -280,6 +276,12 @@ class _Run:
             workers.append(Merger(self._client("merger"), self._partitions))
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
         tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
+        watcher = Group(self._client("watcher"), self.history, "group", self._consumers[0])
+        tasks.append(asyncio.create_task(watcher.watch(self._is_over)))
+        for name in self._tables if scenario.users else ():
+            unchecked = History(cluster.loop.time)
+            reader = UserConsumer(self._user(f"{name}-reader"), unchecked, name, self._report_truncation)
+            tasks.append(asyncio.create_task(reader.run_again_and_again(self._is_over)))
         began = cluster.loop.time()
         await Nemesis(cluster, flushes=scenario.flushes).run(scenario.plan)
         await asyncio.sleep(max(0.5, began + scenario.lasts_s - cluster.loop.time()))
@@ -421,19 +423,22 @@ class _Run:
             task.cancel()
 
     def _values(self, name: TopicPartition) -> dict[int, str]:
-        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        log = self._log_of(name, self._leader_of(name))
         return values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)) if log else {}
 
     def _log_end(self, name: TopicPartition) -> int:
-        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        log = self._log_of(name, self._leader_of(name))
         return log.log_end_offset if log else 0
+
+    def _leader_of(self, name: TopicPartition) -> int:
+        return int(self._cluster.states().get(name, {}).get("leader", -1))
 
     def _log_of(self, name: TopicPartition, broker_id: int) -> Log | None:
         node = self._cluster.nodes.get(broker_id)
         return node.find_log(name) if node and node.is_up else None
 
     def _final_log(self, name: TopicPartition) -> FinalLog | None:
-        log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+        log = self._log_of(name, self._leader_of(name))
         if log is None:
             self._cluster.report("liveness", f"nobody leads {name} at the end")
             return None
@@ -469,13 +474,13 @@ class _Run:
 
     def _look_at_tables(self) -> None:
         for name in self._tables:
-            log = self._log_of(name, self._cluster.states()[name].get("leader", -1))
+            log = self._log_of(name, self._leader_of(name))
             if log and not self._cluster.tree.unclean.get(name):
                 entries = list(entries_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)))
                 self.anomalies += check_table(self.history, name, entries)
 
     def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
-        brokers = self._cluster.states()[name]["isr"]
+        brokers = self._cluster.states().get(name, {}).get("isr", ())
         return {broker: log for broker in brokers if (log := self._log_of(name, broker))}
 
     def _compare_replicas(self) -> None:

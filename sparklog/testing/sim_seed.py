@@ -69,6 +69,7 @@ class Scenario:
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
             "internal.segment.bytes": "2000",
+            "index.interval.bytes": "100",
             "retention.ms": "-1",
             "retention.bytes": str(self.retention_bytes),
             "unclean.leader.election.enable": str(self.is_unclean).lower(),

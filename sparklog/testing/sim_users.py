@@ -159,6 +159,13 @@ class UserConsumer:
     async def run(self, is_over: asyncio.Event) -> None:
         await self._user.live(self._read(is_over.is_set))
 
+    async def run_again_and_again(self, is_over: asyncio.Event) -> None:
+        """As one consumer after the other, each from the log's start on."""
+        chance = self._user.chance
+        while not is_over.is_set():
+            self.position = 0
+            await self._user.live(self._read(is_over.is_set), chance.expovariate(1))
+
     async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
         """Read on until `is_enough`; whether it was before `deadline`."""
         loop = asyncio.get_running_loop()
@@ -193,7 +200,7 @@ class UserConsumer:
             self._history.end(operation, Outcome.FAIL, str(error))
             await asyncio.sleep(0.1)
             return
-        shown = tuple((record.offset, record.value.decode()) for record in records)
+        shown = tuple((record.offset, (record.value or b"").decode()) for record in records)
         self.position = consumer.known_position(self.partition) or self.position
         self._history.end(operation, Outcome.OK, Polled(shown, EVERYTHING, 0, self.position))
 
@@ -314,7 +321,7 @@ class UserMember:
         try:
             for record in await consumer.poll(400):
                 place = TopicPartition(record.topic, record.partition)
-                shown.setdefault(place, []).append((record.offset, record.value.decode()))
+                shown.setdefault(place, []).append((record.offset, (record.value or b"").decode()))
         except SparklogError:
             await asyncio.sleep(0.1)
         for partition, records in shown.items():

@@ -247,6 +247,12 @@ class Group:
             else:
                 await self.read()
 
+    async def watch(self, is_over: asyncio.Event) -> None:
+        """Only ask what is committed, while somebody else commits."""
+        while not is_over.is_set():
+            await asyncio.sleep(self._client.chance.expovariate(3))
+            await self.read()
+
     async def _commit(self, offset: int) -> None:
         self._committed = offset
         partition = self._consumer.partition

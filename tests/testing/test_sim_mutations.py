@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from sparklog.broker.apis import replica_fetch
+from sparklog.client.cluster import Cluster
 from sparklog.cluster import isr_writing, partition_states
 from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.partition_log import PartitionLog
+from sparklog.records.key_map import KeyMap
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim_faults import Fault, Kind
@@ -36,6 +39,11 @@ HARM = {
     "lost commit",
     "two leaders",
     "unclean election",
+    "unseen by group",
+    "wrong table",
+    "vanished commit",
+    "exception",
+    "start",
 }
 
 
@@ -48,8 +56,20 @@ def with_members(*kinds: Kind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), members=3)
 
 
+def with_users(*kinds: Kind) -> Scenarios:
+    """The real client too, and topics that are deleted and made again under it."""
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), users=2, administers=True)
+
+
+def with_tables(*kinds: Kind) -> Scenarios:
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), compacts=True)
+
+
 def plain(scenario: Scenario) -> Scenario:
-    return dataclasses.replace(scenario, flushes=False, members=0, trims=False, retention_bytes=-1, disks=1)
+    return dataclasses.replace(
+        scenario, flushes=False, members=0, users=0, compacts=False, trims=False, retention_bytes=-1, disks=1,
+        fetch_bytes=1 << 20,
+    )  # fmt: skip
 
 
 def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
@@ -134,6 +154,16 @@ def whoever_is_online_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionMachine, "_is_unclean", lambda *_: True)
 
 
+def positions_are_of_whichever_topic_has_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client names no topic's id: as gRPC's Fetch and OffsetCommit were without one."""
+    monkeypatch.setattr(Cluster, "known_topic_id", lambda *_: "")
+
+
+def what_lies_below_the_first_dirty_offset_is_superseded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compaction looks at no key of what was compacted before."""
+    monkeypatch.setattr(KeyMap, "survives", lambda _, keys, offsets, versions=None: np.zeros(len(offsets), np.bool_))
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -144,6 +174,8 @@ def whoever_is_online_is_elected(monkeypatch: pytest.MonkeyPatch) -> None:
         (whoever_is_registered_is_who_he_was, of_kinds(Kind.POWER), 11),
         (commits_count_at_once, with_members(Kind.KILL, Kind.ISOLATE), 5),
         (whoever_is_online_is_elected, of_kinds(Kind.KILL, Kind.ISOLATE), 2),
+        (positions_are_of_whichever_topic_has_the_name, with_users(Kind.KILL, Kind.PAUSE), 7),
+        (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(Kind.KILL), 8),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
