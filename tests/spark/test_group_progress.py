@@ -36,20 +36,21 @@ def stream_reader(topics, topic, **options):
 
 
 def test_the_lag_of_a_stream_shows_in_its_group(spark, topics, filled, tmp_path):
+    group = unique("to-parquet")
     stream = spark.readStream.format("sparklog").option("kafka.bootstrap.servers", topics.bootstrap)
-    stream = stream.option("subscribe", filled).option("group.id", "to-parquet").option("startingOffsets", "earliest")
+    stream = stream.option("subscribe", filled).option("group.id", group).option("startingOffsets", "earliest")
 
     def run():
         writer = stream.load().writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         assert writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination(PATIENCE_S)
 
     run()
-    assert committed(topics, "to-parquet") == {0: 10, 1: 4}
+    assert committed(topics, group) == {0: 10, 1: 4}
     topics.fill(filled, 3, partition=1)
-    offsets = topics.admin.list_group_offsets("to-parquet")
+    offsets = topics.admin.list_group_offsets(group)
     assert {item.partition: found.lag for item, found in offsets.items()} == {0: 0, 1: 3}
     run()
-    assert committed(topics, "to-parquet") == {0: 10, 1: 7}
+    assert committed(topics, group) == {0: 10, 1: 7}
 
 
 def test_what_a_batch_has_done_is_committed_and_nothing_before(topics, filled):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from sparklog.broker import node
 from sparklog.broker.apis import replica_fetch
 from sparklog.client.cluster import Cluster
 from sparklog.cluster import isr_writing, partition_states
@@ -15,7 +16,10 @@ from sparklog.cluster.store import ANY_VERSION, Store
 from sparklog.controller import liveness
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
+from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
+from sparklog.log.scan import BatchPlace
+from sparklog.log.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
@@ -44,6 +48,8 @@ HARM = {
     "vanished commit",
     "exception",
     "start",
+    "truncation",
+    "unsettled",
 }
 
 
@@ -63,6 +69,16 @@ def with_users(*kinds: Kind) -> Scenarios:
 
 def with_tables(*kinds: Kind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), compacts=True)
+
+
+def with_read_tables(*kinds: Kind) -> Scenarios:
+    return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), users=2, compacts=True)
+
+
+def one_broker(*kinds: Kind) -> Scenarios:
+    return lambda seed: dataclasses.replace(
+        plain(scenario_of(seed, kinds=kinds, brokers=1)), users=2, administers=False, min_insync_replicas=1
+    )
 
 
 def plain(scenario: Scenario) -> Scenario:
@@ -164,6 +180,26 @@ def what_lies_below_the_first_dirty_offset_is_superseded(monkeypatch: pytest.Mon
     monkeypatch.setattr(KeyMap, "survives", lambda _, keys, offsets, versions=None: np.zeros(len(offsets), np.bool_))
 
 
+def what_is_appended_is_shown_as_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OffsetFetch answers with commits that may still be lost."""
+    monkeypatch.setattr(Offsets, "_committed_of", lambda self, group_id: dict(self.of(group_id)))
+
+
+def a_gap_belongs_to_the_batch_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch goes on at the next batch, with the epoch of the last one, whatever epoch begins in between."""
+    cut = ReadSegment.cut
+
+    def cut_behind_gaps(self: ReadSegment, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
+        at, next_offset = cut(self, first, stop, end, max_offset)
+        return at, next((place.base_offset for place in self.walk(at, end)), next_offset)
+
+    monkeypatch.setattr(ReadSegment, "cut", cut_behind_gaps)
+
+
+def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "has_lost_changes", lambda *_: False)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -176,6 +212,9 @@ def what_lies_below_the_first_dirty_offset_is_superseded(monkeypatch: pytest.Mon
         (whoever_is_online_is_elected, of_kinds(Kind.KILL, Kind.ISOLATE), 2),
         (positions_are_of_whichever_topic_has_the_name, with_users(Kind.KILL, Kind.PAUSE), 7),
         (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(Kind.KILL), 8),
+        (what_is_appended_is_shown_as_committed, with_members(Kind.KILL, Kind.ISOLATE, Kind.PAUSE), 22),
+        (a_gap_belongs_to_the_batch_before_it, with_read_tables(Kind.KILL, Kind.RESTART), 0),
+        (a_store_is_believed_whatever_it_has_lost, one_broker(Kind.LOST_STORE), 0),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
