@@ -10,9 +10,10 @@
                 next segment, so that who sees one may rely on the time index of this
 
 Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files come out equal. Index entries
-wait in memory and are written `INDEX_WRITE_BYTES` at a time: a reader of a live file walks a little further.
+wait in memory and are written `INDEX_WRITE_BYTES` at a time: a reader of a live file walks a little further. Where
+there is no room for them they wait longer.
 
-A write that fails leaves the file as long as it was before, if the disk still allows that.
+A write that fails leaves the file as long as it was before.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log.disk import NO_ROOM, undoing
 from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
 from sparklog.log.offset_index import OffsetIndex
@@ -114,7 +116,8 @@ class ActiveSegment:
         try:
             self._file.append(data)
         except OSError:
-            _cut_to(self._file, position)
+            with undoing(f"a part of an append to {self.segment}"):
+                _cut_to(self._file, position)
             raise
         self.segment.size_bytes = self._file.size  # first: who learns of a timestamp looks for it up to there
         for size, last_offset, timestamp in batches:
@@ -130,7 +133,7 @@ class ActiveSegment:
             self._times.append(*self.segment.largest)
             self._bytes_since_entry = 0
             if self._offsets.size_bytes - self._index_file.size >= INDEX_WRITE_BYTES:
-                self._write_indexes()
+                self._write_indexes_if_there_is_room()
         self._bytes_since_entry += size
 
     def truncate(self, offset: int, position: int, now_ms: int) -> None:
@@ -161,12 +164,23 @@ class ActiveSegment:
     def close(self) -> None:
         """Complete the indexes, and write no more. Raises OSError."""
         self.finish()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Write no more."""
         self.segment.unpin()
         del self._file  # its readers close it
 
     def _write_indexes(self) -> None:
         self._index_file.append(self._offsets.bytes_from(self._index_file.size))
         self._time_file.append(self._times.bytes_from(self._time_file.size))
+
+    def _write_indexes_if_there_is_room(self) -> None:
+        try:
+            self._write_indexes()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
 
     def _is_index_full(self) -> bool:
         return self._offsets.size_bytes >= self._max_offsets_bytes or self._times.size_bytes >= self._max_times_bytes
@@ -202,6 +216,8 @@ class _IndexFile:
             self.size = file.size
 
     def append(self, data: Buffer) -> None:
+        if not data:
+            return
         with self._opened() as file:
             _cut_to(file, self.size)  # a write that failed may have left something
             file.append(data)

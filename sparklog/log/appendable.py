@@ -5,7 +5,7 @@
     roll       the segment is finished, the next one begins at the log end offset, and the producers' state there is
                written down: a recovery begins with it
 
-All of it takes the log's lock, and none of it waits for a disk.
+All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log as it was (room.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from sparklog.base.clock import Clock
 from sparklog.base.fs import Buffer
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.active import ActiveSegment
-from sparklog.log.disk import DiskGuard
+from sparklog.log.disk import DiskGuard, undoing
 from sparklog.log.produced import Prepared, prepare
 from sparklog.log.producer_state import Duplicate, ProducerState
 from sparklog.log.recovery import Loading
+from sparklog.log.room import Room
 from sparklog.log.segment import Segment
 from sparklog.log.slice import Appended
 from sparklog.log.snapshotted import SnapshottedLog
@@ -34,12 +35,11 @@ class AppendableLog(SnapshottedLog):
         disk: DiskGuard,
         clock: Clock,
         remember: Callable[[], None],
+        room: Room,
         jitter: Callable[[int], int] | None,
-        take_room: Callable[[int], None] | None,
     ) -> None:
-        super().__init__(loaded, disk, clock, remember)
+        super().__init__(loaded, disk, clock, remember, room)
         self._jitter = jitter or (lambda _: 0)
-        self._take_room = take_room or (lambda _: None)
         self._producers = loaded.producers
         if loaded.dropped:
             self._discard(loaded.dropped)
@@ -105,10 +105,11 @@ class AppendableLog(SnapshottedLog):
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
-        self._take_room(size)
+        self._room.take(size)
         if rolls and self._active.should_roll(size, last_offset, max_timestamp_ms, now_ms):
             self._roll(first_offset)
-        self._active.append(data, batches)
+        with self._room.needed("records"):
+            self._active.append(data, batches)
         self._assign_epoch(leader_epoch, first_offset)
         self.log_end_offset = last_offset + 1
         return Appended(
@@ -122,18 +123,24 @@ class AppendableLog(SnapshottedLog):
     def _roll(self, base_offset: int) -> None:
         if base_offset == self._active.segment.base_offset:
             return
-        self._active.finish()
-        active = self._begin_segment(base_offset)
-        self._active.close()
-        self._active = active
-        self._segments.add(active.segment)
-        self._snapshots.take(base_offset, self._producers.entries())
+        with self._room.needed("another segment"):
+            self._active.finish()
+            active = self._begin_segment(base_offset)
+            self._active.let_go()
+            self._active = active
+            self._segments.add(active.segment)
+            self._snapshots.take(base_offset, self._producers.entries())
 
     def _begin_segment(self, base_offset: int) -> ActiveSegment:
         segment = Segment(self._fs, self.folder, base_offset, 0, self._cache)
         segment.remove()
         self._flushed.have_names_changed = True
-        return self._write_to(segment)
+        try:
+            return self._write_to(segment)
+        except OSError:
+            with undoing(f"half of {segment}"):
+                segment.remove()  # the log may go on without: an empty one in its middle would then be left
+            raise
 
     def _write_to(self, segment: Segment) -> ActiveSegment:
         limit_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)

@@ -1,6 +1,7 @@
 """Taking records out of a log: at its end, as a replica whose leader has others; at its front, as they grow old.
 
-    truncate   the recovery point is lowered first, on the disk too; then files are cut and flushed
+    truncate   the recovery point is lowered first, and the epochs above it forgotten, on the disk too; then files are
+               cut and flushed
     retain     the log start offset is moved first, on the disk too; then the oldest segments' files become .deleted.
                They go after file.delete.delay.ms, and a slice in flight stays readable even then
 
@@ -40,7 +41,7 @@ class CuttableLog(FollowingLog):
         """Remove everything; the next record gets `offset`. On the disk when this returns."""
         with self._files, self._lock, self._disk:
             self._lower_promises(0)  # with only some segments gone, a gap must not look like compaction's
-            self._active.close()
+            self._active.let_go()
             self._discard(self.segments)
             self._active = self._begin_segment(offset)
             self._segments.reset(self._active.segment)
@@ -59,12 +60,14 @@ class CuttableLog(FollowingLog):
         end = min(offset, place.base_offset) if place else offset
         if end < offset:  # in the middle of a batch, which goes as a whole
             self._lower_promises(end)
+        with self._room.needed("leader epochs"):
+            self._flushed.flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
         self.log_end_offset = end
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs = self._epochs.truncate_from_end(end)
         gone = self._segments.since(offset)[1:]
         if gone:
-            self._active.close()
+            self._active.let_go()
             self._segments.remove(gone)
             self._discard(gone)
             self._active = self._write_to(last)
@@ -75,7 +78,6 @@ class CuttableLog(FollowingLog):
         self._flushed.flush_names()
         if len(self._producers):
             self._producers = rebuild(self._snapshots, self.segments, end, self._clock.time_ms())
-        self._flushed.flush_epochs(self._epochs.truncate_from_end(self.recovery_point))
 
     # Cutting off the front
 

@@ -63,7 +63,7 @@ class LogDirectory:
         self._cleaned = OffsetCheckpoint(fs, f"{path}/{COMPACTED}")
         self._known_cleaned: dict[TopicPartition, int] = {}
         self._configs = TopicConfigCheckpoint(fs, path)
-        self.kept_configs = KeptConfigs()
+        self.kept_configs = self._written_configs = KeptConfigs()
         """What the topics with folders here went by."""
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
@@ -106,7 +106,7 @@ class LogDirectory:
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
         self._known_cleaned = _read_or_do_without(self._cleaned.read, {})
-        self.kept_configs = _read_or_do_without(self._configs.read, KeptConfigs())
+        self.kept_configs = self._written_configs = _read_or_do_without(self._configs.read, KeptConfigs())
         found = []
         for name in self._fs.list(self.path):
             if name.endswith(DELETE_FOLDER):
@@ -146,10 +146,14 @@ class LogDirectory:
         self.expire(folder, due_ms)
 
     def write_recovery_points(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """`logs` are those of this directory, asked for when it is this thread's turn. Raises OSError."""
+        """`logs` are those of this directory, asked for when it is this thread's turn.
+
+        Raises OSError, or KafkaStorageError where there is no room.
+        """
         with self._writing:
             kept = {name: self._known_recovery_points.get(name, 0) for name in self._damaged}
-            self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()})
+            with self.room.needed(RECOVERY_POINTS):
+                self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()})
 
     def write_log_starts(self, logs: Callable[[], Iterable[Log]]) -> None:
         """As `write_recovery_points`. Kafka leaves out a log that begins with its first segment; but after a crash
@@ -157,7 +161,10 @@ class LogDirectory:
         """
         with self._writing:
             kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
-            self._log_starts.write(kept | {log.partition: start for log in logs() if (start := log.log_start_offset)})
+            with self.room.needed(LOG_STARTS):
+                self._log_starts.write(
+                    kept | {log.partition: start for log in logs() if (start := log.log_start_offset)}
+                )
 
     def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
         """As `write_recovery_points`, of what has been compacted, where that has changed."""
@@ -165,13 +172,17 @@ class LogDirectory:
             kept = {name: offset for name, offset in self._known_cleaned.items() if name in self._damaged}
             cleaned = kept | {log.partition: offset for log in logs() if (offset := log.compacted_to)}
             if cleaned != self._known_cleaned:
-                self._cleaned.write(cleaned)
+                with self.room.needed(COMPACTED):
+                    self._cleaned.write(cleaned)
                 self._known_cleaned = cleaned
 
     def keep_configs(
         self, ids: Mapping[str, UUID | None], overrides: Mapping[str, Overrides], seen_change: int
     ) -> None:
-        """ids: of the topics with logs here. What is kept of others goes, unless they are set aside. Raises OSError."""
+        """ids: of the topics with logs here. What is kept of others goes, unless they are set aside.
+
+        Raises OSError, or KafkaStorageError where there is no room; then `write_configs` writes it later.
+        """
         with self._writing:
             before = self.kept_configs
             aside = {name.topic for name in self._damaged}
@@ -182,15 +193,23 @@ class LogDirectory:
             } | {name: KeptConfig(ids[name], overrides[name]) for name in ids.keys() & overrides.keys()}
             if kept != before.topics:
                 self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
-                self._configs.write(self.kept_configs)
+        self.write_configs()
 
     def note_change(self, seen_change: int) -> None:
-        """Changes have come so far, be it less far than they had. Raises OSError."""
+        """Changes have come so far, be it less far than they had. Raises as `keep_configs` does."""
         with self._writing:
             if seen_change == self.kept_configs.seen_change:
                 return
             self.kept_configs = KeptConfigs(self.kept_configs.topics, seen_change)
-            self._configs.write(self.kept_configs)
+        self.write_configs()
+
+    def write_configs(self) -> None:
+        """Write down what is kept, if that is not done. Raises OSError, or KafkaStorageError where there is no room."""
+        with self._writing:
+            if (kept := self.kept_configs) is not self._written_configs:
+                with self.room.needed("topics' configurations"):
+                    self._configs.write(kept)
+                self._written_configs = kept
 
     def expire(self, folder: str, due_ms: int) -> None:
         """Remove a deleted partition's folder once its time has come."""

@@ -5,7 +5,9 @@ that directory offline too), and from then on every such block refuses to begin.
 on: what is on the disk is no longer known.
 
 Errors that are not the disk's (too many open files, no memory, a file that somebody removed) only fail the one
-operation. So does a disk without room, where nothing of the log is written: `without_room` around it says so.
+operation. So does a disk without room, where the log is as it was before: `Room.needed` around a write to the log says
+so, and `without_room` around one beside it. A log that cannot be made what it was has failed, whatever the error
+(`undoing`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,15 @@ def without_room(what: str) -> Iterator[None]:
         if error.errno not in NO_ROOM:
             raise
         raise KafkaStorageError(f"no room for {what}: {error}") from error
+
+
+@contextlib.contextmanager
+def undoing(what: str) -> Iterator[None]:
+    """Around what takes back a write that has failed: where that fails too, it is the disk that has."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(errno.EIO, f"{what} cannot be taken back: {error}") from error
 
 
 class DiskGuard:

@@ -24,14 +24,18 @@ from sparklog.log.disk import DiskGuard
 from sparklog.log.flushed import Flushed
 from sparklog.log.readable import ReadableLog
 from sparklog.log.recovery import Loading
+from sparklog.log.room import Room
 from sparklog.log.segment import Segment
 
 
 class DurableLog(ReadableLog):
     """The part of a `Log` that gets it to the disk. Where the disk fails, methods raise KafkaStorageError."""
 
-    def __init__(self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None]) -> None:
+    def __init__(
+        self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None], room: Room
+    ) -> None:
         super().__init__(loaded, disk)
+        self._room = room
         self.config = loaded.config
         self.recovery_point = loaded.recovery_point
         self.compacted_to = min(loaded.compacted_to or 0, loaded.end_offset)
@@ -67,7 +71,8 @@ class DurableLog(ReadableLog):
             for segment in unflushed:
                 self._flush_segment(segment)
             self._flushed.flush_names()
-            self._flushed.flush_epochs(epochs)
+            with self._room.needed("leader epochs"):
+                self._flushed.flush_epochs(epochs)
             with self._lock:
                 if truncations == self._truncations:
                     self.recovery_point = end

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparklog.base.errors import InvalidRecord, UnexpectedGap
+from sparklog.base.errors import InvalidRecord, KafkaStorageError, UnexpectedGap
 from sparklog.base.fs import Buffer
 from sparklog.log.appendable import AppendableLog
 from sparklog.log.produced import read_placed
@@ -56,9 +56,7 @@ class FollowingLog(AppendableLog):
         All is on the disk when this returns, and written down as flushed: no recovery takes a gap below that for torn.
         """
         self.append_as_follower(data, rolls=False)
-        self.flush()
-        with self._disk:
-            self._remember()
+        self._remember_gap()
 
     def follow_segment(self, base_offset: int) -> None:
         """What comes next lies in the leader's segment that begins at `base_offset`: write to one that begins there.
@@ -82,13 +80,20 @@ class FollowingLog(AppendableLog):
                 self._discard([empty])
                 self._active = self._write_to(before)
         if has_gap:
-            self.flush()
-            with self._disk:
-                self._remember()
+            self._remember_gap()
 
     def is_at_segment(self, base_offset: int) -> bool:
         """Whether `follow_segment` has nothing to do; never waits."""
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
+
+    def _remember_gap(self) -> None:
+        try:
+            with self._disk:
+                self.flush()
+                self._remember()
+        except KafkaStorageError as error:  # the leader would count on what a recovery cuts off
+            self._disk.offline = self._disk.offline or f"a gap is not written down, and waits for a restart: {error}"
+            raise
 
     def _must_roll_to(self, base_offset: int) -> bool:
         return base_offset > self._segments.last.base_offset and base_offset >= self.log_end_offset

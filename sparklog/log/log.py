@@ -42,6 +42,7 @@ from sparklog.log.cuttable import CuttableLog
 from sparklog.log.disk import DiskGuard
 from sparklog.log.files import delete_folder_name
 from sparklog.log.recovery import Loading, load
+from sparklog.log.room import Room
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
 from sparklog.log.snapshots import SnapshotFiles
 
@@ -71,10 +72,10 @@ class Log(CuttableLog):
         on_error: Callable[[Log, OSError], None] | None,
         remember: Callable[[Log], None] | None,
         jitter: Callable[[int], int] | None,
-        take_room: Callable[[int], None] | None,
+        room: Room,
     ) -> None:
         disk = DiskGuard(loaded.folder, _told_of(self, on_error))
-        super().__init__(loaded, disk, clock, _told_of(self, remember), jitter, take_room)
+        super().__init__(loaded, disk, clock, _told_of(self, remember), room, jitter)
         self.topic_id = loaded.topic_id
 
     @classmethod
@@ -93,15 +94,14 @@ class Log(CuttableLog):
         on_error: Callable[[Log, OSError], None] | None = None,
         remember: Callable[[Log], None] | None = None,
         jitter: Callable[[int], int] | None = None,
-        take_room: Callable[[int], None] | None = None,
+        room: Room | None = None,
     ) -> Log:
         """Open the log in `folder` (`<log dir>/<topic>-<n>`), recovering it first, or make an empty one there.
 
         clean: the last stop was clean, so there is nothing to recover. recovery_point, log_start_offset: as remembered.
         compacted_to: see recovery.py. cache: shared with other logs. on_error: told when the disk fails. remember:
         writes down this log's recovery point and start. jitter: a random number below its argument, for
-        segment.jitter.ms. take_room: called before so many bytes are appended; raises KafkaStorageError where there is
-        no room for them.
+        segment.jitter.ms. room: of its directory.
 
         Raises OSError, or CorruptRecord where flushed batches cannot be read.
         """
@@ -112,7 +112,7 @@ class Log(CuttableLog):
             cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)
-        return cls(loading, clock, on_error, remember, jitter, take_room)
+        return cls(loading, clock, on_error, remember, jitter, room or Room(fs, folder))
 
     def claim(self, topic_id: uuid.UUID) -> None:
         """Write down that this is a partition of that topic, if nobody has yet; on the disk when this returns.
@@ -121,7 +121,8 @@ class Log(CuttableLog):
         """
         with self._disk:
             if self.topic_id is None:
-                PartitionMetadata(self._fs, self.folder).write(topic_id)
+                with self._room.needed("the topic's id"):
+                    PartitionMetadata(self._fs, self.folder).write(topic_id)
                 self.topic_id = topic_id
         if self.topic_id != topic_id:
             raise InconsistentTopicId(
@@ -131,7 +132,7 @@ class Log(CuttableLog):
     def close(self) -> None:
         """Finish and flush everything, close the files, and refuse all use from now on."""
         with self._files, self._disk:
-            with self._lock:
+            with self._lock, self._room.needed("the end of a log"):
                 self._active.close()
                 if self._snapshots.take(self.log_end_offset, self._producers.entries(), flush=True):
                     self._flushed.have_names_changed = True

@@ -92,7 +92,7 @@ class LogManager(LogUpkeep):
             self._held.close()
             raise
         for directory in self._live():
-            with self._guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._guard(directory):
                 self._write_checkpoints(directory)
 
     def _check_live(self) -> None:
@@ -161,7 +161,7 @@ class LogManager(LogUpkeep):
                 log_start_offset=directory.log_start_of(name),
                 compacted_to=directory.compacted_to(name),
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
-                take_room=directory.room.take,
+                room=directory.room,
             )  # fmt: skip
         except CorruptRecord as error:
             self._set_aside(name, [directory], str(error))
@@ -201,11 +201,11 @@ class LogManager(LogUpkeep):
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             directory = self._homes.get(name) or self._emptiest()
             self._homes[name] = directory
-        with self._guard(directory, reraise=True):
+        with self._guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
                 cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
-                take_room=directory.room.take,
+                room=directory.room,
             )  # fmt: skip
         with self._lock:
             self._add(directory, made)
@@ -282,7 +282,7 @@ class LogManager(LogUpkeep):
         """Write down beside their folders what these topics go by. seen_change: of the store that says so."""
         for directory in self._live():
             ids = {log.partition.topic: log.topic_id for log in self._logs_in(directory.path)}
-            with self._guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._guard(directory):
                 directory.keep_configs(ids, overrides, seen_change)
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
@@ -296,7 +296,7 @@ class LogManager(LogUpkeep):
     def note_change(self, seen_change: int) -> None:
         """The store's newest change is this one: it has got back what it had lost, as far as that is known."""
         for directory in self._live():
-            with self._guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._guard(directory):
                 directory.note_change(seen_change)
 
     @property
@@ -312,8 +312,9 @@ class LogManager(LogUpkeep):
         closed = self.in_threads(self._close_log, logs)
         failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
         for directory in self._live():
-            with self._guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._guard(directory):
                 self._write_checkpoints(directory)
+                directory.write_configs()
                 if directory.path not in failed:
                     directory.end()
         self._logs.clear()

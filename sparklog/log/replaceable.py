@@ -38,6 +38,7 @@ from sparklog.log.disk import NOT_THE_DISK, DiskGuard
 from sparklog.log.durable import DurableLog
 from sparklog.log.files import TXN_INDEX
 from sparklog.log.recovery import Loading
+from sparklog.log.room import Room
 from sparklog.log.segment import Segment
 from sparklog.log.staged import StagedFile
 from sparklog.log.swap import Swap, Swaps, Wanted, remove_staged, staged_path
@@ -57,8 +58,10 @@ class StagedSegment:
 class ReplaceableLog(DurableLog):
     """The part of a `Log` that replaces closed segments. Where the disk fails, methods raise KafkaStorageError."""
 
-    def __init__(self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None]) -> None:
-        super().__init__(loaded, disk, clock, remember)
+    def __init__(
+        self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None], room: Room
+    ) -> None:
+        super().__init__(loaded, disk, clock, remember, room)
         self._cache = loaded.cache
         self._snapshots = loaded.snapshots
         self._replacing = threading.Lock()

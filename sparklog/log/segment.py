@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import File, Fs, ReadFile, ReadFs
 from sparklog.log.cache import SegmentCache
+from sparklog.log.disk import NO_ROOM
 from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
-from sparklog.log.index_checks import INTERVAL_BYTES, build, offsets_fit, times_fit
+from sparklog.log.index_checks import build, offsets_fit, times_fit
 from sparklog.log.offset_index import OffsetIndex
 from sparklog.log.scan import BatchPlace, file_crc32c, walk
 from sparklog.log.time_index import TimeEntry, TimeIndex
@@ -240,14 +241,24 @@ class Segment(ReadSegment):
 
     def _build_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         logger.warning("%s: its indexes are not of this file; building them again", self)
-        return self.build_indexes()
+        indexes = build(self.base_offset, self._sound_batches())
+        try:
+            self._put(indexes)
+        except OSError as error:  # they are right in memory: a full disk keeps nobody from reading
+            if error.errno not in NO_ROOM:
+                raise
+        return indexes
 
-    def build_indexes(self, interval_bytes: int = INTERVAL_BYTES) -> tuple[OffsetIndex, TimeIndex]:
+    def build_indexes(self, interval_bytes: int) -> tuple[OffsetIndex, TimeIndex]:
         """Make both anew from headers alone, put there in one step; what follows a bad batch is left out.
 
         Not of the segment that is written. Raises OSError.
         """
         indexes = build(self.base_offset, self._sound_batches(), interval_bytes)
+        self._put(indexes)
+        return indexes
+
+    def _put(self, indexes: tuple[OffsetIndex, TimeIndex]) -> None:
         for suffix, index in zip((OFFSET_INDEX, TIME_INDEX), indexes, strict=True):
             file = self._disk.open(self.path(suffix) + CLEANED, create=True)
             try:
@@ -258,7 +269,6 @@ class Segment(ReadSegment):
                 file.close()
             self._disk.rename(self.path(suffix) + CLEANED, self.path(suffix))
         self._disk.flush_dir(self.folder)
-        return indexes
 
     def _sound_batches(self) -> Iterator[BatchPlace]:
         try:

@@ -20,14 +20,17 @@ from sparklog.log.disk import DiskGuard, without_room
 from sparklog.log.offset_snapshot import OffsetSnapshots, Snapshot, SnapshotId, SnapshotWriter, what_is_stale
 from sparklog.log.recovery import Loading
 from sparklog.log.replaceable import ReplaceableLog
+from sparklog.log.room import Room
 from sparklog.log.slice import LogSlice
 
 
 class SnapshottedLog(ReplaceableLog):
     """The part of a `Log` that keeps snapshots of it. Where the disk fails, methods raise KafkaStorageError."""
 
-    def __init__(self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None]) -> None:
-        super().__init__(loaded, disk, clock, remember)
+    def __init__(
+        self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None], room: Room
+    ) -> None:
+        super().__init__(loaded, disk, clock, remember, room)
         self._offset_snapshots = OffsetSnapshots(loaded.fs, loaded.folder)
         self._offset_snapshots.tidy(loaded.end_offset)
 

@@ -7,6 +7,7 @@
     delete         the files of what has gone, once file.delete.delay.ms has passed
 
 A log or a directory that fails meanwhile is offline, which has been said; the others are looked after all the same.
+What a full disk has no room for is written when its time comes again.
 """
 
 from __future__ import annotations
@@ -49,12 +50,13 @@ class LogUpkeep(LogDirectories):
             with contextlib.suppress(KafkaStorageError):  # it has been said, and its directory is offline
                 if log.flush_if_due(now_ms):
                     moved.add(self._directory_of(log))
-        self._write_recovery_points(moved)
+        with contextlib.suppress(KafkaStorageError):  # no room yet
+            self._write_recovery_points(moved)
 
     def list_new(self) -> None:
         """Write down which logs there are, if some are new: after a crash a gap in one of them is a hole from now on.
 
-        To be called before others count on what is in them.
+        To be called before others count on what is in them. Raises KafkaStorageError where there is no room for that.
         """
         self._write_recovery_points(self._take_unlisted())
 
@@ -64,9 +66,18 @@ class LogUpkeep(LogDirectories):
             return taken
 
     def _write_recovery_points(self, directories: Iterable[LogDirectory]) -> None:
+        """Raises KafkaStorageError where there was no room in one of them; the next call of `flush_due` tries again."""
+        no_room: KafkaStorageError | None = None
         for directory in directories:
-            with self._guard(directory):
-                directory.write_recovery_points(partial(self._logs_in, directory.path))
+            try:
+                with self._guard(directory):
+                    directory.write_recovery_points(partial(self._logs_in, directory.path))
+            except KafkaStorageError as error:
+                no_room = error
+                with self._lock:
+                    self._unlisted.add(directory)
+        if no_room:
+            raise no_room
 
     def look_for_room(self) -> None:
         """Go on with appends where there is room again, and stop them where there is not."""
@@ -75,12 +86,14 @@ class LogUpkeep(LogDirectories):
                 directory.room.look()
 
     def checkpoint_recovery_points(self) -> None:
-        self._write_recovery_points(self._live())
+        with contextlib.suppress(KafkaStorageError):
+            self._write_recovery_points(self._live())
 
     def checkpoint_log_starts(self) -> None:
         for directory in self._live():
-            with self._guard(directory):
+            with contextlib.suppress(KafkaStorageError), self._guard(directory):
                 directory.write_log_starts(partial(self._logs_in, directory.path))
+                directory.write_configs()
 
     def apply_retention(
         self,

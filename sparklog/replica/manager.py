@@ -272,7 +272,10 @@ class ReplicaManager(Replicas):
                 return error
 
         opened = self._logs.in_threads(open_one, states.values())
-        self._logs.list_new()
+        try:
+            self._logs.list_new()
+        except KafkaStorageError as error:  # nobody may count on what is new
+            opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
         self._keep_configs(overrides)
         return dict(zip(states, opened, strict=True))
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import random
 
 import pytest
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.files import segment_name
+from sparklog.log.log import Log
 from sparklog.log.manager import LogManager
-from sparklog.testing.memory_fs import MemoryFs
+from sparklog.testing.memory_fs import MemoryFile, MemoryFs
 from sparklog.testing.sim_clock import SimClock
-from support.logs.builders import batch, offsets_in, read_all, topic_config
+from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
+from support.logs.managers import fill, start
 
 T0 = TopicPartition("t", 0)
 MIN_FREE = 1_000_000
@@ -94,3 +100,188 @@ def test_nothing_is_asked_where_it_is_turned_off(fs: MemoryFs) -> None:
     logs.create(T0, topic_config()).append(batch(3), leader_epoch=0)
     assert logs.full_dirs == ()
     logs.close()
+
+
+CONFIGS = {
+    "many segments": topic_config(retention_bytes=2_500),
+    "many index entries": topic_config(internal_segment_bytes=12_000, index_interval_bytes=1, retention_bytes=20_000),
+}
+
+
+class TestADiskThatOthersFill:
+    """To the last byte, or a quota: a write fails with ENOSPC."""
+
+    @pytest.mark.parametrize("as_follower", [False, True])
+    @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+    def test_wherever_a_write_fails_the_log_goes_on_without_a_restart(
+        self, config: TopicConfig, *, as_follower: bool
+    ) -> None:
+        after, is_refused = 0, True
+        while is_refused:
+            fs, clock = MemoryFs(), SimClock(START_MS)
+            logs = start(fs, clock, "/a", config=config)
+            log = logs.create(T0, config)
+            fs.fail_under("/a", errno.ENOSPC, after=after)
+            appended, is_refused = work(logs, log, clock, as_follower=as_follower)
+            assert not logs.failed_dirs
+            assert log.log_end_offset == appended
+            fs.repair("/a")
+            logs.look_for_room()
+            assert logs.full_dirs == ()
+            appended, is_refused_again = work(logs, log, clock, as_follower=as_follower)
+            assert not is_refused_again
+            there = [name for name in fs.list(log.folder) if name.endswith(".log")]
+            assert there == [segment_name(segment.base_offset, ".log") for segment in log.segments]
+            assert_whole(log, appended)
+            log.flush()
+            left = fs.crash(random.Random(after))
+            again = start(left, clock, "/a", config=config).get(T0)
+            assert again is not None
+            assert_whole(again, appended)
+            after += 1 if after < 40 else 13
+        assert after > 40
+
+    def test_records_below_a_cut_are_kept(self) -> None:
+        after, is_refused = 0, True
+        while is_refused:
+            fs, clock = MemoryFs(), SimClock(START_MS)
+            logs = start(fs, clock, "/a")
+            fill(logs, T0, batches=20)
+            log = logs.get(T0)
+            assert log is not None
+            log.append(batch(3), leader_epoch=4)
+            log.flush()
+            fs.fail_under("/a", errno.ENOSPC, after=after)
+            is_refused = False
+            try:
+                log.truncate_to(31)
+            except KafkaStorageError:
+                is_refused = True
+                assert_whole(log, 63)
+            fs.repair("/a")
+            logs.look_for_room()
+            log.truncate_to(31)
+            assert_whole(log, 30)
+            log.append(batch(3), leader_epoch=5)
+            assert [tuple(each) for each in log.epochs.entries] == [(0, 0), (5, 30)]
+            after += 1
+        assert after > 3
+
+    def test_it_is_told_apart_from_a_disk_that_fails(self, fs: MemoryFs, logs: LogManager) -> None:
+        log = logs.create(T0, topic_config())
+        log.append(batch(3), leader_epoch=0)
+        fs.fail_under("/a", errno.ENOSPC)
+        for _ in range(3):
+            with pytest.raises(KafkaStorageError, match="No space left on device"):
+                log.append(batch(3), leader_epoch=0)
+        logs.look_for_room()
+        assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
+        assert offsets_in(read_all(log)) == [0, 1, 2]
+        fs.repair("/a")
+        logs.look_for_room()
+        log.append(batch(3), leader_epoch=0)
+        assert (logs.full_dirs, logs.failed_dirs) == ((), {})
+        assert offsets_in(read_all(log)) == list(range(6))
+        logs.close()
+        assert not [name for name in fs.list("/a") if "room" in name]
+
+    def test_a_quota_is_a_full_disk(self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = logs.create(T0, topic_config())
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryFile, "append", lambda *_: fail(errno.EDQUOT))
+            with pytest.raises(KafkaStorageError):
+                log.append(batch(3), leader_epoch=0)
+            logs.look_for_room()
+            assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
+        logs.look_for_room()
+        log.append(batch(3), leader_epoch=0)
+        assert offsets_in(read_all(log)) == [0, 1, 2]
+
+    def test_what_cannot_be_cut_off_again_is_a_failure(
+        self, fs: MemoryFs, logs: LogManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = logs.create(T0, topic_config())
+        log.append(batch(3), leader_epoch=0)
+        fs.fail_under("/a", errno.ENOSPC)
+        monkeypatch.setattr(MemoryFile, "truncate", lambda *_: fail(errno.ENOSPC))
+        with pytest.raises(KafkaStorageError, match="cannot be taken back"):
+            log.append(batch(3), leader_epoch=0)
+        assert list(logs.failed_dirs) == ["/a"]
+
+    def test_topics_configurations_are_written_when_there_is_room(self, fs: MemoryFs, logs: LogManager) -> None:
+        logs.create(T0, topic_config())
+        fs.fail_under("/a", errno.ENOSPC)
+        logs.keep_configs({"t": {"retention.ms": "7"}}, 3)
+        fs.repair("/a")
+        logs.checkpoint_log_starts()
+        again = LogManager(fs.kill(), ("/a",), BrokerConfig(log_dirs=("/a",)), SimClock())
+        again.load()
+        assert again.find_kept_config("t", None) == {"retention.ms": "7"}
+        assert not logs.failed_dirs
+
+    def test_new_partitions_are_refused_and_made_later(self, fs: MemoryFs, logs: LogManager) -> None:
+        fs.fail_under("/a", errno.ENOSPC)
+        with pytest.raises(KafkaStorageError):
+            logs.create(T0, topic_config())
+        assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
+        fs.repair("/a")
+        logs.look_for_room()
+        logs.create(T0, topic_config()).append(batch(3), leader_epoch=0)
+
+    def test_a_broker_that_stops_has_its_records_at_the_next_start(self, fs: MemoryFs, logs: LogManager) -> None:
+        log = logs.create(T0, topic_config())
+        for _ in range(10):
+            log.append(batch(3), leader_epoch=0)
+        fs.fail_under("/a", errno.ENOSPC)
+        logs.close()
+        fs.repair("/a")
+        again = LogManager(fs, ("/a",), BrokerConfig(log_dirs=("/a",)), SimClock())
+        again.load()
+        assert_whole(again.get(T0), 30)
+
+
+def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> tuple[int, bool]:
+    """Append, roll, flush and retain; -> where the log ends by the answers, and whether one was a refusal."""
+    end, is_refused = log.log_end_offset, False
+
+    def follow(base_offset: int) -> None:
+        data = batch(3)
+        data[:8] = base_offset.to_bytes(8, "big")
+        if base_offset % 12 == 0:
+            log.follow_segment(base_offset)
+        log.append_as_follower(data, rolls=False)
+
+    for number in range(50):
+        try:
+            if as_follower:
+                follow(log.log_end_offset)
+            else:
+                value = b"x" * (number * 71 % 300)  # what does not fit into a segment, and what still does
+                data = batch(3, value=value, producer_id=7, sequence=log.log_end_offset)
+                log.append(data, leader_epoch=number // 30)
+            end += 3
+        except KafkaStorageError:
+            is_refused = True
+        if number % 10 == 9:
+            clock.advance(60_000)
+            logs.flush_due(clock.monotonic_ms())
+            logs.checkpoint_recovery_points()
+            logs.apply_retention(clock.time_ms())
+            logs.checkpoint_log_starts()
+            logs.look_for_room()
+            try:
+                log.flush()
+            except KafkaStorageError:
+                is_refused = True
+    return end, is_refused
+
+
+def assert_whole(log: Log, end_offset: int) -> None:
+    assert log.log_end_offset == end_offset
+    found = offsets_in(read_all(log))
+    assert found == list(range(found[0], end_offset))
+    assert log.offset_for_timestamp(START_MS + 2) is not None
+
+
+def fail(number: int) -> None:
+    raise OSError(number, "no")

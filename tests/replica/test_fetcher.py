@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -64,6 +65,26 @@ def test_a_follower_that_restarts_copies_only_what_it_has_not() -> None:
         await world.tell(3)
         await world.settle()
         assert 0 < world.bytes_copied < 100
+        world.check_equal()
+
+    run(test)
+
+
+def test_a_follower_whose_disk_is_full_goes_on_copying_when_there_is_room() -> None:
+    async def test(world: World) -> None:
+        await three(world)
+        follower = world.brokers[3]
+        await world.settle()
+        follower.fs.fail_under("/data", errno.ENOSPC)
+        for number in range(30):
+            world.brokers[1].append(3, size=100)
+            if number % 10 == 9:
+                await asyncio.sleep(2)
+                follower.logs.look_for_room()
+        assert (follower.logs.full_dirs, follower.logs.failed_dirs) == (("/data",), {})
+        follower.fs.repair("/data")
+        follower.logs.look_for_room()
+        await world.settle()
         world.check_equal()
 
     run(test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from confluent_kafka import Producer as KafkaProducer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sparklog.base.errors import DeliveryTimeout
-from sparklog.base.fs import LocalFs
+from sparklog.base.fs import Buffer, LocalFile, LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
@@ -28,15 +29,27 @@ pytestmark = pytest.mark.slow
 
 
 class Disk:
-    """What the disk of every log directory has left."""
+    """Of every log directory."""
 
     free = 1 << 40
+    """What it says to have left."""
+    is_full = False
+    """Half of what is written is written, and then no more."""
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
     monkeypatch.setattr(LocalFs, "free_bytes", lambda *_: made.free)
+    append = LocalFile.append
+
+    def append_what_there_is_room_for(self: LocalFile, data: Buffer) -> None:
+        if made.is_full:
+            append(self, memoryview(data)[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(self, data)
+
+    monkeypatch.setattr(LocalFile, "append", append_what_there_is_room_for)
     return made
 
 
@@ -96,6 +109,22 @@ def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, 
     assert http_health(broker) == (503, {"status": "down", "full_log_dirs": [str(broker.data_dir)]})
 
     disk.free = 1 << 40
+    wait_until(lambda: grpc_health(broker, "") == SERVING, "there is room again")
+    assert send(broker, b"c") == 1
+    assert read(broker, 2) == [b"a", b"c"]
+    assert http_health(broker) == (200, {"status": "ok"})
+
+
+def test_a_disk_that_others_fill_is_no_failed_disk(broker: RunningBroker, disk: Disk) -> None:
+    assert send(broker, b"a") == 0
+    disk.is_full = True
+    with pytest.raises(DeliveryTimeout, match="No space left on device"):
+        send(broker, b"b", delivery_timeout_ms=1_000, request_timeout_ms=500)
+    wait_until(lambda: grpc_health(broker, "") == NOT_SERVING, "the disk is known to be full")
+    assert read(broker, 1) == [b"a"]
+    assert http_health(broker) == (503, {"status": "down", "full_log_dirs": [str(broker.data_dir)]})
+
+    disk.is_full = False
     wait_until(lambda: grpc_health(broker, "") == SERVING, "there is room again")
     assert send(broker, b"c") == 1
     assert read(broker, 2) == [b"a", b"c"]
