@@ -58,11 +58,15 @@ def brokers(bootstrap: str, as_json: bool) -> None:
     """List the brokers: where they are, and what they lead and have.
 
     PREFERRED counts the partitions that it leads when everything is well: more than it LEADS means that leaderships are
-    elsewhere (see: sparklog cluster elect-leaders). BEHIND counts its replicas that are not in sync.
+    elsewhere (see: sparklog cluster elect-leaders). BEHIND counts its replicas that are not in sync. Nothing
+    is appended to FULL LOG DIRS until there is room on their disks; what lies in FAILED LOG DIRS is offline until the
+    broker restarts.
     """
     with admin_client(bootstrap) as admin:
         cluster = admin.describe_cluster()
         partitions = all_partitions(admin)
+        # Of one topic: the directories are wanted, not what lies in them.
+        log_dirs = admin.describe_log_dirs({name.topic for name, _ in partitions[:1]})
     leads = Counter(part.leader for _, part in partitions)
     preferred = Counter(part.replicas[0] for _, part in partitions if part.replicas)
     has = Counter(broker for _, part in partitions for broker in part.replicas)
@@ -81,6 +85,8 @@ def brokers(bootstrap: str, as_json: bool) -> None:
                 "preferred": preferred[number],
                 "replicas": has[number],
                 "behind": behind[number],
+                "full_log_dirs": [each.path for each in log_dirs.get(number, ()) if each.is_full],
+                "failed_log_dirs": [each.path for each in log_dirs.get(number, ()) if each.error],
                 "version": broker.version if broker else None,
             }
         )

@@ -120,11 +120,15 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A log directory; `path` is absolute, on its broker's machine. `error` is set where it has failed."""
+    """A log directory; `path` is absolute, on its broker's machine. `error` is set where it has failed.
+
+    is_full: nothing is appended there until there is room.
+    """
 
     path: str
     error: KafkaError | None
     partitions: tuple[LogDirPartition, ...]
+    is_full: bool = False
 
 
 def to_topic(found: Any) -> TopicDescription:
@@ -187,4 +191,5 @@ def to_log_dir(found: Any) -> LogDirDescription:
         path=found.path,
         error=error_of(found),
         partitions=tuple(sorted(partitions, key=lambda part: (part.topic, part.partition))),
+        is_full=found.is_full,
     )

@@ -292,6 +292,7 @@ def _log_dir(log_dir: describe_log_dirs.LogDir) -> admin_pb2.LogDir:
             )
             for part in log_dir.partitions
         ],
+        is_full=log_dir.is_full,
     )
 
 

@@ -355,14 +355,16 @@ class DescribeLogDirsResponse(_message.Message):
     def __init__(self, log_dirs: _Optional[_Iterable[_Union[LogDir, _Mapping]]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ...) -> None: ...
 
 class LogDir(_message.Message):
-    __slots__ = ("path", "error", "partitions")
+    __slots__ = ("path", "error", "partitions", "is_full")
     PATH_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    IS_FULL_FIELD_NUMBER: _ClassVar[int]
     path: str
     error: _records_pb2.Error
     partitions: _containers.RepeatedCompositeFieldContainer[LogDirPartition]
-    def __init__(self, path: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[LogDirPartition, _Mapping]]] = ...) -> None: ...
+    is_full: bool
+    def __init__(self, path: _Optional[str] = ..., error: _Optional[_Union[_records_pb2.Error, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[LogDirPartition, _Mapping]]] = ..., is_full: _Optional[bool] = ...) -> None: ...
 
 class LogDirPartition(_message.Message):
     __slots__ = ("topic", "partition", "size_bytes", "log_start_offset", "high_watermark", "log_end_offset")

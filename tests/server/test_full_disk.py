@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sparklog.base.errors import DeliveryTimeout
 from sparklog.base.fs import Buffer, LocalFile, LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.cli import run
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.testing import RunningBroker, start_broker
 from support.patience import PATIENCE_S, wait_until
@@ -35,6 +36,7 @@ class Disk:
     """What it says to have left."""
     is_full = False
     """Half of what is written is written, and then no more."""
+    is_broken = False
 
 
 @pytest.fixture
@@ -47,6 +49,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
         if made.is_full:
             append(self, memoryview(data)[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
+        if made.is_broken:
+            raise OSError(errno.EIO, "Input/output error")
         append(self, data)
 
     monkeypatch.setattr(LocalFile, "append", append_what_there_is_room_for)
@@ -115,7 +119,23 @@ def test_it_reads_says_so_and_goes_on_when_there_is_room(broker: RunningBroker, 
     assert http_health(broker) == (200, {"status": "ok"})
 
 
-def test_a_disk_that_others_fill_is_no_failed_disk(broker: RunningBroker, disk: Disk) -> None:
+def disks_by_the_tool(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[str]]:
+    """What `sparklog cluster brokers` says is full, and what has failed."""
+    command = ("cluster", "brokers", "--bootstrap", broker.bootstrap)
+    assert run((*command, "--json")) == 0
+    row = json.loads(capsys.readouterr().out)
+    full, failed = row["full_log_dirs"], row["failed_log_dirs"]
+    assert run(command) == 0
+    table = capsys.readouterr().out
+    assert "FULL LOG DIRS" in table
+    assert "FAILED LOG DIRS" in table
+    assert (str(broker.data_dir) in table) == bool(full or failed)
+    return full, failed
+
+
+def test_a_disk_that_others_fill_is_no_failed_disk(
+    broker: RunningBroker, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert send(broker, b"a") == 0
     disk.is_full = True
     with pytest.raises(DeliveryTimeout, match="No space left on device"):
@@ -123,12 +143,23 @@ def test_a_disk_that_others_fill_is_no_failed_disk(broker: RunningBroker, disk: 
     wait_until(lambda: grpc_health(broker, "") == NOT_SERVING, "the disk is known to be full")
     assert read(broker, 1) == [b"a"]
     assert http_health(broker) == (503, {"status": "down", "full_log_dirs": [str(broker.data_dir)]})
+    assert disks_by_the_tool(broker, capsys) == ([str(broker.data_dir)], [])
 
     disk.is_full = False
     wait_until(lambda: grpc_health(broker, "") == SERVING, "there is room again")
     assert send(broker, b"c") == 1
     assert read(broker, 2) == [b"a", b"c"]
     assert http_health(broker) == (200, {"status": "ok"})
+    assert disks_by_the_tool(broker, capsys) == ([], [])
+
+
+def test_a_tool_says_which_disk_has_failed(
+    broker: RunningBroker, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk.is_broken = True
+    with pytest.raises(DeliveryTimeout):
+        send(broker, b"b", delivery_timeout_ms=1_000, request_timeout_ms=500)
+    assert disks_by_the_tool(broker, capsys) == ([], [str(broker.data_dir)])
 
 
 def test_kafkas_clients_are_told_to_try_again(broker: RunningBroker, disk: Disk) -> None:

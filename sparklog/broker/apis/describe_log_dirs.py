@@ -3,6 +3,7 @@
 - A topic or partition that does not exist is left out, as in Kafka.
 - A failed directory is listed with KAFKA_STORAGE_ERROR and no partitions.
 - Unlike Kafka's, the answer has offsets: a reader of the files learns the high watermark here, up to which it may read.
+  And it says which directory is full; Kafka's clients see that from its usable bytes.
 - Versions 1 to 5, as in Kafka 4.
 """
 
@@ -44,6 +45,8 @@ class LogDir:
     path: str
     error: KafkaError | None = None
     partitions: Sequence[LogDirPartition] = ()
+    is_full: bool = False
+    """Nothing is appended there until there is room."""
     total_bytes: int = -1
     usable_bytes: int = -1
 
@@ -60,12 +63,16 @@ async def handle(services: Services, request: DescribeLogDirsRequest) -> Describ
     for replica in services.replicas:
         if _is_wanted(replica, request.topics):
             found.setdefault(posixpath.dirname(replica.log.folder), []).append(_describe(replica))
-    failed = services.logs.failed_dirs
+    failed, full = services.logs.failed_dirs, services.logs.full_dirs
     return DescribeLogDirsResponse(
         broker_id=services.config.broker_id,
         cluster_id=services.cluster_id,
         log_dirs=await asyncio.to_thread(
-            lambda: [_log_dir(path, partitions) for path, partitions in found.items() if path not in failed]
+            lambda: [
+                _log_dir(path, partitions, is_full=path in full)
+                for path, partitions in found.items()
+                if path not in failed
+            ]
         )
         + [_failed_dir(path, why) for path, why in failed.items()],
     )
@@ -81,7 +88,7 @@ def _is_wanted(replica: Replica, topics: Mapping[str, Set[int] | None] | None) -
     return numbers is None or number in numbers
 
 
-def _log_dir(path: str, partitions: list[LogDirPartition]) -> LogDir:
+def _log_dir(path: str, partitions: list[LogDirPartition], *, is_full: bool) -> LogDir:
     """Blocks: the volume is asked how large it is."""
     try:
         volume = shutil.disk_usage(path)
@@ -91,6 +98,7 @@ def _log_dir(path: str, partitions: list[LogDirPartition]) -> LogDir:
     return LogDir(
         path=os.path.abspath(path),
         partitions=sorted(partitions, key=lambda part: (part.topic, part.partition)),
+        is_full=is_full,
         total_bytes=total,
         usable_bytes=free,
     )
