@@ -3,7 +3,9 @@
 Checked when a broker loads one (Kafka: OffsetIndex.sanityCheck, TimeIndex.sanityCheck), as a disk, or somebody, may
 have changed the file since it was written: entries increase, and the last one tells of a batch that is there. An index
 that is wrong somewhere before that costs a longer walk, or is noticed by it (segment.py); a time index by which
-retention would delete is right at its end.
+retention would delete is right at its end. One that has lost its last entries shows that by the segment's last batches,
+those behind the last entry of the offset index, where timestamps grow at all: the others are not walked, as that would
+cost a start the reading of all segments.
 """
 
 from __future__ import annotations
@@ -34,14 +36,20 @@ def times_fit(index: TimeIndex, offsets: OffsetIndex, file: ReadFile, size_bytes
     """`offsets` fit. Raises OSError."""
     if not index.is_in_order():
         return False
-    if not len(index):
-        first = _first_of(file, 0, size_bytes)
-        return first is None or first.max_timestamp_ms == NO_TIMESTAMP
     timestamp, offset = index.last
     try:
         places = walk(file, offsets.position_for(offset), size_bytes)
-        return next((place.max_timestamp_ms for place in places if place.last_offset >= offset), None) == timestamp
+        found = next((place.max_timestamp_ms for place in places if place.last_offset >= offset), NO_TIMESTAMP)
     except CorruptRecord:
+        return not len(index)  # of nothing that can be read
+    return found == timestamp and not _is_passed_at_the_end(timestamp, offsets, file, size_bytes)
+
+
+def _is_passed_at_the_end(timestamp: int, offsets: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
+    try:
+        places = walk(file, offsets.last_position(size_bytes), size_bytes)
+        return any(place.max_timestamp_ms > timestamp for place in places)
+    except CorruptRecord:  # whoever reads the batch finds out
         return False
 
 

@@ -71,12 +71,35 @@ def test_garbage_behind_an_index_or_in_its_place_costs_nothing(
     log.close()
 
 
-@given(bases, st.data())
-def test_an_offset_index_may_be_cut_anywhere(base: int, data: st.DataObject) -> None:
+@given(bases, st.sets(suffixes, min_size=1), st.booleans(), st.data())
+def test_indexes_may_be_cut_anywhere(base: int, which: set[str], whole: bool, data: st.DataObject) -> None:
+    """whole: in front of an entry, so that what is left is an index of fewer batches."""
     fs = closed()
-    before = file_content(fs, path(base, ".index"))
-    rewrite(fs, path(base, ".index"), before[: data.draw(st.integers(0, len(before)))])
+    for suffix in which:
+        before = file_content(fs, path(base, suffix))
+        entry = {".index": 8, ".timeindex": 12}[suffix] if whole else 1
+        rewrite(fs, path(base, suffix), before[: data.draw(st.integers(0, len(before) // entry)) * entry])
     check(open_log(fs, config=CONFIG))
+
+
+def test_a_segment_whose_time_index_was_cut_is_not_deleted_before_its_time() -> None:
+    fs = closed()
+    before = file_content(fs, path(0, ".timeindex"))
+    rewrite(fs, path(0, ".timeindex"), before[:12])
+    log = open_log(fs, config=topic_config(retention_ms=100))
+    assert log.delete_old_segments(START_MS + 10 * 14 + 2 + 100) == 0
+    assert log.delete_old_segments(START_MS + 10 * 14 + 2 + 101) == 1
+
+
+def test_timestamps_need_not_grow_for_an_index_to_be_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    fs = MemoryFs()
+    log = open_log(fs, config=CONFIG)
+    for number in range(BATCHES):
+        log.append(batch(3, timestamp_ms=START_MS - 7 * number % 50, value=b"x" * 60), leader_epoch=0)
+    largest = [segment.largest for segment in log.segments]
+    log.close()
+    assert [segment.largest for segment in open_log(fs, config=CONFIG).segments] == largest
+    assert "building them again" not in caplog.text
 
 
 @given(bases, suffixes, st.data())
