@@ -8,8 +8,23 @@ from time import monotonic
 from typing import TypeVar
 
 SLICE_S = 0.010
+Item = TypeVar("Item")
 Part = TypeVar("Part")
 Outcome = TypeVar("Outcome")
+
+
+def in_parts(items: Iterable[Item], weigh: Callable[[Item], int], most: int) -> list[list[Item]]:
+    """Neighbours together, up to so much weight in all: one that weighs more is a part. Never empty."""
+    parts: list[list[Item]] = [[]]
+    weight = 0
+    for item in items:
+        more = weigh(item)
+        if weight + more > most and parts[-1]:
+            parts.append([])
+            weight = 0
+        parts[-1].append(item)
+        weight += more
+    return parts
 
 
 class Slices:

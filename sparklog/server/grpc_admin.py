@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from sparklog.base.errors import KafkaError
+from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
     alter_partition_reassignments,
@@ -26,8 +27,13 @@ from sparklog.broker.apis.incremental_alter_configs import ConfigChange, KeyChan
 from sparklog.broker.config_entries import ConfigEntry
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
+from sparklog.runtime.slices import in_parts
+from sparklog.server import grpc_service
 from sparklog.server.grpc_errors import error_message
 from sparklog.v1 import admin_pb2
+
+DESCRIBED_TOGETHER = 200
+"""Partitions: work of a few milliseconds."""
 
 
 class AdminServicer:
@@ -66,11 +72,29 @@ class AdminServicer:
         )
 
     async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
-        wanted = describe_topics.DescribeTopicsRequest(
-            names=list(request.names), allow_auto_topic_creation=request.allow_auto_topic_creation
-        )
-        response = await self._broker.serve(describe_topics.API, wanted)
-        return admin_pb2.DescribeTopicsResponse(topics=[_topic(topic) for topic in response.topics])
+        """Topics with many partitions, be they named or all that there are, are described one after the other."""
+        metadata = self._broker.services.metadata
+
+        def weigh(name: str) -> int:
+            topic = metadata.find(name)
+            return len(topic.partitions) if topic else 1
+
+        async def describe(names: Sequence[str]) -> admin_pb2.DescribeTopicsResponse:
+            wanted = describe_topics.DescribeTopicsRequest(
+                names=names, allow_auto_topic_creation=request.allow_auto_topic_creation
+            )
+            response = await self._broker.serve(describe_topics.API, wanted)
+            there = response.topics
+            if not request.names:  # one may have been deleted meanwhile
+                there = [topic for topic in there if not isinstance(topic.error, UnknownTopicOrPartition)]
+            return admin_pb2.DescribeTopicsResponse(topics=[_topic(topic) for topic in there])
+
+        names = request.names or [topic.name for topic in metadata]
+        parts = in_parts(names, weigh, DESCRIBED_TOGETHER)
+        if len(parts) == 1:
+            return await describe(parts[0])
+        answer: admin_pb2.DescribeTopicsResponse = await grpc_service.in_parts(parts, describe, self._broker.slices)
+        return answer
 
     async def CreatePartitions(self, request: admin_pb2.CreatePartitionsRequest) -> admin_pb2.CreatePartitionsResponse:
         wanted = create_partitions.CreatePartitionsRequest(
@@ -143,14 +167,10 @@ class AdminServicer:
             ],
         )
 
-    async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> admin_pb2.DescribeLogDirsResponse:
+    async def DescribeLogDirs(self, request: admin_pb2.DescribeLogDirsRequest) -> bytes:
         wanted = describe_log_dirs.DescribeLogDirsRequest(topics=dict.fromkeys(request.topics) or None)
         response = await self._broker.serve(describe_log_dirs.API, wanted)
-        return admin_pb2.DescribeLogDirsResponse(
-            broker_id=response.broker_id,
-            cluster_id=response.cluster_id,
-            log_dirs=[_log_dir(log_dir) for log_dir in response.log_dirs],
-        )
+        return await asyncio.to_thread(_log_dirs, response)
 
     async def AlterPartitionReassignments(
         self, request: admin_pb2.AlterPartitionReassignmentsRequest
@@ -275,6 +295,16 @@ def _entry(entry: ConfigEntry) -> admin_pb2.ConfigEntry:
         documentation=entry.documentation,
         read_only=entry.is_read_only,
     )
+
+
+def _log_dirs(response: describe_log_dirs.DescribeLogDirsResponse) -> bytes:
+    message = admin_pb2.DescribeLogDirsResponse(
+        broker_id=response.broker_id,
+        cluster_id=response.cluster_id,
+        log_dirs=[_log_dir(log_dir) for log_dir in response.log_dirs],
+    )
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _log_dir(log_dir: describe_log_dirs.LogDir) -> admin_pb2.LogDir:

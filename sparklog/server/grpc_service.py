@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -155,20 +155,25 @@ def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices)
     async def call(request: Any) -> Any:
         if len(getattr(request, name)) <= most:
             return await serve(request)
-        merged: Any = None
-
-        async def serve_part(part: Any) -> None:
-            nonlocal merged
-            answer = await serve(part)
-            if merged is None:
-                merged = answer
-            else:
-                merged.MergeFrom(answer)  # at once: all answers beside what they make would take twice the memory
-
-        await slices.each(_parts(request, name, most), serve_part)
-        return merged
+        return await in_parts(_parts(request, name, most), serve, slices)
 
     return call
+
+
+async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Slices) -> Any:
+    """What `serve` returns for each part, merged into the first; there is one at least."""
+    merged: Any = None
+
+    async def serve_part(part: Any) -> None:
+        nonlocal merged
+        answer = await serve(part)
+        if merged is None:
+            merged = answer
+        else:
+            merged.MergeFrom(answer)  # at once: all answers beside what they make would take twice the memory
+
+    await slices.each(parts, serve_part)
+    return merged
 
 
 def _parts(request: Any, name: str, most: int) -> Iterator[Any]:

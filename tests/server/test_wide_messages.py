@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
+from sparklog.runtime import slices
+from sparklog.server import grpc_admin
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, log_pb2, log_pb2_grpc, maintenance_pb2
@@ -71,6 +73,31 @@ def test_others_have_their_turn_while_a_long_request_is_served(
             with most_calls(wide_broker) as most, suppress(grpc.RpcError):
                 call(wide_channel, method, data)
             assert most.calls < MOST_CALLS, f"{name}, {'/'.join(path)}: {most}"
+
+
+def test_all_topics_and_log_dirs_are_described_a_part_at_a_time(
+    wide_broker: RunningBroker, wide_channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = admin_pb2_grpc.AdminStub(wide_channel)
+    names = [f"all-{number:02d}" for number in range(40)]
+    admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[{"name": name, "partitions": 3} for name in names]))
+    everything = admin.DescribeTopics(admin_pb2.DescribeTopicsRequest())
+    monkeypatch.setattr(grpc_admin, "DESCRIBED_TOGETHER", 12)
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+
+    for wanted in ([], names):
+        with most_calls(wide_broker) as most:
+            found = admin.DescribeTopics(admin_pb2.DescribeTopicsRequest(names=wanted))
+        assert most.calls < most.total / 5
+        assert {topic.name for topic in found.topics} >= {*names}
+        assert wanted or found == everything
+
+    with most_calls(wide_broker) as one:
+        admin.DescribeLogDirs(admin_pb2.DescribeLogDirsRequest(topics=["all-00"]))
+    with most_calls(wide_broker) as most:
+        [log_dir] = admin.DescribeLogDirs(admin_pb2.DescribeLogDirsRequest()).log_dirs
+    assert len(log_dir.partitions) >= 3 * len(names)
+    assert most.calls < one.calls + len(names)
 
 
 def test_every_method_that_is_served_in_parts_has_the_field() -> None:

@@ -13,12 +13,13 @@ import asyncio
 import os
 import posixpath
 import shutil
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sparklog.base.errors import KafkaError, KafkaStorageError
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
+from sparklog.log.manager import LogManager
 from sparklog.replica.manager import Replica
 
 
@@ -59,23 +60,26 @@ class DescribeLogDirsResponse:
 
 
 async def handle(services: Services, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    found: dict[str, list[LogDirPartition]] = {path: [] for path in services.logs.dirs}
-    for replica in services.replicas:
-        if _is_wanted(replica, request.topics):
-            found.setdefault(posixpath.dirname(replica.log.folder), []).append(_describe(replica))
-    failed, full = services.logs.failed_dirs, services.logs.full_dirs
     return DescribeLogDirsResponse(
         broker_id=services.config.broker_id,
         cluster_id=services.cluster_id,
-        log_dirs=await asyncio.to_thread(
-            lambda: [
-                _log_dir(path, partitions, is_full=path in full)
-                for path, partitions in found.items()
-                if path not in failed
-            ]
-        )
-        + [_failed_dir(path, why) for path, why in failed.items()],
+        log_dirs=await asyncio.to_thread(_log_dirs, services.logs, tuple(services.replicas), request.topics),
     )
+
+
+def _log_dirs(
+    logs: LogManager, replicas: Iterable[Replica], topics: Mapping[str, Set[int] | None] | None
+) -> list[LogDir]:
+    """Blocks: there may be many partitions, and the volumes are asked how large they are."""
+    found: dict[str, list[LogDirPartition]] = {path: [] for path in logs.dirs}
+    for replica in replicas:
+        if _is_wanted(replica, topics):
+            found.setdefault(posixpath.dirname(replica.log.folder), []).append(_describe(replica))
+    failed, full = logs.failed_dirs, logs.full_dirs
+    live = [
+        _log_dir(path, partitions, is_full=path in full) for path, partitions in found.items() if path not in failed
+    ]
+    return live + [_failed_dir(path, why) for path, why in failed.items()]
 
 
 def _is_wanted(replica: Replica, topics: Mapping[str, Set[int] | None] | None) -> bool:
@@ -89,7 +93,6 @@ def _is_wanted(replica: Replica, topics: Mapping[str, Set[int] | None] | None) -
 
 
 def _log_dir(path: str, partitions: list[LogDirPartition], *, is_full: bool) -> LogDir:
-    """Blocks: the volume is asked how large it is."""
     try:
         volume = shutil.disk_usage(path)
         total, free = volume.total, volume.free

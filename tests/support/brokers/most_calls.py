@@ -24,6 +24,8 @@ class Most:
 
     calls: int = 0
     what: str = ""
+    total: int = 0
+    """Of all turns."""
 
 
 @contextmanager
@@ -46,6 +48,7 @@ def most_calls(broker: RunningBroker) -> Iterator[Most]:
             run(handle)
         finally:
             sys.setprofile(None)
+        most.total += calls
         if calls > most.calls:
             most.calls, most.what = calls, repr(handle)
         return None

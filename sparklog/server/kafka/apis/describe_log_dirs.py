@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_log_dirs
 from sparklog.broker.apis.describe_log_dirs import DescribeLogDirsRequest, LogDir
 from sparklog.server.kafka.grouping import by_topic
-from sparklog.server.kafka.messages import Message
+from sparklog.server.kafka.messages import Message, write
 from sparklog.server.kafka.translation import Call, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: Call, request: Message) -> tuple[bytes]:
     topics = None
     if request.topics is not None:
         topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
     response = await call.serve(describe_log_dirs.API, DescribeLogDirsRequest(topics=topics))
-    return call.answer(results=[_log_dir(log_dir) for log_dir in response.log_dirs])
+    return (
+        await asyncio.to_thread(lambda: write(call.answer(results=[_log_dir(each) for each in response.log_dirs]))),
+    )
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:

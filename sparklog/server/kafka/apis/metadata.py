@@ -13,6 +13,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrParti
 from sparklog.broker.apis import metadata
 from sparklog.broker.apis.metadata import MetadataRequest, PartitionMetadata, TopicMetadata, TopicQuery
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.runtime.slices import in_parts
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
@@ -42,19 +43,14 @@ async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
 
 def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> list[list[TopicQuery]]:
     """What is described together: topics of some hundred partitions in all. Each is named once, as in Kafka."""
+
+    def weigh(query: TopicQuery) -> int:
+        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id or UUID(int=0))
+        return len(topic.partitions) if topic else 1
+
     if queries is None:
         queries = [TopicQuery(name=topic.name) for topic in metadata]
-    parts: list[list[TopicQuery]] = [[]]
-    weight = 0
-    for query in dict.fromkeys(queries):
-        topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id or UUID(int=0))
-        more = len(topic.partitions) if topic else 1
-        if weight + more > PART and parts[-1]:
-            parts.append([])
-            weight = 0
-        parts[-1].append(query)
-        weight += more
-    return parts
+    return in_parts(dict.fromkeys(queries), weigh, PART)
 
 
 async def _serve_part(call: Call, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
