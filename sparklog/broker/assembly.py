@@ -50,6 +50,7 @@ from sparklog.replica.mirror import Ask
 from sparklog.replica.partition import Partition
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Given:
     store: Store
     logs: LogManager
     metrics: Metrics
+    slices: Slices
     waiting: Purgatory[TopicPartition]
     peers: Peers | None
     serve: Serve
@@ -114,6 +116,7 @@ def put_together(given: Given) -> Services:
         metrics=given.metrics,
         fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, given.new_session_id),
         follower_fetches=follower_fetches,
+        slices=given.slices,
         waiting=given.waiting,
         peers=peers,
         registration=_registration(given, replicas),

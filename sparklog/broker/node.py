@@ -140,7 +140,8 @@ class Broker:
         self.services = put_together(
             Given(
                 config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self._clock,
-                random=self._random, store=store, logs=self._logs, metrics=self.metrics, waiting=self._waiting,
+                random=self._random, store=store, logs=self._logs, metrics=self.metrics, slices=self.slices,
+                waiting=self._waiting,
                 peers=self._peers, serve=self.serve,
             )
         )  # fmt: skip

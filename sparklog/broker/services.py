@@ -26,6 +26,7 @@ from sparklog.log.manager import LogManager
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,5 +56,7 @@ class Services:
     registration: Registration
     controller: Controller
     history: ClusterHistory
+    slices: Slices
+    """What takes long gives way to others by these."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""

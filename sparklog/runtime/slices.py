@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -25,6 +25,11 @@ def in_parts(items: Iterable[Item], weigh: Callable[[Item], int], most: int) -> 
         parts[-1].append(item)
         weight += more
     return parts
+
+
+def of_many(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    """At most so many neighbours at a time."""
+    return (items[at : at + most] for at in range(0, len(items), most))
 
 
 class Slices:

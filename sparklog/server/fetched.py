@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from sparklog.base.errors import InvalidRequest, KafkaError, KafkaStorageError
 from sparklog.broker.apis.fetch import PartitionFetched
 from sparklog.log.log import LogSlice
+from sparklog.runtime.slices import Slices
 from sparklog.server.grpc_errors import error_message
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.protobuf import bytes_tag, varint
@@ -38,23 +39,26 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-async def first_messages(parts: Iterable[PartitionFetched], form: int, max_bytes: int) -> list[Message]:
+async def first_messages(parts: Iterable[PartitionFetched], form: int, max_bytes: int, slices: Slices) -> list[Message]:
     """One message for each partition, with as much as fits in `max_bytes` together; the first has one record at least.
 
     Batches are bounded already.
     """
-    found: list[Message] = []
-    for part in parts:
+    left = max_bytes
+
+    async def first_message(part: PartitionFetched) -> Message:
+        nonlocal left
         if part.slice is None or form == log_pb2.BATCHES:
             message = await _stored(part)
-        elif max_bytes <= 0:
+        elif left <= 0:
             message = Message(_head(part, part.fetch_offset))
         else:
-            async with aclosing(_decoded(part, part.slice, form, max_bytes)) as messages:
+            async with aclosing(_decoded(part, part.slice, form, left)) as messages:
                 message = await anext(messages)
-        found.append(message)
-        max_bytes -= len(message.payload)
-    return found
+        left -= len(message.payload)
+        return message
+
+    return await slices.each(parts, first_message)
 
 
 async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[Message]:

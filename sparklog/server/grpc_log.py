@@ -25,6 +25,7 @@ from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffse
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
+from sparklog.runtime.eager import start
 from sparklog.server.fetched import all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import read_topic_id
@@ -78,7 +79,8 @@ class LogServicer:
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
         response = await self._broker.serve(fetch.API, wanted)
-        return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes))
+        slices = self._broker.slices
+        return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes, slices))
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
         wanted = SubscribeRequest(
@@ -118,10 +120,15 @@ class LogServicer:
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
-        """Do all that may wait before the append; what is returned appends in its first step."""
+        """Do all that may wait before the append; what is returned appends in its first step, or has done so."""
         translated, refused = await self._translate(request)
         await produce.create_missing_topics(self._broker.services, translated)
-        return self._produce(request, translated, refused)
+        answering = self._produce(request, translated, refused)
+        if len(translated.partitions) <= produce.TOGETHER:
+            return answering
+        answer = start(answering)
+        await asyncio.wait([answer])
+        return _outcome_of(answer)
 
     async def _produce(
         self, request: log_pb2.ProduceRequest, translated: ProduceRequest, refused: list[PartitionProduced]
@@ -137,7 +144,8 @@ class LogServicer:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
         refused: list[PartitionProduced] = []
-        for part in request.partitions:
+
+        async def translate(part: log_pb2.PartitionProduce) -> None:
             try:
                 if part.WhichOneof("payload") == "batches":
                     partitions.append(_batches(part))
@@ -146,6 +154,8 @@ class LogServicer:
             except KafkaError as error:
                 partition = part.partition if part.HasField("partition") else -1
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
+
+        await self._broker.slices.each(request.partitions, translate)
         return ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
@@ -172,6 +182,10 @@ class LogServicer:
             PartitionProduce(topic=part.topic, partition=partition, data=data, current_leader_epoch=_leader_epoch(part))
             for partition, data in encoded
         ]
+
+
+async def _outcome_of(answer: asyncio.Future[log_pb2.ProduceResponse]) -> log_pb2.ProduceResponse:
+    return await answer
 
 
 def _batches(part: log_pb2.PartitionProduce) -> PartitionProduce:

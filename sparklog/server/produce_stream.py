@@ -2,6 +2,9 @@
 
     read a request → begin it (translate) → go on with it (append, in the first step) → answer
 
+Of a request for very many partitions the append is part of beginning it: others have their turn meanwhile, and what
+comes next on the stream is not to overtake it.
+
 An answer that is there at once, with no other before it, is written before the next request is read: with one
 replica that is every answer, and it costs nothing but the request. An answer that has to wait (for replicas, for a
 disk) is put in line, and reading goes on, until `max.outstanding.produces` are in line. A client that does not take

@@ -58,7 +58,14 @@ from sparklog.broker.read_replicas import (
 )
 from sparklog.broker.services import Services
 from sparklog.replica.manager import Replica
+from sparklog.runtime.eager import start
+from sparklog.runtime.slices import of_many
 
+TOGETHER = 500
+"""Partitions that are read in one go: some milliseconds."""
+PART = 100
+"""Of more, so many before it is looked how long that took."""
+Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched", "handle"]
 
 
@@ -108,12 +115,16 @@ async def handle(services: Services, request: FetchRequest) -> FetchResponse:
     )
 
     def attempt() -> list[PartitionFetched] | None:
-        found = _read(services, request, context)
+        found = _read_all(services, request, context)
         return found if _is_enough(services, request, context, found) else None
 
-    found = await services.waiting.wait(_names(context), attempt, request.max_wait_ms)
-    if found is None:
-        found = _read(services, request, context)
+    found: list[PartitionFetched] | None
+    if context.size > TOGETHER:
+        found = await _read_much(services, request, context)
+    else:
+        found = await services.waiting.wait(_names(context), attempt, request.max_wait_ms)
+        if found is None:
+            found = _read_all(services, request, context)
     session_id, told = sessions.end(context, found, services.clock.monotonic_ms())
     for part in told:
         if part.slice:
@@ -156,20 +167,67 @@ def _is_enough(
     return missing == context.size or size >= min(request.min_bytes, _limit(services, request))
 
 
-def _read(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+async def _read_much(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    """As `handle` does with fewer partitions, but others have their turn while it reads."""
+    names = list(_names(context))
+    due_ms = services.clock.monotonic_ms() + request.max_wait_ms
+    while True:
+        is_new = True
+
+        def attempt() -> bool | None:
+            nonlocal is_new
+            is_new, was_new = False, is_new
+            return None if was_new else True
+
+        # Begun first: what comes to a partition that has been read already is not to be missed.
+        change = start(services.waiting.wait(names, attempt, due_ms - services.clock.monotonic_ms()))
+        try:
+            found = await _read_in_parts(services, request, context)
+            if _is_enough(services, request, context, found):
+                return found
+            if await change is None:
+                return await _read_in_parts(services, request, context)
+        finally:
+            change.cancel()
+
+
+async def _read_in_parts(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+    results: list[PartitionFetched] = []
+    limit = left = _limit(services, request)
+
+    async def read(pairs: Sequence[Pair]) -> None:
+        nonlocal left
+        left = _read(services, request, pairs, results, left, limit)
+
+    await services.slices.each(of_many(list(context.pairs()), PART), read)
+    return results
+
+
+def _read_all(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
     """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
-    left = _limit(services, request)
-    results = []
-    is_first = True
-    for part, cached in context.pairs():
+    results: list[PartitionFetched] = []
+    limit = _limit(services, request)
+    _read(services, request, context.pairs(), results, limit, limit)
+    return results
+
+
+def _read(
+    services: Services,
+    request: FetchRequest,
+    pairs: Iterable[Pair],
+    results: list[PartitionFetched],
+    left: int,
+    limit: int,
+) -> int:
+    """Adds what there is of `pairs`, of which `left` bytes of `limit` may come; -> how many are left then, if any."""
+    for part, cached in pairs:
         if cached and _is_quiet(services, request, part, cached):
             continue
-        result = _read_partition(services, request, part, left, min_one_batch=is_first)
+        result = _read_partition(services, request, part, max(0, left), min_one_batch=left == limit)
         if result.slice:
-            is_first = False
-            left = max(0, left - result.slice.size)
+            left -= result.slice.size
         results.append(result)
-    return results
+    return left
 
 
 def _is_quiet(services: Services, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:

@@ -7,7 +7,7 @@
 Flexible from version 9 on. kio would read this as fast, but copies the records out of the request.
 
 A request of 1 MiB, the most that producers send by their defaults, has room for 15,000 batches of one record each: more
-than `MAX_PARTITIONS` are refused, as nobody else is served while they are appended.
+than `MAX_PARTITIONS` are refused. Others have their turn while they are appended, but not while they are read here.
 """
 
 from __future__ import annotations
