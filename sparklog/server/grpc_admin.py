@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import cast
 
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
@@ -23,7 +24,7 @@ from sparklog.broker.apis import (
     list_partition_reassignments,
     list_topics,
 )
-from sparklog.broker.apis.incremental_alter_configs import ConfigChange, KeyChange, Operation
+from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS, ConfigChange, KeyChange, Operation
 from sparklog.broker.config_entries import ConfigEntry
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
@@ -282,8 +283,11 @@ def _resource_message(resource: ConfigResource) -> admin_pb2.ConfigResource:
 
 
 def _change(change: admin_pb2.ConfigChange) -> ConfigChange:
-    values = [KeyChange(name=name, operation=Operation.SET, value=value) for name, value in change.set.items()]
-    unset = [KeyChange(name=name, operation=Operation.DELETE) for name in change.unset]
+    most = MAX_KEYS + 1
+    values = [
+        KeyChange(name=name, operation=Operation.SET, value=value) for name, value in islice(change.set.items(), most)
+    ]
+    unset = [KeyChange(name=name, operation=Operation.DELETE) for name in change.unset[:most]]
     return ConfigChange(resource=_resource(change.resource), changes=values + unset)
 
 

@@ -57,7 +57,7 @@ WIDE = {
 """By method, the field that names what is asked for, each independent of the others."""
 MAX_TOGETHER = 10_000
 """How many elements a field of any other may have: work of less than 100 ms."""
-_PARTS = {"DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
+_PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
 """Of those that take longer."""
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}

@@ -100,6 +100,26 @@ def test_all_topics_and_log_dirs_are_described_a_part_at_a_time(
     assert most.calls < one.calls + len(names)
 
 
+@pytest.mark.parametrize("field", ["set", "unset"])
+def test_more_keys_than_a_resource_can_have_are_refused_without_being_looked_at(
+    field: str, wide_broker: RunningBroker, wide_channel: grpc.Channel
+) -> None:
+    admin = admin_pb2_grpc.AdminStub(wide_channel)
+    admin.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[{"name": "many-keys", "partitions": 1}]))
+    change = admin_pb2.ConfigChange(resource={"type": admin_pb2.TOPIC, "name": "many-keys"})
+    names = [f"key-{number}" for number in range(50_000)]
+    if field == "set":
+        for name in names:
+            change.set[name] = "1"
+    else:
+        change.unset.extend(names)
+    with most_calls(wide_broker) as most:
+        [result] = admin.AlterConfigs(admin_pb2.AlterConfigsRequest(changes=[change])).resources
+    assert result.error.name == "INVALID_REQUEST"
+    assert "more than 1000 keys of one resource" in result.error.message
+    assert most.calls < len(names)
+
+
 def test_every_method_that_is_served_in_parts_has_the_field() -> None:
     for name, field in WIDE.items():
         assert METHODS[name].input_type.fields_by_name[field].is_repeated

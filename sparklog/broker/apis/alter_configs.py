@@ -2,8 +2,8 @@
 
 - What the request does not name goes back to its default. IncrementalAlterConfigs changes single keys; this older API
   is for tools that know nothing else, and is served over Kafka's protocol only.
-- A resource that is named twice, or a key without a value, is refused (INVALID_REQUEST). Of brokers, only keys that can
-  be changed while they run.
+- A resource that is named twice, one with more keys than IncrementalAlterConfigs takes, or a key without a value, is
+  refused (INVALID_REQUEST). Of brokers, only keys that can be changed while they run.
 - Versions 0 to 2, as in Kafka 4.
 """
 
@@ -19,6 +19,7 @@ from sparklog.broker.apis.incremental_alter_configs import (
     Revise,
     ReviseBroker,
     alter_each,
+    check_count,
 )
 from sparklog.broker.resources import ConfigResource
 from sparklog.broker.services import Services
@@ -60,6 +61,7 @@ def _broker_replacement(new: NewConfigs) -> ReviseBroker:
 
 def _overrides(new: NewConfigs) -> dict[str, str]:
     """Raises InvalidRequest."""
+    check_count(new.configs)
     overrides = {name: value for name, value in new.configs.items() if value is not None}
     if missing := new.configs.keys() - overrides.keys():
         raise InvalidRequest(f"Null value not supported for topic configs: {','.join(sorted(missing))}")

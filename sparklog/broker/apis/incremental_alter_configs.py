@@ -5,6 +5,7 @@
   the response is there.
 - A resource that is named twice, a key that is changed twice, or a change without the value it needs is refused
   (INVALID_REQUEST); APPEND and SUBTRACT of what is no list too (INVALID_CONFIG).
+- More than `MAX_KEYS` keys of one resource are refused (INVALID_REQUEST): none has so many.
 - DELETE of a key that topics do not have is refused (INVALID_CONFIG): it is a mistake in spelling. Kafka says nothing.
 - Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are
   read at its start (INVALID_REQUEST). Any broker takes the change, whichever it is for.
@@ -14,7 +15,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeVar
@@ -26,6 +27,9 @@ from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType, broker_named
 from sparklog.broker.services import Services
 from sparklog.cluster.model import Topic
+
+MAX_KEYS = 1_000
+"""Of a resource that are changed at once. Who translates a request need not translate more than one beyond."""
 
 
 class Operation(IntEnum):
@@ -145,7 +149,14 @@ def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
         raise InvalidRequest("Each resource must appear at most once.")
 
 
+def check_count(keys: Sized) -> None:
+    """Raises InvalidRequest where there are too many."""
+    if len(keys) > MAX_KEYS:
+        raise InvalidRequest(f"more than {MAX_KEYS} keys of one resource at once")
+
+
 def _check(changes: Sequence[KeyChange]) -> None:
+    check_count(changes)
     if twice := [name for name, times in Counter(change.name for change in changes).items() if times > 1]:
         raise InvalidRequest(f"{', '.join(sorted(twice))}: changed twice in one request")
     for change in changes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import alter_configs
 from sparklog.broker.apis.alter_configs import AlterConfigsRequest, NewConfigs
+from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS
 from sparklog.server.kafka.configs import alter_result, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation, Wide
@@ -15,7 +16,7 @@ async def serve(call: Call, request: Message) -> Message:
         resources=[
             NewConfigs(
                 resource=resource(asked.resource_type, asked.resource_name),
-                configs={config.name: config.value for config in asked.configs},
+                configs={config.name: config.value for config in asked.configs[: MAX_KEYS + 1]},
             )
             for asked in request.resources
         ],
@@ -30,4 +31,6 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     return call.answer(responses=[alter_result(asked, error) for asked in request.resources])
 
 
-TRANSLATION = Translation(api=alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",)))
+TRANSLATION = Translation(
+    api=alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",), part=10)
+)

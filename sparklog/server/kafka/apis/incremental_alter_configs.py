@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import incremental_alter_configs
-from sparklog.broker.apis.incremental_alter_configs import ConfigChange, IncrementalAlterConfigsRequest, KeyChange
+from sparklog.broker.apis.incremental_alter_configs import (
+    MAX_KEYS,
+    ConfigChange,
+    IncrementalAlterConfigsRequest,
+    KeyChange,
+)
 from sparklog.server.kafka.configs import alter_result, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import Call, Translation, Wide
@@ -28,11 +33,11 @@ def _change(asked: Message) -> ConfigChange:
         resource=resource(asked.resource_type, asked.resource_name),
         changes=[
             KeyChange(name=config.name, operation=config.config_operation, value=config.value)
-            for config in asked.configs
+            for config in asked.configs[: MAX_KEYS + 1]
         ],
     )
 
 
 TRANSLATION = Translation(
-    api=incremental_alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",))
+    api=incremental_alter_configs.API, serve=serve, refuse=refuse, wide=Wide(("resources",), ("responses",), part=10)
 )
