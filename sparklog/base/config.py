@@ -80,7 +80,11 @@ class BrokerConfig:
         500, integer(1, MAX_INT), "Requests in work before further ones wait to be read; long polls do not count."
     )
     queued_max_request_bytes: int = key(
-        -1, integer(-1), "Bytes of requests in work before further ones wait to be read; -1: no limit."
+        512 << 20,
+        integer(-1),
+        "Bytes of requests in work before further ones wait to be read, or, of gRPC's calls with one request, are "
+        "refused if they are larger than 64 KiB. Kafka's listeners count theirs, the gRPC listener its own. "
+        "-1: no limit.",
     )
     cluster_store: str = key(
         "",

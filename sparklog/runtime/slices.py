@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TypeVar
 
 SLICE_S = 0.010
+FEW = 4
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 Outcome = TypeVar("Outcome")
@@ -37,6 +38,9 @@ class Slices:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self.few = asyncio.Semaphore(FEW)
+        """To be held for as long as a large request that names much is in memory: it takes many times its bytes there,
+        and none is served sooner for there being more of them."""
 
     async def give_way(self) -> None:
         """Let everybody else go on, and those who gave way before."""

@@ -27,6 +27,7 @@ from sparklog.server.grpc_maintenance import MaintenanceServicer
 from sparklog.server.grpc_replication import SERVICE as REPLICATION
 from sparklog.server.grpc_replication import ReplicationServicer
 from sparklog.server.grpc_service import service_handler
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import admin_pb2, groups_pb2, log_pb2, maintenance_pb2
 
 LOG = log_pb2.DESCRIPTOR.services_by_name["Log"]
@@ -43,7 +44,9 @@ class GrpcServer:
     def __init__(self, broker: Broker) -> None:
         """Takes no connection yet; needs a running event loop."""
         self._config = broker.config
-        self._log = LogServicer(broker)
+        self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
+        """Of the requests of all services but `Replication`."""
+        self._log = LogServicer(broker, queue)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)
         self._health = _Health()
@@ -61,10 +64,10 @@ class GrpcServer:
         )
         self._server.add_generic_rpc_handlers(
             (
-                service_handler(LOG, self._log, broker.slices),
-                service_handler(GROUPS, GroupsServicer(broker), broker.slices),
-                service_handler(ADMIN, AdminServicer(broker), broker.slices),
-                service_handler(MAINTENANCE, self._maintenance, broker.slices),
+                service_handler(LOG, self._log, broker.slices, queue),
+                service_handler(GROUPS, GroupsServicer(broker), broker.slices, queue),
+                service_handler(ADMIN, AdminServicer(broker), broker.slices, queue),
+                service_handler(MAINTENANCE, self._maintenance, broker.slices, queue),
                 self._replication.handler(),
             )
         )

@@ -14,6 +14,7 @@ from sparklog.base.errors import (
     KafkaError,
     RecordListTooLarge,
     ResourceNotFound,
+    ThrottlingQuotaExceeded,
     UnknownLeaderEpoch,
     UnknownServerError,
 )
@@ -34,14 +35,14 @@ async def refuse(context: Any, error: KafkaError) -> NoReturn:
     """End the call with a status.
 
     UNAVAILABLE where the broker is stopping, which clients try again; INTERNAL where the fault is its own;
-    RESOURCE_EXHAUSTED for a request that is too large, INVALID_ARGUMENT for one that makes no sense; of upkeep,
-    NOT_FOUND and ALREADY_EXISTS for a lease that is gone or held by somebody else, FAILED_PRECONDITION where a plan is
-    out of date. The trailing metadata `error-code` says which error it is.
+    RESOURCE_EXHAUSTED for a request that is too large, or that comes while too much is in work; INVALID_ARGUMENT for
+    one that makes no sense; of upkeep, NOT_FOUND and ALREADY_EXISTS for a lease that is gone or held by somebody else,
+    FAILED_PRECONDITION where a plan is out of date. The trailing metadata `error-code` says which error it is.
     """
     match error:
         case BrokerNotAvailable():
             status = grpc.StatusCode.UNAVAILABLE
-        case RecordListTooLarge():
+        case RecordListTooLarge() | ThrottlingQuotaExceeded():
             status = grpc.StatusCode.RESOURCE_EXHAUSTED
         case UnknownServerError():
             status = grpc.StatusCode.INTERNAL

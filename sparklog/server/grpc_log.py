@@ -29,6 +29,7 @@ from sparklog.runtime.eager import start
 from sparklog.server.fetched import all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
 from sparklog.server.grpc_service import read_topic_id
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream
 from sparklog.v1 import log_pb2
@@ -47,8 +48,10 @@ _POSITIONS = {
 class LogServicer:
     """Translates the service's messages for one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, queue: RequestQueue | None = None) -> None:
+        """queue: as `service_handler` has it."""
         self._broker = broker
+        self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
 
@@ -61,7 +64,7 @@ class LogServicer:
         return await (await self._begin(request))
 
     async def ProduceStream(self, context: Any) -> None:
-        stream = ProduceStream(context, self._begin, self._broker.config.max_outstanding_produces)
+        stream = ProduceStream(context, self._begin, self._broker.config.max_outstanding_produces, self._queue)
         self._streams.add(stream)
         try:
             await stream.run()

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -31,9 +32,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge
+from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
 from sparklog.runtime.slices import Slices
 from sparklog.server.grpc_errors import refuse
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.protobuf import fields_of
 from sparklog.v1 import log_pb2
 
@@ -63,11 +65,17 @@ _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].num
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
 
 
-def service_handler(service: Any, servicer: Any, slices: Slices) -> grpc.GenericRpcHandler:
-    """The handler of a service, given its descriptor and an object with a method for each of its own."""
+def service_handler(
+    service: Any, servicer: Any, slices: Slices, queue: RequestQueue | None = None
+) -> grpc.GenericRpcHandler:
+    """The handler of a service, given its descriptor and an object with a method for each of its own.
+
+    queue: counts the requests in work; that of all services. None: they are not counted.
+    """
+    queue = queue or RequestQueue()
     return grpc.method_handlers_generic_handler(
         service.full_name,
-        {method.name: _handler(method, getattr(servicer, method.name), slices) for method in service.methods},
+        {method.name: _handler(method, getattr(servicer, method.name), slices, queue) for method in service.methods},
     )
 
 
@@ -124,7 +132,7 @@ def _checked_bytes(message_class: Any, data: bytes) -> int:
     return _fields_bytes(data) if message_class is log_pb2.ProduceRequest else len(data)
 
 
-def _handler(method: Any, serve: Callable[..., Any], slices: Slices) -> grpc.RpcMethodHandler:
+def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: RequestQueue) -> grpc.RpcMethodHandler:
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
         return grpc.stream_stream_rpc_method_handler(_refusing(serve))
@@ -132,19 +140,36 @@ def _handler(method: Any, serve: Callable[..., Any], slices: Slices) -> grpc.Rpc
         return grpc.unary_stream_rpc_method_handler(_streaming(serve, request_class))
     if name := WIDE.get(method.name):
         serve = _in_parts(serve, name, _PARTS.get(method.name, PART), slices)
-    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class))
+    few = slices.few if name else nullcontext()
+    return grpc.unary_unary_rpc_method_handler(_unary(serve, request_class, few, queue))
 
 
-def _unary(serve: Callable[..., Any], request_class: Any) -> Callable[[bytes, Any], Any]:
+def _unary(
+    serve: Callable[..., Any], request_class: Any, few: AbstractAsyncContextManager[None], queue: RequestQueue
+) -> Callable[[bytes, Any], Any]:
+    """few: held while a request is served that is not small."""
     wants_context = len(inspect.signature(serve).parameters) > 1
 
+    async def answer(data: bytes, context: Any) -> Any:
+        request = await read_message(request_class, data)
+        return await (serve(request, context) if wants_context else serve(request))
+
     async def call(data: bytes, context: Any) -> bytes:
+        size, was_full = len(data), queue.is_full
+        queue.reserve(size)
         try:
-            request = await read_message(request_class, data)
-            answer = await (serve(request, context) if wants_context else serve(request))
+            if size <= SMALL_BYTES:
+                found = await answer(data, context)
+            elif was_full:
+                raise ThrottlingQuotaExceeded("as much is in work as queued.max.request.bytes allows: try again later")
+            else:
+                async with few:
+                    found = await answer(data, context)
         except KafkaError as error:
             await refuse(context, error)
-        return answer if isinstance(answer, bytes) else answer.SerializeToString()
+        finally:
+            queue.leave(size, 0)
+        return found if isinstance(found, bytes) else found.SerializeToString()
 
     return call
 

@@ -8,7 +8,7 @@ comes next on the stream is not to overtake it.
 An answer that is there at once, with no other before it, is written before the next request is read: with one
 replica that is every answer, and it costs nothing but the request. An answer that has to wait (for replicas, for a
 disk) is put in line, and reading goes on, until `max.outstanding.produces` are in line. A client that does not take
-its answers is not read from either.
+its answers is not read from either; and none is while as many bytes are in work as queued.max.request.bytes allows.
 
 When the broker stops, reading stops; what was read is answered, and the caller is told that the call was cut short.
 """
@@ -25,6 +25,7 @@ import grpc
 from sparklog.base.errors import KafkaError
 from sparklog.runtime.eager import start
 from sparklog.server.grpc_service import read_message
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.v1 import log_pb2
 
 Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
@@ -38,11 +39,14 @@ class ProduceStream:
         context: Any,
         begin: Callable[[log_pb2.ProduceRequest], Awaitable[Answering]],
         max_outstanding: int,
+        queue: RequestQueue,
     ) -> None:
+        """queue: counts the requests in work, those of other calls too."""
         self.was_stopped = False
         self._context = context
         self._begin = begin
         self._room = asyncio.Semaphore(max_outstanding)
+        self._queue = queue
         self._line: deque[asyncio.Future[log_pb2.ProduceResponse]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._task = asyncio.current_task()
@@ -56,7 +60,7 @@ class ProduceStream:
         """
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
-                answer = start(await self._begin(await read_message(log_pb2.ProduceRequest, request)))
+                answer = await self._start(request)
                 if answer.done() and not self._line:
                     await self._context.write(answer.result().SerializeToString())
                 else:
@@ -68,6 +72,20 @@ class ProduceStream:
             self._leave()
             raise
         await self._finish_line()
+
+    async def _start(self, request: bytes) -> asyncio.Future[log_pb2.ProduceResponse]:
+        size = len(request)
+        self._queue.reserve(size)
+        try:
+            answer = start(await self._begin(await read_message(log_pb2.ProduceRequest, request)))
+        except BaseException:
+            self._queue.leave(size, 0)
+            raise
+        if answer.done():
+            self._queue.leave(size, 0)
+        else:
+            answer.add_done_callback(lambda _: self._queue.leave(size, 0))
+        return answer
 
     def stop(self) -> None:
         """Read no more. To be called on the event loop."""
@@ -85,6 +103,8 @@ class ProduceStream:
             return grpc.aio.EOF
         self._is_reading = True
         try:
+            while self._queue.is_full:
+                await self._queue_moves()
             return await self._context.read()
         except asyncio.CancelledError:
             if not self._has_ended or not self._task:
@@ -93,6 +113,11 @@ class ProduceStream:
             return grpc.aio.EOF
         finally:
             self._is_reading = False
+
+    async def _queue_moves(self) -> None:
+        moves: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.wait(lambda: None if moves.done() else moves.set_result(None))
+        await moves
 
     async def _put_in_line(self, answer: asyncio.Future[log_pb2.ProduceResponse]) -> None:
         self._line.append(answer)

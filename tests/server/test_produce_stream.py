@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from sparklog.base.errors import InvalidRequiredAcks, UnknownServerError
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.produce_stream import ProduceStream
 from sparklog.v1 import log_pb2
 
@@ -59,11 +60,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def run(call: Call, broker: Appending, max_outstanding: int = 100) -> tuple[asyncio.Task[None], ProduceStream]:
+async def run(
+    call: Call, broker: Appending, max_outstanding: int = 100, queue: RequestQueue | None = None
+) -> tuple[asyncio.Task[None], ProduceStream]:
     streams: list[ProduceStream] = []
 
     async def serve() -> None:
-        streams.append(ProduceStream(call, broker.begin, max_outstanding))
+        streams.append(ProduceStream(call, broker.begin, max_outstanding, queue or RequestQueue(1)))
         await streams[0].run()
 
     task = asyncio.create_task(serve())
@@ -96,6 +99,35 @@ async def test_reading_pauses_while_too_many_answers_are_outstanding() -> None:
         event.set()
     await task
     assert broker.appended == call.answers == list(range(100))
+
+
+async def test_reading_pauses_while_too_many_bytes_are_in_work_of_this_call_or_others() -> None:
+    queue = RequestQueue(1, max_bytes=100)
+    call, broker = Call(5), Appending()
+    broker.may_answer = {2: asyncio.Event()}
+    queue.reserve(100)
+    task, _ = await run(call, broker, queue=queue)
+    assert call.read_so_far == 0
+    queue.leave(100, 0)
+    await settle()
+    assert call.answers == [0, 1]
+    size = queue.bytes
+    assert 0 < size < 100
+    queue.reserve(100 - size)
+    broker.may_answer[2].set()
+    await task
+    assert call.answers == [0, 1, 2, 3, 4]
+    assert (queue.bytes, queue.waiting) == (100 - size, 0)
+
+
+async def test_a_call_that_waits_to_be_read_from_ends_when_the_broker_stops() -> None:
+    queue = RequestQueue(1, max_bytes=100)
+    queue.reserve(100)
+    call = Call(5)
+    task, stream = await run(call, Appending(), queue=queue)
+    stream.stop()
+    await task
+    assert call.read_so_far == 0
 
 
 async def test_a_client_that_takes_no_answer_is_not_read_from() -> None:

@@ -13,10 +13,12 @@ import pytest
 from sparklog.runtime import slices
 from sparklog.server import grpc_admin
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
+from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, log_pb2, log_pb2_grpc, maintenance_pb2
 from support.brokers.grown_messages import grow, repeated_fields
 from support.brokers.most_calls import MOST_CALLS, most_calls
+from support.patience import wait_until
 from support.runs.seeds import SEED
 
 BYTES = 15_000 if SEED is None else 300_000
@@ -143,3 +145,24 @@ def test_more_than_a_broker_takes_at_once_is_refused(wide_channel: grpc.Channel)
         admin.DescribeTopics(admin_pb2.DescribeTopicsRequest(names=["a"] * (MAX_FIELDS + 1)))
     with pytest.raises(grpc.RpcError, match=f"more than {MAX_TOGETHER} partitions at once: send several"):
         log.Produce(log_pb2.ProduceRequest(partitions=[{"topic": "a"}] * (MAX_TOGETHER + 1)))
+
+
+def test_large_calls_are_refused_while_too_many_bytes_are_in_work() -> None:
+    with start_broker(queued_max_request_bytes=200_000) as broker, grpc.insecure_channel(broker.bootstrap) as channel:
+        log, queue = log_pb2_grpc.LogStub(channel), broker.node._grpc.queue
+        large = log_pb2.ProduceRequest(partitions=[{"topic": "t", "partition": 0, "batches": bytes(100_000)}])
+        in_work(broker, queue, 200_000)
+        with pytest.raises(grpc.RpcError, match=r"RESOURCE_EXHAUSTED|THROTTLING_QUOTA_EXCEEDED.*queued\.max\.request"):
+            log.Produce(large)
+        log.Fetch(log_pb2.FetchRequest(partitions=[{"topic": "t"}]))
+        in_work(broker, queue, -1)
+        assert log.Produce(large).partitions[0].error.name
+        wait_until(lambda: queue.bytes == 199_999, "nothing else is in work")
+        in_work(broker, queue, -199_999)
+
+
+def in_work(broker: RunningBroker, queue: RequestQueue, size: int) -> None:
+    async def reserve() -> None:
+        queue.reserve(size)
+
+    broker.run(reserve())

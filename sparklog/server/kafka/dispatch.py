@@ -97,17 +97,24 @@ async def answer(request: Request) -> Frame:
     if type(message) is bytes and call.session.opaque:
         token = await call.session.opaque(call.broker, call.session, message)
         return (_SIZE.pack(len(token)) + token,)
-    if type(message) is memoryview:
-        message = await asyncio.to_thread(_form(call.key, call.version).read, message)
-    wide = translation.wide
-    if wide and is_wide(wide, message):
-        found: Answer = await serve_wide(translation, call, message, wide)
+    if type(message) is memoryview and translation.wide:
+        async with call.broker.slices.few:
+            found = await _respond(translation, call, message)
     else:
-        found = await translation.respond(call, message)
+        found = await _respond(translation, call, message)
     frame = _join(call, found)
     if len(frame) > 1:
         await bring_in(frame)
     return frame
+
+
+async def _respond(translation: Translation, call: Call, message: Message) -> Answer:
+    if type(message) is memoryview:
+        message = await asyncio.to_thread(_form(call.key, call.version).read, message)
+    wide = translation.wide
+    if wide and is_wide(wide, message):
+        return await serve_wide(translation, call, message, wide)
+    return await translation.respond(call, message)
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:

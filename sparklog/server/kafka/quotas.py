@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ConfigError
 
 NO_LIMIT = -1
@@ -78,7 +79,7 @@ class CreationRate:
 class RequestQueue:
     """The requests in work, and the connections that wait until there are fewer."""
 
-    def __init__(self, max_requests: int, max_bytes: int = NO_LIMIT) -> None:
+    def __init__(self, max_requests: int = MAX_INT, max_bytes: int = NO_LIMIT) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._waiting: deque[Callable[[], None]] = deque()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from sparklog.runtime.slices import FEW
+from sparklog.server.kafka import dispatch
 from sparklog.server.kafka.apis import TRANSLATIONS, metadata
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.translation import Translation
@@ -129,6 +131,31 @@ def test_others_have_their_turn_while_a_long_request_is_served(
                         while struct.unpack_from(">i", wire.read_frame()) != (LAST,):
                             pass
                 assert most.calls < MOST_CALLS, f"{name} {version}, {'/'.join(path)}: {most}"
+
+
+def test_few_large_requests_are_in_memory_at_once(
+    kafka_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_wide, in_work, most = dispatch.serve_wide, 0, 0
+
+    async def counted(*of: Any) -> Any:
+        nonlocal in_work, most
+        in_work += 1
+        most = max(most, in_work)
+        try:
+            return await serve_wide(*of)
+        finally:
+            in_work -= 1
+
+    monkeypatch.setattr(dispatch, "serve_wide", counted)
+    names = tuple(f"nobody's-{number}" for number in range(5_000))
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(kafka_address)) for _ in range(3 * FEW)]
+        for wire in wires:
+            wire.write(DELETE_TOPICS, 3, topic_names=names, timeout=0)
+        for wire in wires:
+            assert len(wire.read(DELETE_TOPICS, 3, 1).responses) == len(names)
+    assert most == FEW
 
 
 def test_more_than_a_broker_takes_at_once_closes_the_connection_and_says_why(
