@@ -47,6 +47,12 @@ class Slices:
         async with self._turn:
             await asyncio.sleep(0)
 
+    async def each_if_many(
+        self, items: Sequence[Item], do: Callable[[Item], Awaitable[Outcome]], few: int = 100
+    ) -> list[Outcome]:
+        """As `each`, but a few items are done in one go, however long that takes."""
+        return [await do(item) for item in items] if len(items) <= few else await self.each(items, do)
+
     async def each(self, parts: Iterable[Part], do: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
         """What `do` returned for each part, in their order. A part is to take a few milliseconds at most."""
         outcomes = []

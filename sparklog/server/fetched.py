@@ -15,7 +15,7 @@ copy them three times more than once, which is most of what a fetch costs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-async def first_messages(parts: Iterable[PartitionFetched], form: int, max_bytes: int, slices: Slices) -> list[Message]:
+async def first_messages(parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices) -> list[Message]:
     """One message for each partition, with as much as fits in `max_bytes` together; the first has one record at least.
 
     Batches are bounded already.
@@ -58,7 +58,7 @@ async def first_messages(parts: Iterable[PartitionFetched], form: int, max_bytes
         left -= len(message.payload)
         return message
 
-    return await slices.each(parts, first_message)
+    return await slices.each_if_many(parts, first_message)
 
 
 async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[Message]:

@@ -158,7 +158,7 @@ class LogServicer:
                 partition = part.partition if part.HasField("partition") else -1
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
 
-        await self._broker.slices.each(request.partitions, translate)
+        await self._broker.slices.each_if_many(request.partitions, translate)
         return ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
