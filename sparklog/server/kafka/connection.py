@@ -120,6 +120,8 @@ class Connection:
     def received(self, size: int) -> None:
         if self._frame is not None:
             self._filled += size
+            if not self._is_size:
+                self._reserve(size)
             if self._filled == len(self._frame):
                 self._arrived(self._frame)
         elif self._is_busy or self._waits_for_turn:
@@ -165,7 +167,7 @@ class Connection:
         self._filled = len(start)
         self._is_size = is_size
         if not is_size:
-            self._reserve(size)
+            self._reserve(len(start))
         allowed = min(ARRIVAL_S, self._host.idle_s) + size / ARRIVAL_BYTES_PER_S
         self.deadline = monotonic() + allowed
 
@@ -360,7 +362,7 @@ class Connection:
     # ---- its share of the requests in work ----
 
     def _reserve(self, size: int) -> None:
-        self._reserved = size
+        self._reserved += size
         self._queue.reserve(size)
 
     def _leave_queue(self) -> None:

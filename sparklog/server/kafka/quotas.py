@@ -5,8 +5,9 @@ Apache Kafka lets those beyond max.connections wait for a place instead; refused
 Those beyond `max.connection.creation.rate` wait to be accepted.
 
 Requests: while `queued.max.requests` are in work, or `queued.max.request.bytes`, no connection begins a further one;
-those that would are served in the order in which they came. A request that waits for others is not in work: readers
-that wait for records, however many, keep nobody out.
+those that would are served in the order in which they came. Of a request that arrives, what has arrived counts (in
+Apache Kafka all of it): nobody keeps others out by announcing what never comes. A request that waits for others is
+not in work: readers that wait for records, however many, keep nobody out.
 """
 
 from __future__ import annotations
