@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import logging
 import multiprocessing
 import sys
 import time
@@ -89,7 +90,8 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
 
 def _expect_killed_coroutines() -> None:
     """Of a process that was killed there are coroutines that never ran, or never end; Python says so when they are
-    freed."""
+    freed, and some of them log it."""
+    logging.getLogger("sparklog").addHandler(logging.NullHandler())
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     tell = sys.unraisablehook
 
