@@ -10,6 +10,7 @@ import pytest
 from chispa import assert_df_equality
 
 from sparklog.client import Admin, Producer
+from support.names import unique
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MIDNIGHT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -23,7 +24,16 @@ def pipeline(monkeypatch):
 
 
 @pytest.fixture
-def produce(sparklog_broker):
+def departures(sparklog_broker):
+    """A topic of three partitions."""
+    name = unique("departures")
+    with Admin(bootstrap_servers=sparklog_broker.bootstrap) as admin:
+        admin.create_topic(name, partitions=3, configs={"retention.ms": "-1"})
+    return name
+
+
+@pytest.fixture
+def produce(sparklog_broker, departures):
     """Send departures of planes, one an hour from midnight on: (plane, carrier, value)."""
 
     def send(*departures: tuple[str | None, str, str | None]) -> None:
@@ -39,15 +49,15 @@ def produce(sparklog_broker):
             }
         )
         with Producer(bootstrap_servers=sparklog_broker.bootstrap) as producer:
-            producer.send_table("departures", table).result(30)
+            producer.send_table(departures, table).result(30)
 
-    with Admin(bootstrap_servers=sparklog_broker.bootstrap) as admin:
-        admin.create_topic("departures", partitions=3, configs={"retention.ms": "-1"})
     return send
 
 
-def test_departures_end_up_in_the_table_once_and_the_newest_counts(spark, sparklog_broker, pipeline, produce, tmp_path):
-    topic = pipeline.Topic(spark, sparklog_broker.bootstrap, "departures")
+def test_departures_end_up_in_the_table_once_and_the_newest_counts(
+    spark, sparklog_broker, pipeline, departures, produce, tmp_path
+):
+    topic = pipeline.Topic(spark, sparklog_broker.bootstrap, departures)
     table, checkpoint = tmp_path / "delta", tmp_path / "checkpoint"
     produce(("N1", "UA", "a"), ("N2", "B6", "b"), (None, "UA", "c"), ("N1", "UA", "d"))
     assert topic.copy_to_delta(table, checkpoint) == 4
@@ -58,8 +68,8 @@ def test_departures_end_up_in_the_table_once_and_the_newest_counts(spark, sparkl
     assert pipeline.newest_values(copied) == {"N1": "d", "N2": None, "N3": "e"}
 
 
-def test_departures_are_counted_by_carrier_and_by_time(spark, sparklog_broker, pipeline, produce):
-    topic = pipeline.Topic(spark, sparklog_broker.bootstrap, "departures")
+def test_departures_are_counted_by_carrier_and_by_time(spark, sparklog_broker, pipeline, departures, produce):
+    topic = pipeline.Topic(spark, sparklog_broker.bootstrap, departures)
     produce(("N1", "UA", "a"), ("N2", "B6", None), (None, "UA", "c"))
     assert pipeline.departures_by_carrier(topic.batch()) == {"UA": 2, "B6": 1}
     assert topic.since(MIDNIGHT + timedelta(hours=1)).count() == 2
