@@ -484,7 +484,11 @@ class _Run:
         return {broker: log for broker in brokers if (log := self._log_of(name, broker))}
 
     def _compare_replicas(self) -> None:
-        """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere."""
+        """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere.
+
+        Where segments are replaced, those of closed segments: who was cut back into a compacted one goes on in it, and
+        the others take it over once it is closed.
+        """
         for name, state in self._cluster.states().items():
             node = self._cluster.nodes.get(state.get("leader", -1))
             leader = node.broker.services.replicas.find(name) if node and node.broker and node.is_up else None
@@ -493,6 +497,8 @@ class _Run:
             end = leader.partition.high_watermark
             logs = {broker: log for broker in state["isr"] if (log := self._log_of(name, broker))}
             start = max((log.log_start_offset for log in logs.values()), default=0)
+            if name in self._compacted:
+                end = min((end, *(log.segments[-1].base_offset for log in logs.values())))
             if len({_bytes_of(log, start, end) for log in logs.values()}) > 1:
                 ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))

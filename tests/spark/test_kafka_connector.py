@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from sparklog.client import Admin
 from sparklog.testing import start_broker
+from support.names import unique
 from support.patience import PATIENCE_S
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
@@ -80,14 +81,15 @@ def test_the_kafka_source_streams_and_goes_on_where_it_stopped(spark, bootstrap,
 
 
 def test_the_kafka_sink_streams(spark, broker, bootstrap, orders, tmp_path):
+    topic = unique("copied")
     copied = kafka(spark.readStream, bootstrap, orders, startingOffsets="earliest").select("key", "value", "headers")
     writer = copied.writeStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    writer = writer.option("topic", "copied").option("checkpointLocation", str(tmp_path / "c"))
+    writer = writer.option("topic", topic).option("checkpointLocation", str(tmp_path / "c"))
     query = writer.option("includeHeaders", "true").trigger(availableNow=True).start()
     assert query.awaitTermination(PATIENCE_S)
     columns = ["key", "value", "headers"]
     assert_df_equality(
-        kafka(spark.read, bootstrap, "copied").select(columns),
+        kafka(spark.read, bootstrap, topic).select(columns),
         kafka(spark.read, bootstrap, orders).select(columns),
         ignore_row_order=True,
     )
