@@ -19,40 +19,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.create_topics import NewTopic
 from sparklog.log.log import Log
-from sparklog.testing.sim_admin import SCRATCH_TOPICS, Administrator
 from sparklog.testing.sim_checker import Anomaly, check
-from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History
-from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
-from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup, is_together
-from sparklog.testing.sim_merges import Merger, borders_of
+from sparklog.testing.sim_members import Member, is_together
+from sparklog.testing.sim_merges import borders_of
 from sparklog.testing.sim_seed import Scenario
-from sparklog.testing.sim_tables import (
-    CONSUMER_OFFSETS,
-    TABLE,
-    TABLE_CONFIG,
-    Compactor,
-    TableProducer,
-    check_table,
-    entries_of,
-)
-from sparklog.testing.sim_trims import Trimmer
-from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
+from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
+from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
-from sparklog.testing.sim_wire import WireConsumer, WireProducer
-from sparklog.testing.sim_workload import Consumer, Group, Producer, times_of, values_of
+from sparklog.testing.sim_workers import TOPIC, Workers
+from sparklog.testing.sim_workload import Consumer, times_of, values_of
 
-TOPIC = "log"
-ALL_TOPICS = "^(log|scratch[0-9])$"
-SCRATCH_PARTITIONS = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
 SETTLES_S = 90.0
 MAX_READ = 1 << 30
 
@@ -118,12 +102,6 @@ def as_the_seed_says(seed: int) -> Iterator[None]:
         gc.enable()
 
 
-class Worker(Protocol):
-    """A client that works until it is told that all is over."""
-
-    async def run(self, is_over: asyncio.Event) -> None: ...
-
-
 class _Run:
     def __init__(self, cluster: SimCluster, scenario: Scenario) -> None:
         self.history = History(cluster.loop.time)
@@ -131,157 +109,18 @@ class _Run:
         self._cluster = cluster
         self._scenario = scenario
         self._is_over = asyncio.Event()
-        self._partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
-        self._tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
-        offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(2 * scenario.compacts)]
-        self._compacted = [*self._tables, *offsets]
-        self._producers = [self._producer(number) for number in range(scenario.producers)]
-        self._consumers = [
-            Consumer(
-                self._client(f"consumer-{kind}-{partition.partition}"),
-                self.history,
-                partition,
-                from_followers=share,
-            )
-            for kind, share in (("a", 0.0), ("b", 0.5))
-            for partition in self._partitions
-        ]
-        self._group = Group(self._client("group"), self.history, "group", self._consumers[0])
-        self._user_consumers = [
-            UserConsumer(self._user(f"reader-{partition.partition}"), self.history, partition, self._report_truncation)
-            for partition in (self._partitions if scenario.users else ())
-        ]
-        self._admin = Administrator(
-            self._client("admin"),
-            self.history,
-            self._partitions,
-            list(cluster.nodes),
-            replication_factor=scenario.replication_factor,
-        )
-        self._members = self._groups_of_members()
-        self._user_groups, self._users = self._groups_of_users()
-
-    def _groups_of_members(self) -> list[list[Member]]:
-        """Of each protocol one, where there are members at all."""
-        numbers = range(self._scenario.members)
-        return [
-            [kind(self._client(f"{name}-{number}"), group) for number in numbers]
-            for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember))
-            if numbers and (group := MemberGroup(name, self.history, self._partitions))
-        ]
-
-    def _groups_of_users(self) -> tuple[list[UserGroup], list[list[UserMember]]]:
-        """One that shares the topic eagerly, and one of every topic there is, step by step."""
-        numbers = range(self._scenario.users)
-        checked = self._partitions if self._scenario.keeps_all else ()
-        eager = UserGroup("eager", self.history, topics=[TOPIC], checked=checked)
-        stepwise = UserGroup("stepwise", self.history, pattern=ALL_TOPICS, checked=checked)
-        groups = [group for group in (eager, stepwise) if numbers]
-        strategies = {eager.name: "range", stepwise.name: "cooperative-sticky"}
-        members = [
-            [
-                UserMember(
-                    self._user(f"{group.name}-{number}"),
-                    group,
-                    is_static=number % 2 == 0,
-                    strategy=strategies[group.name],
-                )
-                for number in numbers
-            ]
-            for group in groups
-        ]
-        return groups, members
-
-    def _users_alone(self) -> list[Worker]:
-        """Producers, and the consumers that read to the end."""
-        if not self._scenario.users:
-            return []
-        unchecked, chance = History(self._cluster.loop.time), self._cluster.stream("acks")
-        producers = [
-            UserProducer(self._user(f"user-{number}"), history, partitions, report, acks=acks)
-            for number, (history, partitions, report, acks) in enumerate(
-                (
-                    (self.history, self._partitions, self._report_sequence, "all"),
-                    (self.history, self._partitions, self._report_sequence, chance.choice(("all", "1", "0"))),
-                    (unchecked, SCRATCH_PARTITIONS, _nothing, "all"),
-                )
-            )
-        ]
-        return [*producers, *self._user_consumers, *self._wire_clients()]
-
-    def _wire_clients(self) -> list[Worker]:
-        """Those that speak Kafka's protocol."""
-        producer, consumer = self._wire("wire-producer"), self._wire("wire-consumer")
-        return [
-            WireProducer(producer, self.history, self._partitions),
-            WireConsumer(consumer, self.history, self._partitions, self._report_truncation),
-        ]
-
-    def _wire(self, name: str) -> SimKafka:
-        bootstrap = [node.name for node in self._cluster.nodes.values()]
-        return SimKafka(name, self._cluster.network, bootstrap, self._cluster.stream(name))
-
-    def _user(self, name: str) -> SimUser:
-        bootstrap = [node.name for node in self._cluster.nodes.values()]
-        return SimUser(name, self._cluster.loop, self._cluster.network, bootstrap, f"{self._cluster.seed}/{name}")
-
-    def _client(self, name: str) -> SimClient:
-        bootstrap = [node.name for node in self._cluster.nodes.values()]
-        return SimClient(name, self._cluster.network, bootstrap, self._cluster.stream(name))
-
-    def _producer(self, number: int) -> Producer:
-        return Producer(
-            self._client(f"producer-{number}"),
-            self.history,
-            self._partitions,
-            self._report_sequence,
-            is_idempotent=number != 1,
-            tries_again=self._scenario.seed % 2 == 0,
-            says_epochs=self._scenario.is_unclean,
-        )
-
-    def _writer_of_other_topics(self) -> Producer:
-        """Gives records to topics that are deleted and made again; what becomes of those is not looked at."""
-        client, history = self._client("scratch"), History(self._cluster.loop.time)
-        return Producer(
-            client, history, SCRATCH_PARTITIONS, self._report_sequence, is_idempotent=False, tries_again=False
-        )
-
-    def _report_truncation(self, kind: str, text: str) -> None:
-        """Records that a consumer has read are lost by unclean elections only."""
-        if not self._cluster.tree.unclean:
-            self._cluster.report(kind, text)
-
-    def _report_sequence(self, kind: str, text: str) -> None:
-        """A leader that was not in sync does not know what a producer has sent before."""
-        if not self._cluster.tree.unclean:
-            self._cluster.report(kind, text)
+        self._workers = Workers(cluster, scenario, self.history)
+        self._partitions = self._workers.partitions
+        self._tables = self._workers.tables
+        self._compacted = self._workers.compacted
 
     async def main(self) -> None:
         cluster, scenario = self._cluster, self._scenario
         await cluster.start()
         if cluster.findings or not await self._make_topics():
             return
-        workers: list[Worker] = [self._group, *self._producers, *self._consumers]
-        workers += [member for group in self._members for member in group]
-        workers += [*self._users_alone(), *(member for members in self._users for member in members)]
-        if scenario.administers:
-            workers += [self._admin, self._writer_of_other_topics()]
-        if scenario.trims:
-            workers.append(Trimmer(self._client("trimmer"), self.history, self._consumers))
-        if scenario.compacts:
-            tables = [TableProducer(self._user(f"table-{number}"), self.history, self._tables) for number in (0, 1)]
-            workers += [*tables, Compactor(self._client("compactor"), self._compacted)]
-        if scenario.merges:
-            workers.append(Merger(self._client("merger"), self._partitions))
         watching = [asyncio.create_task(watch) for watch in (cluster.watch_leaders(), watch_high_watermarks(cluster))]
-        tasks = [asyncio.create_task(worker.run(self._is_over)) for worker in workers]
-        watcher = Group(self._client("watcher"), self.history, "group", self._consumers[0])
-        tasks.append(asyncio.create_task(watcher.watch(self._is_over)))
-        for name in self._tables if scenario.users else ():
-            unchecked = History(cluster.loop.time)
-            reader = UserConsumer(self._user(f"{name}-reader"), unchecked, name, self._report_truncation)
-            tasks.append(asyncio.create_task(reader.run_again_and_again(self._is_over)))
+        tasks = [asyncio.create_task(work) for work in self._workers.work(self._is_over)]
         began = cluster.loop.time()
         await Nemesis(cluster, flushes=scenario.flushes).run(scenario.plan)
         await asyncio.sleep(max(0.5, began + scenario.lasts_s - cluster.loop.time()))
@@ -292,13 +131,13 @@ class _Run:
             self._is_settled, SETTLES_S, "all replicas are in sync, and nothing is under way"
         ):
             self._say_what_is_not_settled()
-        for members in self._members:
+        for members in self._workers.members:
             await self._come_together(members)
-        for group, users in zip(self._user_groups, self._users, strict=True):
+        for group, users in self._workers.user_groups:
             await self._see_all(group, users)
         await self._read_to_the_end()
         final = {name: self._final_log(name) for name in self._partitions}
-        drained = frozenset((consumer.name, consumer.partition) for consumer in self._readers())
+        drained = frozenset((consumer.name, consumer.partition) for consumer in self._workers.readers)
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         await self._compare_segments()
         self._compare_replicas()
@@ -323,7 +162,7 @@ class _Run:
             configs=configs,
         )
         for _ in range(20):
-            if await self._admin.create(topic):
+            if await self._workers.admin.create(topic):
                 return True
             await asyncio.sleep(0.5)
         self._cluster.report("liveness", "the topic cannot be made")
@@ -372,18 +211,15 @@ class _Run:
             await self._read_commit(name, partition)
 
     async def _read_commit(self, group: str, partition: TopicPartition) -> None:
-        reader = Group(self._client(f"{group}-reader"), self.history, group, self._reader_of(partition))
+        reader = self._workers.reader_of_commits(group, partition)
         for _ in range(50):
             if await reader.read(is_current=True):
                 return
         self._cluster.report("liveness", f"the offset of {group} cannot be read")
 
-    def _reader_of(self, partition: TopicPartition) -> Consumer:
-        return next(consumer for consumer in self._consumers if consumer.partition == partition)
-
     async def _read_to_the_end(self) -> None:
         deadline = self._cluster.loop.time() + SETTLES_S
-        for consumer in self._readers():
+        for consumer in self._workers.readers:
 
             def is_at_end(consumer: Consumer | UserConsumer = consumer) -> bool:
                 return consumer.position >= max(0, self._log_end(consumer.partition))
@@ -395,9 +231,6 @@ class _Run:
                     f"{consumer.name} is at {consumer.position} of {consumer.partition}, which ends at {end}",
                 )
         await self._read_commit("group", self._partitions[0])
-
-    def _readers(self) -> list[Consumer | UserConsumer]:
-        return [*self._consumers, *self._user_consumers]
 
     async def _see_all(self, group: UserGroup, users: Sequence[UserMember]) -> None:
         """Its members share all partitions out, and what is there has been shown to the group, or is now."""
@@ -502,10 +335,6 @@ class _Run:
             if len({_bytes_of(log, start, end) for log in logs.values()}) > 1:
                 ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
-
-
-def _nothing(kind: str, text: str) -> None:
-    """A topic that is made again knows nothing of what was written to the one before."""
 
 
 def _listed(names: set[TopicPartition]) -> str:

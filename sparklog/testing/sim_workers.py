@@ -1,0 +1,182 @@
+"""Who works in a simulated cluster: the clients that a scenario asks for, each with its name and its own chance.
+
+What they were asked and told stands in the history that is checked; of topics that are deleted and made again, and of
+tables, in others that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol
+
+from sparklog.base.ids import TopicPartition
+from sparklog.testing.sim_admin import SCRATCH_TOPICS, Administrator
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_cluster import SimCluster
+from sparklog.testing.sim_history import History
+from sparklog.testing.sim_kafka import SimKafka
+from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup
+from sparklog.testing.sim_merges import Merger
+from sparklog.testing.sim_seed import Scenario
+from sparklog.testing.sim_tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
+from sparklog.testing.sim_trims import Trimmer
+from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
+from sparklog.testing.sim_wire import WireConsumer, WireProducer
+from sparklog.testing.sim_workload import Consumer, Group, Producer
+
+TOPIC = "log"
+ALL_TOPICS = "^(log|scratch[0-9])$"
+SCRATCH_PARTITIONS = [TopicPartition(topic, number) for topic in SCRATCH_TOPICS for number in (0, 1)]
+OFFSETS_PARTITIONS = 2
+
+
+class Worker(Protocol):
+    """A client that works until it is told that all is over."""
+
+    async def run(self, is_over: asyncio.Event) -> None: ...
+
+
+class Workers:
+    """All of a run."""
+
+    def __init__(self, cluster: SimCluster, scenario: Scenario, history: History) -> None:
+        self._cluster = cluster
+        self._scenario = scenario
+        self._history = history
+        self._bootstrap = [node.name for node in cluster.nodes.values()]
+        self.partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
+        """Those that are checked."""
+        self.tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
+        offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS * scenario.compacts)]
+        self.compacted = [*self.tables, *offsets]
+        self._consumers = [
+            Consumer(self._client(f"consumer-{kind}-{name.partition}"), history, name, from_followers=share)
+            for kind, share in (("a", 0.0), ("b", 0.5))
+            for name in self.partitions
+        ]
+        users = [
+            UserConsumer(self._user(f"reader-{name.partition}"), history, name, self._report)
+            for name in (self.partitions if scenario.users else ())
+        ]
+        self.readers: list[Consumer | UserConsumer] = [*self._consumers, *users]
+        """Who reads a partition from its start, and in the end to its end."""
+        self.admin = Administrator(
+            self._client("admin"),
+            history,
+            self.partitions,
+            list(cluster.nodes),
+            replication_factor=scenario.replication_factor,
+        )
+        self.members = list(self._groups_of_members())
+        self.user_groups = list(self._groups_of_users())
+
+    def work(self, is_over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
+        """What each of them does."""
+        watcher = Group(self._client("watcher"), self._history, "group", self._consumers[0])
+        readers = [
+            UserConsumer(self._user(f"{name}-reader"), self._unchecked(), name, self._report) for name in self.tables
+        ]
+        return [
+            *(worker.run(is_over) for worker in self._all()),
+            watcher.watch(is_over),
+            *(reader.run_again_and_again(is_over) for reader in readers if self._scenario.users),
+        ]
+
+    def reader_of_commits(self, group: str, partition: TopicPartition) -> Group:
+        """Who asks what a group has committed for a partition."""
+        consumer = next(each for each in self._consumers if each.partition == partition)
+        return Group(self._client(f"{group}-reader"), self._history, group, consumer)
+
+    def _all(self) -> Iterator[Worker]:
+        scenario = self._scenario
+        yield Group(self._client("group"), self._history, "group", self._consumers[0])
+        yield from (self._producer(number) for number in range(scenario.producers))
+        yield from self.readers
+        yield from (member for group in self.members for member in group)
+        yield from (user for _, users in self.user_groups for user in users)
+        if scenario.users:
+            yield from self._user_producers()
+            yield WireProducer(self._wire("wire-producer"), self._history, self.partitions)
+            yield WireConsumer(self._wire("wire-consumer"), self._history, self.partitions, self._report)
+        if scenario.administers:
+            yield self.admin
+            yield self._writer_of_other_topics()
+        if scenario.trims:
+            yield Trimmer(self._client("trimmer"), self._history, self._consumers)
+        if scenario.compacts:
+            yield from (TableProducer(self._user(f"table-{name}"), self._history, self.tables) for name in (0, 1))
+            yield Compactor(self._client("compactor"), self.compacted)
+        if scenario.merges:
+            yield Merger(self._client("merger"), self.partitions)
+
+    def _groups_of_members(self) -> Iterator[list[Member]]:
+        """Of each protocol one, where there are members at all."""
+        for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
+            if self._scenario.members:
+                group = MemberGroup(name, self._history, self.partitions)
+                yield [kind(self._client(f"{name}-{number}"), group) for number in range(self._scenario.members)]
+
+    def _groups_of_users(self) -> Iterator[tuple[UserGroup, list[UserMember]]]:
+        """One that shares the topic eagerly, and one of every topic there is, step by step."""
+        checked = self.partitions if self._scenario.keeps_all else ()
+        eager = UserGroup("eager", self._history, topics=[TOPIC], checked=checked)
+        stepwise = UserGroup("stepwise", self._history, pattern=ALL_TOPICS, checked=checked)
+        for group, strategy in ((eager, "range"), (stepwise, "cooperative-sticky")):
+            users = [self._user(f"{group.name}-{number}") for number in range(self._scenario.users)]
+            if users:
+                yield (
+                    group,
+                    [
+                        UserMember(user, group, is_static=number % 2 == 0, strategy=strategy)
+                        for number, user in enumerate(users)
+                    ],
+                )
+
+    def _user_producers(self) -> Iterator[UserProducer]:
+        acks = self._cluster.stream("acks").choice(("all", "1", "0"))
+        checked = self._history, self.partitions, self._report
+        yield UserProducer(self._user("user-0"), *checked, acks="all")
+        yield UserProducer(self._user("user-1"), *checked, acks=acks)
+        yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
+
+    def _producer(self, number: int) -> Producer:
+        return Producer(
+            self._client(f"producer-{number}"),
+            self._history,
+            self.partitions,
+            self._report,
+            is_idempotent=number != 1,
+            tries_again=self._scenario.seed % 2 == 0,
+            says_epochs=self._scenario.is_unclean,
+        )
+
+    def _writer_of_other_topics(self) -> Producer:
+        """Gives records to topics that are deleted and made again."""
+        return Producer(
+            self._client("scratch"), self._unchecked(), SCRATCH_PARTITIONS, self._report,
+            is_idempotent=False, tries_again=False,
+        )  # fmt: skip
+
+    def _unchecked(self) -> History:
+        return History(self._cluster.loop.time)
+
+    def _report(self, kind: str, text: str) -> None:
+        """A sequence that is out of order, or records that were read and are gone: after unclean elections, and only
+        then, a leader does not know what its clients do."""
+        if not self._cluster.tree.unclean:
+            self._cluster.report(kind, text)
+
+    def _client(self, name: str) -> SimClient:
+        return SimClient(name, self._cluster.network, self._bootstrap, self._cluster.stream(name))
+
+    def _wire(self, name: str) -> SimKafka:
+        return SimKafka(name, self._cluster.network, self._bootstrap, self._cluster.stream(name))
+
+    def _user(self, name: str) -> SimUser:
+        cluster = self._cluster
+        return SimUser(name, cluster.loop, cluster.network, self._bootstrap, f"{cluster.seed}/{name}")
+
+
+def _nothing(kind: str, text: str) -> None:
+    """A topic that is made again knows nothing of what was written to the one before."""
