@@ -36,10 +36,10 @@ def departures(sparklog_broker):
 def produce(sparklog_broker, departures):
     """Send departures of planes, one an hour from midnight on: (plane, carrier, value)."""
 
-    def send(*departures: tuple[str | None, str, str | None]) -> None:
-        planes, carriers, values = zip(*departures, strict=True)
+    def send(*rows: tuple[str | None, str, str | None]) -> None:
+        planes, carriers, values = zip(*rows, strict=True)
         headers = [[{"key": "carrier", "value": carrier.encode()}] for carrier in carriers]
-        hours = [MIDNIGHT + timedelta(hours=hour) for hour in range(len(departures))]
+        hours = [MIDNIGHT + timedelta(hours=hour) for hour in range(len(rows))]
         table = pa.table(
             {
                 "key": pa.array(planes, pa.string()),
