@@ -132,6 +132,7 @@ def test_each_fault_that_is_planted_in_live_brokers_is_found(
     assert decided["kind"] == "ISR changed"
     assert behind in decided["previous_isr"]
     assert behind not in decided["isr"]
+    made.admin.delete_topics([diverged, flipped, lagging, cut, sound])  # whoever audits all of the cluster next
 
 
 def let_lag_in_isr(cluster: RunningCluster, made: Topics, topic: str, broker: int) -> None:
