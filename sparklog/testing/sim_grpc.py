@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 
 from sparklog.base.errors import ClosedError, KafkaError, NetworkException, RequestTimedOut
-from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.client.config import ClientConfig
 from sparklog.client.connection import OpenChannel
@@ -24,7 +23,7 @@ from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
 from sparklog.server.grpc_service import service_handler
-from sparklog.testing.sim_network import SimNetwork
+from sparklog.testing.sim_network import SimNetwork, served_by_door
 
 Metadata = Sequence[tuple[str, str]]
 
@@ -107,7 +106,7 @@ class SimChannel:
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
-        api: Api[Any, Any] = Api(name=method.rpartition("/")[2], handle=_not_handled)
+        api = served_by_door(method.rpartition("/")[2])
 
         async def call(request: Any, *, timeout: float, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - gRPC's name
             if self._is_closed:
@@ -141,10 +140,6 @@ class SimChannel:
 
 
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
-
-
-async def _not_handled(*_: Any) -> NoReturn:
-    raise NotImplementedError("a call of gRPC goes to SimGrpcDoor")
 
 
 def _status(error: KafkaError) -> grpc.StatusCode:

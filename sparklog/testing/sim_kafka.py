@@ -10,26 +10,24 @@ Requests and responses are kio's, made as the translations make theirs (server/k
 from __future__ import annotations
 
 import asyncio
-import io
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
+from kio.index import load_request_schema
 
 from sparklog.base.addresses import Address
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, NetworkException
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.dispatch import answer, read_frame
 from sparklog.server.kafka.messages import Message, make
 from sparklog.server.kafka.translation import Session
-from sparklog.testing.sim_network import SimNetwork
+from sparklog.testing.kafka_frames import read_response, request_frame
+from sparklog.testing.sim_network import SimNetwork, served_by_door
 
 LISTENER = "PLAINTEXT"
 TIMEOUT_MS = 3_000
@@ -167,38 +165,11 @@ class _Outgoing:
     async def ask(self, key: int, version: int, fields: dict[str, Any]) -> Message:
         number, self._asked = self._asked, self._asked + 1
         request = make(load_request_schema(key, version), **fields)
-        framed = Framed(connection=self._name, number=number, frame=_request_frame(request, number, self._source))
-        api: Api[Any, Any] = Api(name=type(request).__name__, handle=_not_handled)
+        framed = Framed(connection=self._name, number=number, frame=request_frame(request, number, self._source))
+        api = served_by_door(type(request).__name__)
         try:
             response = await self._network.call(self._source, self._target, api, framed, timeout_ms=TIMEOUT_MS)
         except KafkaError:
             self.is_closed = True
             raise
-        return _read_response(key, version, response, number) if response else None
-
-
-async def _not_handled(*_: Any) -> NoReturn:
-    raise NotImplementedError("a frame goes to SimKafkaDoor")
-
-
-def _request_frame(request: Message, correlation_id: int, client_id: str) -> bytes:
-    header = make(
-        request.__header_schema__,
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    buffer = io.BytesIO()
-    entity_writer(type(header))(buffer, header)
-    entity_writer(type(request))(buffer, request)
-    return buffer.getvalue()
-
-
-def _read_response(key: int, version: int, frame: bytes, correlation_id: int) -> Message:
-    kind = load_response_schema(key, version)
-    header, at = entity_reader(kind.__header_schema__)(frame, 0)
-    assert header.correlation_id == correlation_id
-    response, size = entity_reader(kind)(frame[at:], 0)
-    assert at + size == len(frame), (kind, at + size, len(frame))
-    return response
+        return read_response(key, version, response, number) if response else None

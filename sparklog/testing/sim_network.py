@@ -100,6 +100,15 @@ _UNCHANGING = frozenset({int, str, bytes, bool, float, type(None), UUID, TopicPa
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
+def served_by_door(name: str) -> Api[Any, Any]:
+    """For what travels as bytes: whoever is reached gives it to one of its doors, and not to a handler."""
+
+    async def handle(*_: Any) -> None:
+        raise TypeError(f"{name} came without a door")
+
+    return Api(name=name, handle=handle)
+
+
 @dataclass(slots=True)
 class Weather:
     """How the network is at the moment."""

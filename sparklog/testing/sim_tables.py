@@ -32,9 +32,7 @@ from sparklog.log.description import LogDescription
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.records import header_kernels as headers
-from sparklog.records.batch import read_header
 from sparklog.records.key_map import KeyMap
-from sparklog.records.records import read_records
 from sparklog.records.rewriting import Rewriter
 from sparklog.spark.compaction_keys import Strategy
 from sparklog.spark.compaction_rewrite import header_tables
@@ -43,6 +41,7 @@ from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import History, Operation, Outcome, Put
 from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, SimUser
+from sparklog.testing.sim_workload import batches_of
 
 TABLE = "table"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -215,12 +214,10 @@ class Entry(NamedTuple):
 
 def entries_of(data: bytes) -> Iterator[Entry]:
     """The records of some batches."""
-    at = 0
-    while at < len(data):
-        for record in read_records(data, at):
+    for _, records in batches_of(data):
+        for record in records:
             value = None if record.value is None else record.value.decode()
             yield Entry(record.offset, (record.key or b"").decode(), value)
-        at += read_header(data, at).size
 
 
 def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:

@@ -23,10 +23,10 @@ from sparklog.base.errors import (
     error_for,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.records.batch import read_header
-from sparklog.records.records import Record, read_records, write_records
+from sparklog.records.records import Record, write_records
 from sparklog.testing.sim_history import FindStart, History, Lookup, Operation, Outcome, Poll, Polled, Send
 from sparklog.testing.sim_kafka import SimKafka
+from sparklog.testing.sim_workload import batches_of
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT_PRODUCER_ID = 0, 1, 2, 22
 ALL = -1
@@ -346,18 +346,12 @@ class WireConsumer:
             self.positions[name], self._epochs[name] = min(self.positions[name], diverging.end_offset), -1
             return
         position, records = self.positions[name], []
-        data = part.records or b""
-        at = 0
-        while at < len(data):
-            header = read_header(data, at)
+        for header, found in batches_of(part.records or b""):
             records += [
-                (record.offset, (record.value or b"").decode())
-                for record in read_records(data, at)
-                if record.offset >= position
+                (record.offset, (record.value or b"").decode()) for record in found if record.offset >= position
             ]
             self.positions[name] = max(self.positions[name], header.last_offset + 1)
             self._epochs[name] = header.leader_epoch
-            at += header.size
         polled = Polled(tuple(records), part.high_watermark, 0, self.positions[name])
         self._history.end(operation, Outcome.OK, polled)
 

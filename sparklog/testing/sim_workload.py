@@ -27,7 +27,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, offset_commit, offset_fetch, produce
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
-from sparklog.records.batch import read_header
+from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.sim_client import BACKOFF_S, SimClient
 from sparklog.testing.sim_history import Commit, FindStart, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
@@ -296,13 +296,20 @@ class Group:
             self._history.end(operation, Outcome.OK, result)
 
 
-def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
+def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """Some batches, one after the other."""
     at = 0
     while at < len(data):
-        for record in read_records(data, at):
+        header = read_header(data, at)
+        yield header, read_records(data, at)
+        at += header.size
+
+
+def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
+    for _, records in batches_of(data):
+        for record in records:
             if record.offset >= position:
                 yield record.offset, (record.value or b"").decode()
-        at += read_header(data, at).size
 
 
 def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
@@ -312,9 +319,4 @@ def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
 
 def times_of(data: bytes) -> dict[int, int]:
     """The timestamps in some batches, by their offsets."""
-    found: dict[int, int] = {}
-    at = 0
-    while at < len(data):
-        found.update((record.offset, record.timestamp_ms) for record in read_records(data, at))
-        at += read_header(data, at).size
-    return found
+    return {record.offset: record.timestamp_ms for _, records in batches_of(data) for record in records}

@@ -12,25 +12,18 @@ import pytest
 
 from sparklog.runtime import slices
 from sparklog.server import grpc_admin
+from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.grpc_service import MAX_FIELDS, MAX_TOGETHER, WIDE
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.testing import RunningBroker, start_broker
-from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2, log_pb2, log_pb2_grpc, maintenance_pb2
+from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 from support.brokers.grown_messages import grow, repeated_fields
 from support.brokers.most_calls import MOST_CALLS, most_calls
 from support.patience import wait_until
 from support.runs.seeds import SEED
 
 BYTES = 15_000 if SEED is None else 300_000
-SERVICES = [
-    module.DESCRIPTOR.services_by_name[name]
-    for module, name in (
-        (log_pb2, "Log"),
-        (groups_pb2, "Groups"),
-        (admin_pb2, "Admin"),
-        (maintenance_pb2, "Maintenance"),
-    )
-]
+SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE]
 METHODS = {
     method.name: method
     for service in SERVICES

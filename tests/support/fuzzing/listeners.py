@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from sparklog.server.grpc import ADMIN, GROUPS, LOG, MAINTENANCE
 from sparklog.server.kafka.apis import TRANSLATIONS
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.v1 import (
@@ -19,8 +20,6 @@ from sparklog.v1 import (
     admin_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
-    log_pb2,
-    maintenance_pb2,
     replication_pb2,
 )
 from support.fuzzing import grpc_messages, kafka_requests
@@ -33,16 +32,7 @@ LAST = 77
 """The correlation id of the request behind the one that is measured: once it is answered, that one is done with."""
 SUBSCRIBED_S = 0.5
 """How long a subscription is listened to, which has no end."""
-SERVICES = [
-    module.DESCRIPTOR.services_by_name[name]
-    for module, name in (
-        (log_pb2, "Log"),
-        (groups_pb2, "Groups"),
-        (admin_pb2, "Admin"),
-        (maintenance_pb2, "Maintenance"),
-        (replication_pb2, "Replication"),
-    )
-]
+SERVICES = [LOG, GROUPS, ADMIN, MAINTENANCE, replication_pb2.DESCRIPTOR.services_by_name["Replication"]]
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 

@@ -8,16 +8,15 @@ Fields are given as to `sparklog.server.kafka.messages.make`: those that a versi
 
 from __future__ import annotations
 
-import io
 import itertools
 import socket
 import struct
 from typing import Any
 
-from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_reader, entity_writer
+from kio.index import load_request_schema
 
 from sparklog.server.kafka.messages import make
+from sparklog.testing import kafka_frames
 from support.patience import PATIENCE_S
 
 CLIENT_ID = "wire"
@@ -46,13 +45,7 @@ class Wire:
 
     def read(self, key: int, version: int, correlation_id: int) -> Any:
         """The next response; it must be the one to this request, whole, with nothing behind it."""
-        frame = self.read_frame()
-        kind = load_response_schema(key, version)
-        header, at = entity_reader(kind.__header_schema__)(frame, 0)
-        assert header.correlation_id == correlation_id
-        response, size = entity_reader(kind)(frame[at:], 0)
-        assert at + size == len(frame)
-        return response
+        return kafka_frames.read_response(key, version, self.read_frame(), correlation_id)
 
     def read_frame(self) -> bytes:
         """The next frame without its size; raises ConnectionError where the broker has closed the connection."""
@@ -85,14 +78,4 @@ def request_frame(key: int, version: int, correlation_id: int = 1, /, **fields: 
 
 def message_frame(request: Any, correlation_id: int = 1) -> bytes:
     """A request of kio's with its header, without its size."""
-    header = make(
-        request.__header_schema__,
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=correlation_id,
-        client_id=CLIENT_ID,
-    )
-    buffer = io.BytesIO()
-    entity_writer(type(header))(buffer, header)
-    entity_writer(type(request))(buffer, request)
-    return buffer.getvalue()
+    return kafka_frames.request_frame(request, correlation_id, CLIENT_ID)
