@@ -17,6 +17,7 @@ from support.fuzzing.shapes import Shape
 from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
 
+pytestmark = pytest.mark.slow
 SUBJECTS = subjects()
 SEARCHED_S = 3
 WORST = [
@@ -48,7 +49,6 @@ def test_no_request_costs_more_than_its_bytes_are_worth(brokers: Brokers, name: 
     assert not excess(confirm(SUBJECTS[name], brokers, Shape.parse(shape)))
 
 
-@pytest.mark.slow
 def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
     subject, list_groups = SUBJECTS["ListGroups"], GroupCoordinator.list
 
