@@ -21,7 +21,7 @@ demo: setup  ## Load a year of flights, read and stream them with Spark, check t
 	$(BIN)/python examples/flights.py
 
 check: lint  ## Format, lint, types, import walls, fast tests: no JVM, no network, under a minute
-	$(BIN)/pytest -q -n 2 -m "not jvm and not slow and not soak_only"
+	$(BIN)/pytest -q -n 4 -m "not jvm and not slow and not soak_only"
 
 TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.fetched $(CACHE)/kcat/.fetched \
   $(CACHE)/classes/spark.jsa
