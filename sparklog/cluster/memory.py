@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sparklog.base.errors import (
     BadVersion,
@@ -50,7 +50,7 @@ from sparklog.cluster.watches import Call, Change, ChangeKind, Watches
 Work = Callable[[], None]
 
 
-class TreeCopy(NamedTuple):
+class NodesCopy(NamedTuple):
     """What was in a tree."""
 
     nodes: dict[str, Node]
@@ -59,50 +59,53 @@ class TreeCopy(NamedTuple):
     newest_change: int
 
 
-class MemoryTree:
-    """The nodes and the sessions that all stores of a cluster share."""
+class Nodes(Protocol):
+    """The nodes of a tree, and how they change."""
+
+    def newest_change(self) -> int: ...
+
+    def find(self, path: str) -> Node | None: ...
+
+    def names(self, path: str) -> list[str]:
+        """Of the nodes under one, sorted. Raises NoNode."""
+
+    def owned_by(self, session_id: int) -> list[str]:
+        """The paths of a session's nodes, sorted."""
+
+    def next_in_sequence(self, path: str) -> str: ...
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+        """Do all, or nothing: raises StoreError."""
+
+    def copy(self) -> Any:
+        """All that there is now."""
+
+    def go_back(self, copy: Any) -> None:
+        """Have nothing but what was copied then, as a store of which an older file was found."""
+
+
+class MemoryNodes:
+    """Implements Nodes."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self._nodes = {"/": Node(b"", 0)}
         self._names: dict[str, set[str]] = {"/": set()}
         self._creations: dict[str, int] = {"/": 0}
         """How many nodes were ever created under each."""
         self._created = 0
-        self.newest_change = 0
-        self._stores: dict[int, MemoryStore] = {}
-        self._sessions = 0
+        self._newest_change = 0
 
-    def begin_session(self, store: MemoryStore) -> int:
-        with self.lock:
-            self._sessions += 1
-            self._stores[self._sessions] = store
-            return self._sessions
+    def newest_change(self) -> int:
+        return self._newest_change
 
-    def has_session(self, session_id: int) -> bool:
-        return session_id in self._stores
-
-    def expire(self, session_id: int) -> None:
-        """End a session; nothing happens where it has ended already."""
-        with self.lock:
-            store = self._stores.pop(session_id, None)
-            if store is None:
-                return
-            owned = sorted(path for path, node in self._nodes.items() if node.owner == session_id)
-            self.change([Delete(path) for path in owned], session_id)
-            store.session_ended()
-
-    def copy(self) -> TreeCopy:
-        """All that is in the tree now, for `go_back`."""
+    def copy(self) -> NodesCopy:
         names = {path: set(each) for path, each in self._names.items()}
-        return TreeCopy(dict(self._nodes), names, dict(self._creations), self.newest_change)
+        return NodesCopy(dict(self._nodes), names, dict(self._creations), self._newest_change)
 
-    def go_back(self, copy: TreeCopy) -> None:
-        """Have nothing but that, as a store of which an older file was found; nobody is told."""
-        with self.lock:
-            self._nodes, self.newest_change = dict(copy.nodes), copy.newest_change
-            self._names = {path: set(each) for path, each in copy.names.items()}
-            self._creations = dict(copy.creations)
+    def go_back(self, copy: NodesCopy) -> None:
+        self._nodes, self._newest_change = dict(copy.nodes), copy.newest_change
+        self._names = {path: set(each) for path, each in copy.names.items()}
+        self._creations = dict(copy.creations)
 
     def find(self, path: str) -> Node | None:
         return self._nodes.get(path)
@@ -117,13 +120,15 @@ class MemoryTree:
         self.get(path)
         return sorted(self._names[path])
 
+    def owned_by(self, session_id: int) -> list[str]:
+        return sorted(path for path, node in self._nodes.items() if node.owner == session_id)
+
     def next_in_sequence(self, path: str) -> str:
         parent = parent_of(path)
         self.get(parent)
         return f"{path}{self._creations[parent]:010}"
 
-    def change(self, operations: Iterable[Operation], session_id: int) -> None:
-        """Do all or nothing, and tell all stores."""
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
         undo: list[Work] = []
         try:
             changes = [self._apply(operation, session_id, undo) for operation in operations]
@@ -132,9 +137,8 @@ class MemoryTree:
                 step()
             raise
         done = [change for change in changes if change]
-        self.newest_change += len(done)
-        for store in list(self._stores.values()):
-            store.notice(done)
+        self._newest_change += len(done)
+        return done
 
     def _apply(self, operation: Operation, session_id: int, undo: list[Work]) -> Change | None:
         match operation:
@@ -185,6 +189,59 @@ class MemoryTree:
     def _remove(self, path: str) -> None:
         del self._nodes[path], self._names[path], self._creations[path]
         self._names[parent_of(path)].remove(path.rpartition("/")[2])
+
+
+class MemoryTree:
+    """The nodes and the sessions that all stores of a cluster share."""
+
+    def __init__(self, nodes: Nodes | None = None) -> None:
+        self.lock = threading.RLock()
+        self.nodes = nodes or MemoryNodes()
+        self._stores: dict[int, MemoryStore] = {}
+        self._sessions = 0
+
+    @property
+    def newest_change(self) -> int:
+        return self.nodes.newest_change()
+
+    def begin_session(self, store: MemoryStore) -> int:
+        with self.lock:
+            self._sessions += 1
+            self._stores[self._sessions] = store
+            return self._sessions
+
+    def has_session(self, session_id: int) -> bool:
+        return session_id in self._stores
+
+    def expire(self, session_id: int) -> None:
+        """End a session; nothing happens where it has ended already."""
+        with self.lock:
+            store = self._stores.pop(session_id, None)
+            if store is None:
+                return
+            self.change([Delete(path) for path in self.nodes.owned_by(session_id)], session_id)
+            store.session_ended()
+
+    def find(self, path: str) -> Node | None:
+        return self.nodes.find(path)
+
+    def get(self, path: str) -> Node:
+        node = self.nodes.find(path)
+        if node is None:
+            raise NoNode(path)
+        return node
+
+    def names(self, path: str) -> list[str]:
+        return self.nodes.names(path)
+
+    def next_in_sequence(self, path: str) -> str:
+        return self.nodes.next_in_sequence(path)
+
+    def change(self, operations: Iterable[Operation], session_id: int) -> None:
+        """Do all or nothing, and tell all stores."""
+        done = self.nodes.apply(tuple(operations), session_id)
+        for store in list(self._stores.values()):
+            store.notice(done)
 
 
 def _at_once(work: Work) -> None:

@@ -165,29 +165,38 @@ class SqliteTree:
         rows = self._db.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
         return [found.rpartition("/")[2] for (found,) in rows]
 
+    def owned_by(self, session_id: int) -> list[str]:
+        rows = self._db.execute("SELECT path FROM node WHERE owner = ? ORDER BY path", (session_id,))
+        return [path for (path,) in rows]
+
     def next_in_sequence(self, path: str) -> str:
         row = self._db.execute("SELECT creations FROM node WHERE path = ?", (parent_of(path),)).fetchone()
         if row is None:
             raise NoNode(parent_of(path))
         return f"{path}{row[0]:010}"
 
-    def apply(self, operations: Sequence[Operation], session_id: int) -> None:
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+        changes = []
         number = self.newest_change()
         for operation in operations:
             match operation:
                 case Create(path, data, ephemeral):
                     self._create(path, data, number + 1, session_id if ephemeral else NO_OWNER)
-                    number = self._note(number, Change(path, ChangeKind.CREATED))
+                    changes.append(Change(path, ChangeKind.CREATED))
                 case Set(path, data, version):
                     self._check(path, version)
                     self._db.execute("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", (data, path))
-                    number = self._note(number, Change(path, ChangeKind.CHANGED))
+                    changes.append(Change(path, ChangeKind.CHANGED))
                 case Delete(path, version):
                     self._delete(path, version)
-                    number = self._note(number, Change(path, ChangeKind.DELETED))
+                    changes.append(Change(path, ChangeKind.DELETED))
                 case Check(path, version):
                     self._check(path, version)
+                    continue
+            number += 1
+            self._db.execute("INSERT INTO change VALUES (?, ?, ?)", (number, changes[-1].path, changes[-1].kind.value))
         self._db.execute("DELETE FROM change WHERE number <= ?", (number - CHANGES_KEPT,))
+        return changes
 
     def _check(self, path: str, version: int) -> None:
         node = self.get(path)
@@ -208,10 +217,6 @@ class SqliteTree:
         if self._db.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
             raise NotEmpty(path)
         self._db.execute("DELETE FROM node WHERE path = ?", (path,))
-
-    def _note(self, number: int, change: Change) -> int:
-        self._db.execute("INSERT INTO change VALUES (?, ?, ?)", (number + 1, change.path, change.kind.value))
-        return number + 1
 
     def newest_change(self) -> int:
         return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
@@ -240,8 +245,7 @@ class SqliteTree:
 
     def end_session(self, session_id: int) -> None:
         """Its ephemeral nodes go."""
-        owned = self._db.execute("SELECT path FROM node WHERE owner = ? ORDER BY path", (session_id,)).fetchall()
-        self.apply([Delete(path) for (path,) in owned], session_id)
+        self.apply([Delete(path) for path in self.owned_by(session_id)], session_id)
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
 
 

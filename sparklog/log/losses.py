@@ -13,6 +13,10 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, SegmentFile, path_in
 
+HOW_TO_GO_ON = (
+    "Restore the file. Or, where another broker has a replica, stop this one and move the partition's folder away: it is "
+    "fetched again. Or, to give the records up, move away"
+)
 _INDEXES = (OFFSET_INDEX, TIME_INDEX)
 
 
@@ -34,8 +38,8 @@ def check_emptied(fs: Fs, folder: str, base_offset: int) -> None:
 
 def _lost(path: str, what: str, base_offset: int) -> CorruptRecord:
     return CorruptRecord(
-        f"{path} {what}: flushed records are lost, from offset {base_offset} on at the earliest. Restore the file; or, "
-        "to give them up, move away what there is of it, its .index and .timeindex too"
+        f"{path} {what}: flushed records are lost, from offset {base_offset} on at the earliest. {HOW_TO_GO_ON} what "
+        "there is of the segment, its .index and .timeindex too"
     )
 
 

@@ -49,7 +49,7 @@ from sparklog.log.files import (
     parse_name,
     path_in,
 )
-from sparklog.log.losses import check_emptied, check_missing
+from sparklog.log.losses import HOW_TO_GO_ON, check_emptied, check_missing
 from sparklog.log.producer_recovery import rebuild, replay
 from sparklog.log.producer_state import ProducerStates
 from sparklog.log.scan import BatchPlace, check_batches, walk
@@ -243,7 +243,7 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
         if end < recovery_point:
             raise CorruptRecord(
                 f"{segment}: {error}, below the recovery point {recovery_point}: the disk has lost flushed records. "
-                "Restore the file, or move it away to give them up"
+                f"{HOW_TO_GO_ON} the segment's files"
             ) from None
 
 

@@ -27,6 +27,16 @@ from sparklog.testing.sim_history import Admin, History, Outcome
 TIMEOUT_MS = 5_000
 SCRATCH_TOPICS = ("scratch1", "scratch2", "scratch3")
 """A few, so that deleted topics are made again."""
+CONFIGS = {
+    "segment.ms": ("2000", "3600000"),
+    "internal.segment.bytes": ("500", "2000", "5000"),
+    "index.interval.bytes": ("0", "100", "4096"),
+    "flush.messages": ("1", ""),
+    "flush.ms": ("200", ""),
+    "min.insync.replicas": ("1", "2"),
+    "max.message.bytes": ("2000", "1048588"),
+}
+"""What each is changed to; empty: to its default."""
 Asked = tuple[str, Api[Any, Any], Any]
 
 
@@ -112,13 +122,11 @@ class Administrator:
 
     def _configure(self) -> Asked:
         topic = self._client.chance.choice(self._partitions).topic
+        name = self._client.chance.choice(list(CONFIGS))
+        value = self._client.chance.choice(CONFIGS[name])
         change = incremental_alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, topic),
-            changes=[
-                incremental_alter_configs.KeyChange(
-                    name="segment.ms", operation=0, value=str(self._client.chance.choice((2_000, 3_600_000)))
-                )
-            ],
+            changes=[incremental_alter_configs.KeyChange(name=name, operation=0 if value else 1, value=value or None)],
         )
         request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[change])
-        return f"configure {topic}", incremental_alter_configs.API, request
+        return f"configure {topic}: {name}={value or 'as it was'}", incremental_alter_configs.API, request

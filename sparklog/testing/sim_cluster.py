@@ -8,6 +8,7 @@ Each node is a machine (a disk, a clock, an address) on which one process after 
     pause       the process does nothing until `resume`, and then all that was due, before it learns how late it is
     expire      the cluster store ends the session, though the process is well
     damage      a file of a machine that is off is not what was written: an index, a snapshot, a checkpoint
+    damage_log  the same of records: a closed segment is gone or empty, or what was not flushed yet is cut or garbled
     cut_store   the process cannot reach the cluster store; its session ends after the time-out
 
 A session ends `SESSION_TIMEOUT_MS` after its process was last there. A start that fails is told as a finding.
@@ -22,7 +23,7 @@ import logging
 import posixpath
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -33,11 +34,12 @@ from sparklog.base.errors import KafkaStorageError, NetworkException, StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
-from sparklog.cluster.memory import MemoryStore
-from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from sparklog.log.files import LEADER_EPOCHS, OFFSET_INDEX, SNAPSHOT, TIME_INDEX
+from sparklog.cluster.memory import MemoryNodes, MemoryStore
+from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from sparklog.log.files import DELETE_FOLDER, LEADER_EPOCHS, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, parse_name
 from sparklog.log.log import Log
 from sparklog.log.topic_configs import TOPIC_CONFIGS
+from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
@@ -46,6 +48,7 @@ from sparklog.testing.sim_grpc import Called, SimGrpcDoor
 from sparklog.testing.sim_kafka import Framed, SimKafkaDoor, listeners
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
+from sparklog.testing.sim_store import SqliteNodes
 from sparklog.testing.sim_trace import Trace
 
 SESSION_TIMEOUT_MS = 3_000
@@ -240,16 +243,67 @@ class SimNode:
         ]
         if not paths:
             return
-        path, how = self._chance.choice(paths), DAMAGES[int(size * len(DAMAGES))]
-        self._cluster.trace.event(f"{self.name}: {path} is {how}")
+        path = self._chance.choice(paths)
         data = self.fs.content(path)
+        self._put_damaged(path, data, DAMAGES[int(size * len(DAMAGES))], self._chance.randint(0, len(data)))
+
+    def damage_log(self, size: float) -> None:
+        """A file of records of a machine that is off: what a start can notice."""
+        logs = self._files_of_logs()
+        if not logs:
+            return
+        log = self._chance.choice(logs)
+        closed = [path for path in log[:-1] if self.fs.content(path)]
+        if closed and size < 0.5:
+            self._put_damaged(self._chance.choice(closed), b"", "gone" if size < 0.25 else "empty", 0)
+        else:
+            data = self.fs.content(log[-1])
+            how = self._chance.choice(("cut", "longer", "garbled"))
+            self._put_damaged(log[-1], data, how, self._chance.randint(self._flushed_to(log[-1]), len(data)))
+
+    def _put_damaged(self, path: str, data: bytes, how: str, at: int) -> None:
+        self._cluster.trace.event(f"{self.name}: {path} is {how}")
         noise = self._chance.randbytes(self._chance.randint(1, 64))
-        at = self._chance.randint(0, len(data))
         found = {
             "gone": None, "empty": b"", "cut": data[:at], "longer": data + noise,
             "garbled": data[:at] + noise + data[at + len(noise) :],
         }  # fmt: skip
         self.fs.damage(path, found[how])
+
+    def _files_of_logs(self) -> list[list[str]]:
+        """Of each partition, the paths of its segments."""
+        found: dict[str, list[str]] = {}
+        for disk in self._cluster.disks:
+            for path in self.fs.files(disk):
+                folder, name = posixpath.split(path)
+                is_record_file = (file := parse_name(name)) and file.suffix == LOG and not file.mark
+                if is_record_file and not folder.endswith(DELETE_FOLDER):
+                    found.setdefault(folder, []).append(path)
+        return [sorted(paths) for _, paths in sorted(found.items())]
+
+    def _flushed_to(self, path: str) -> int:
+        """Up to which byte of its last segment a log is trusted: batches below its recovery point."""
+        disk, folder = posixpath.split(posixpath.dirname(path))
+        points = OffsetCheckpoint(self.fs, f"{disk}/{RECOVERY_POINTS}").read()
+        recovery_point = points.get(TopicPartition.parse(folder), 0)
+        position = 0
+        for at, header in iterate_headers(self.fs.content(path)):
+            if header.base_offset < recovery_point:
+                position = at + header.size
+        return position
+
+    @property
+    def offline(self) -> list[TopicPartition]:
+        """Partitions whose logs its process could not open."""
+        return sorted(self.broker.services.replicas.offline) if self.broker and self.is_up else []
+
+    def move_away(self, names: Sequence[TopicPartition]) -> None:
+        """Take the folders of partitions out of the log directories of a machine that is off."""
+        for name in names:
+            self._cluster.trace.event(f"{self.name}: the folder of {name} is moved away")
+            for disk in self._cluster.disks:
+                if self.fs.exists(f"{disk}/{name}"):
+                    self.fs.rename(f"{disk}/{name}", f"/{name}.{self.starts}")
 
     def fail_disk(self, disk: str, error_number: int) -> None:
         self.repair_disk()
@@ -302,11 +356,20 @@ class SimNode:
 class SimCluster:
     """`brokers` nodes and what is between them. Made inside a SimLoop's `run`."""
 
-    def __init__(self, loop: SimLoop, seed: int, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        seed: int,
+        *,
+        brokers: int = 3,
+        settings: dict[str, str] | None = None,
+        has_sqlite: bool = False,
+    ) -> None:
         self.loop = loop
         self.seed = seed
         self.trace = Trace(loop.time)
-        self.tree = ObservedTree(self._log_end)
+        self.tree = ObservedTree(SqliteNodes() if has_sqlite else MemoryNodes(), self._log_end)
+        self.empty_store = self.tree.nodes.copy()
         self.context = SimProcess("world").context()
         self.context.run(PROCESS.set, None)
         self.network = SimNetwork(loop, self.stream("network"), self.trace)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from sparklog.base.ids import TopicPartition
-from sparklog.cluster.memory import MemoryTree
+from sparklog.cluster.memory import MemoryTree, Nodes
 from sparklog.cluster.store import Operation, Set
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.testing.sim_history import UncleanElection
@@ -53,8 +53,8 @@ class ObservedTree(MemoryTree):
     has what all others have.
     """
 
-    def __init__(self, log_end: Callable[[TopicPartition, int, int], int]) -> None:
-        super().__init__()
+    def __init__(self, nodes: Nodes, log_end: Callable[[TopicPartition, int, int], int]) -> None:
+        super().__init__(nodes)
         self.unclean: dict[TopicPartition, list[UncleanElection]] = {}
         self.outsiders: set[tuple[TopicPartition, int]] = set()
         """Brokers that were in sync when they were no replicas."""

@@ -5,8 +5,9 @@ A plan can be carried out in part, which is how a failing seed's is made shorter
 What invariant 1 promises ends where every in-sync replica's disk has lost something. So the power is cut of one machine
 at a time, only while all others are well, in the in-sync replicas and hold what they have acknowledged on disks that
 lost nothing; or of two at once, where each partition has another replica; and nothing else is broken until they are
-back and in sync again. A process that is killed loses nothing, so any number of them may be killed at once; nor does a
-machine that flushes whatever it is given before it says so (`flushes`).
+back and in sync again. So it is where a file of records is damaged. A process that is killed loses nothing, so any
+number of them may be killed at once; nor does a machine that flushes whatever it is given before it says so
+(`flushes`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from sparklog.cluster.memory import MemoryTree
 from sparklog.testing.sim_cluster import SimCluster, SimNode
 from sparklog.testing.sim_network import Weather
 
@@ -44,6 +44,7 @@ class Kind(Enum):
     LOST_ANSWER = "lost answer"
     HANG = "hang"
     DAMAGE = "damage"
+    BAD_LOG = "bad log"
     DRIFT = "drift"
     DOUBLE = "double"
     LOST_STORE = "lost store"
@@ -64,6 +65,8 @@ class Fault:
 
 
 Plan = tuple[Fault, ...]
+LOSSES = (Kind.POWER, Kind.BAD_LOG)
+"""Faults after which a disk does not have what its broker has acknowledged."""
 
 
 def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[Kind] = ()) -> Plan:
@@ -72,7 +75,7 @@ def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Seq
     if brokers > 1:  # what one broker's folders know of a cluster is not enough to go on with
         kinds = [kind for kind in kinds if kind is not Kind.LOST_STORE] or [Kind.KILL]
     if brokers == 1:
-        kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY)] or [Kind.KILL]
+        kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY, Kind.BAD_LOG)] or [Kind.KILL]
     faults, at_s = [], chance.uniform(0.5, 3)
     pace_s = chance.choice((0.3, 1.0, 3.0))
     while at_s < until_s - 2:
@@ -92,7 +95,6 @@ class Nemesis:
         self._cluster = cluster
         self._flushes = flushes
         """Whether disks have all that was acknowledged, so that power may be cut whenever, wherever."""
-        self._empty = MemoryTree().copy()
         self._under_way = 0
         self._is_dirty = False
         """Whether a machine's disk has lost something, and it is not in sync again yet."""
@@ -113,6 +115,7 @@ class Nemesis:
             Kind.LOST_ANSWER: self._lost_answer,
             Kind.HANG: self._hang,
             Kind.DAMAGE: self._damage,
+            Kind.BAD_LOG: self._bad_log,
             Kind.DRIFT: self._drift,
             Kind.DOUBLE: self._double,
             Kind.LOST_STORE: self._lost_store,
@@ -134,7 +137,9 @@ class Nemesis:
     async def _carry_out(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
         node = self._cluster.nodes[fault.node]
-        if not self._flushes and (self._is_dirty or (fault.kind is Kind.POWER and not self._may_cut_power([node]))):
+        if fault.kind is Kind.BAD_LOG and self._flushes:
+            return  # where power may be cut at any time, a second disk may lose what this one has lost
+        if not self._flushes and (self._is_dirty or (fault.kind in LOSSES and not self._may_cut_power([node]))):
             return
         self._under_way += 1
         try:
@@ -227,16 +232,32 @@ class Nemesis:
                 node.damage(fault.size)
             node.start()
 
+    async def _bad_log(self, fault: Fault, node: SimNode) -> None:
+        """Records are not what they were on one disk. A log that does not open is moved away, to be fetched again."""
+        before = self._versions(node)
+        self._is_dirty = True
+        node.kill()
+        await asyncio.sleep(fault.lasts_s)
+        if not node.is_running:
+            node.damage_log(fault.size)
+        node.start()
+        await self._until(lambda: bool(node.offline) or self._is_in_sync_again(node, before), POWER_SETTLES_S)
+        if offline := node.offline:
+            node.kill()
+            node.move_away(offline)
+            node.start()
+        self._is_dirty = not await self._until(partial(self._is_in_sync_again, node, before), POWER_SETTLES_S)
+
     async def _lost_store(self, fault: Fault, node: SimNode) -> None:
         """While the broker is down, the store becomes what it was, or empty."""
-        before = self._cluster.tree.copy() if fault.size < 0.6 else self._empty
+        before = self._cluster.tree.nodes.copy() if fault.size < 0.6 else self._cluster.empty_store
         await asyncio.sleep(fault.lasts_s / 2)
         if node.is_running:
             node.kill()
             await asyncio.sleep(fault.lasts_s / 2)
             if not node.is_running:
                 self._cluster.trace.event("the store has lost what was in it" if fault.size >= 0.6 else "it went back")
-                self._cluster.tree.go_back(before)
+                self._cluster.tree.nodes.go_back(before)
             node.start()
 
     async def _drift(self, fault: Fault, node: SimNode) -> None:

@@ -3,6 +3,8 @@
     ClassicMember    JoinGroup, SyncGroup, Heartbeat; whoever is the group's leader deals out the partitions
     ConsumerMember   ConsumerGroupHeartbeat (KIP-848). Each time it is given a partition, it asks what is committed, as
                      a member: a coordinator that was replaced cannot answer that for it, so it is the current offset
+    Guest            a ConsumerMember in a group of real clients, which are classic: the group goes over to the new
+                     protocol when it comes, and back when it leaves. It reads and commits nothing
 
 What is committed for a partition is a number that nobody has committed before, each greater than the last one. Once all
 is well, the members of a group must come together: every partition has one of them.
@@ -251,6 +253,29 @@ class ConsumerMember(Member):
             self.group.history.end(operation, Outcome.INFO, str(error))
             raise
         self.group.history.end(operation, Outcome.OK, answer.offsets[0].offset)
+
+
+class Guest(ConsumerMember):
+    """Comes, stays for a while, and leaves, or goes without a word."""
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            await asyncio.sleep(self.client.chance.uniform(0.2, 2))
+            stays_until = asyncio.get_running_loop().time() + self.client.chance.expovariate(0.5)
+            while not is_over.is_set() and asyncio.get_running_loop().time() < stays_until:
+                await self.step()
+            if self.client.chance.random() < 0.8:
+                await self._part()
+            self._begin_anew()
+
+    async def _part(self) -> None:
+        try:
+            await self._leave()
+        except KafkaError:
+            self._coordinator = None
+
+    async def _read(self, partition: TopicPartition) -> None:
+        """What is committed is the business of the others."""
 
 
 def is_together(members: Sequence[Member]) -> bool:

@@ -35,10 +35,9 @@ from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entrie
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workers import TOPIC, Workers
-from sparklog.testing.sim_workload import Consumer, times_of, values_of
+from sparklog.testing.sim_workload import Consumer, bytes_of, times_of, values_of
 
 SETTLES_S = 90.0
-MAX_READ = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,9 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
     loop = SimLoop()
     with as_the_seed_says(scenario.seed):
         keys = {**scenario.settings, **(settings or {})}
-        cluster = SimCluster(loop, scenario.seed, brokers=scenario.brokers, settings=keys)
+        cluster = SimCluster(
+            loop, scenario.seed, brokers=scenario.brokers, settings=keys, has_sqlite=scenario.has_sqlite
+        )
         work = _Run(cluster, scenario)
         with logs_in_trace(cluster):
             try:
@@ -257,7 +258,7 @@ class _Run:
 
     def _values(self, name: TopicPartition) -> dict[int, str]:
         log = self._log_of(name, self._leader_of(name))
-        return values_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)) if log else {}
+        return values_of(bytes_of(log, log.log_start_offset, log.log_end_offset)) if log else {}
 
     def _log_end(self, name: TopicPartition) -> int:
         log = self._log_of(name, self._leader_of(name))
@@ -275,7 +276,7 @@ class _Run:
         if log is None:
             self._cluster.report("liveness", f"nobody leads {name} at the end")
             return None
-        data = _bytes_of(log, log.log_start_offset, log.log_end_offset)
+        data = bytes_of(log, log.log_start_offset, log.log_end_offset)
         return FinalLog(
             log_start_offset=log.log_start_offset,
             records=values_of(data, log.log_start_offset),
@@ -309,7 +310,7 @@ class _Run:
         for name in self._tables:
             log = self._log_of(name, self._leader_of(name))
             if log and not self._cluster.tree.unclean.get(name):
-                entries = list(entries_of(_bytes_of(log, log.log_start_offset, log.log_end_offset)))
+                entries = list(entries_of(bytes_of(log, log.log_start_offset, log.log_end_offset)))
                 self.anomalies += check_table(self.history, name, entries)
 
     def _logs_in_sync(self, name: TopicPartition) -> dict[int, Log]:
@@ -332,21 +333,10 @@ class _Run:
             start = max((log.log_start_offset for log in logs.values()), default=0)
             if name in self._compacted:
                 end = min((end, *(log.segments[-1].base_offset for log in logs.values())))
-            if len({_bytes_of(log, start, end) for log in logs.values()}) > 1:
+            if len({bytes_of(log, start, end) for log in logs.values()}) > 1:
                 ends = {broker: (log.log_end_offset, log.epochs) for broker, log in logs.items()}
                 self.anomalies.append(Anomaly("divergence", f"replicas of {name} differ below {end}: {ends}"))
 
 
 def _listed(names: set[TopicPartition]) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "nothing"
-
-
-def _bytes_of(log: Log, offset: int, end_offset: int) -> bytes:
-    pieces = []
-    while offset < end_offset:
-        piece = log.read(offset, MAX_READ, max_offset=end_offset)
-        if not piece.size:
-            break
-        pieces.append(piece.read())
-        offset = piece.next_offset
-    return b"".join(pieces)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sparklog.testing import sim_members, sim_users
 from sparklog.testing.sim_faults import Kind, Plan, make_plan
 
-BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE, Kind.LOST_STORE})
+BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE, Kind.BAD_LOG, Kind.LOST_STORE})
 """Faults after which a process begins with what its disk has."""
 ENDS_OF_ALL = (Kind.KILL, Kind.ISOLATE, Kind.EXPIRE, Kind.PAUSE, Kind.RESTART, Kind.CUT_STORE)
 """Faults that may leave a partition without anyone in sync."""
@@ -45,6 +45,12 @@ class Scenario:
     """Whether closed segments are replaced by one that has all that they have."""
     compacts: bool = False
     """Whether there is a table that is compacted, and the offsets topic is."""
+    snapshots: bool = False
+    """Whether snapshots of the offsets topic are taken."""
+    guests: bool = False
+    """Whether members of the new protocol come into the groups of the real client, and go."""
+    has_sqlite: bool = False
+    """Whether the cluster store is the embedded one's tables."""
     plan: Plan = ()
 
     @property
@@ -58,7 +64,7 @@ class Scenario:
             "replica.fetch.max.bytes": str(self.fetch_bytes),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
             **(sim_users.SETTINGS if self.users else {}),
-            **(sim_members.SETTINGS if self.members else {}),
+            **(sim_members.SETTINGS if self.members or self.guests else {}),
             **({"log.dirs": ",".join(f"/data/{name}" for name in "abc"[: self.disks])} if self.disks > 1 else {}),
             **({"log.retention.check.interval.ms": "1500"} if self.trims or self.retention_bytes >= 0 else {}),
         }
@@ -111,7 +117,10 @@ def scenario_of(
         disks=chance.choice((1, 1, 1, 2)),
         users=chance.choice((0, 2, 3)),
         fetch_bytes=chance.choice((1 << 20, 1 << 20, 200)),
-        compacts=chance.random() < 0.5,
+        compacts=chance.random() < 0.85,
+        snapshots=chance.random() < 0.5,
+        guests=chance.random() < 0.4,
+        has_sqlite=chance.random() < 0.3,
     )
     if brokers > 1 and not kinds and chance.random() < 0.12:
         kinds = chance.sample(ENDS_OF_ALL, chance.randint(2, 4))

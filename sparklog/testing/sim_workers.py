@@ -16,9 +16,10 @@ from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster
 from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
-from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Member, MemberGroup
+from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Guest, Member, MemberGroup
 from sparklog.testing.sim_merges import Merger
 from sparklog.testing.sim_seed import Scenario
+from sparklog.testing.sim_snapshots import Snapshotter
 from sparklog.testing.sim_tables import CONSUMER_OFFSETS, TABLE, Compactor, TableProducer
 from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
@@ -48,8 +49,8 @@ class Workers:
         self.partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
         """Those that are checked."""
         self.tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
-        offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS * scenario.compacts)]
-        self.compacted = [*self.tables, *offsets]
+        self._offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS)]
+        self.compacted = [*self.tables, *self._offsets] if scenario.compacts else []
         self._consumers = [
             Consumer(self._client(f"consumer-{kind}-{name.partition}"), history, name, from_followers=share)
             for kind, share in (("a", 0.0), ("b", 0.5))
@@ -107,6 +108,10 @@ class Workers:
         if scenario.compacts:
             yield from (TableProducer(self._user(f"table-{name}"), self._history, self.tables) for name in (0, 1))
             yield Compactor(self._client("compactor"), self.compacted)
+        if scenario.snapshots:
+            yield Snapshotter(self._client("snapshotter"), self._offsets)
+        if scenario.guests and scenario.users:
+            yield from (self._guest(group) for group, _ in self.user_groups)
         if scenario.merges:
             yield Merger(self._client("merger"), self.partitions)
 
@@ -132,6 +137,11 @@ class Workers:
                         for number, user in enumerate(users)
                     ],
                 )
+
+    def _guest(self, group: UserGroup) -> Guest:
+        """Its history is nobody's: the group's own members tell what is shown."""
+        name = f"{group.name}-guest"
+        return Guest(self._client(name), MemberGroup(group.name, self._unchecked(), self.partitions))
 
     def _user_producers(self) -> Iterator[UserProducer]:
         acks = self._cluster.stream("acks").choice(("all", "1", "0"))

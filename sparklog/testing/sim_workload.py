@@ -27,6 +27,7 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, offset_commit, offset_fetch, produce
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from sparklog.log.log import Log
 from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.sim_client import BACKOFF_S, SimClient
@@ -35,6 +36,7 @@ from sparklog.testing.sim_history import Commit, FindStart, History, Operation, 
 NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
 """Errors that a broker answers before it appends."""
 GIVE_UP_S = 8.0
+MAX_READ = 1 << 30
 Report = Callable[[str, str], None]
 
 
@@ -303,6 +305,18 @@ def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
         header = read_header(data, at)
         yield header, read_records(data, at)
         at += header.size
+
+
+def bytes_of(log: Log, offset: int, end_offset: int) -> bytes:
+    """All that is in the log from an offset on."""
+    pieces = []
+    while offset < end_offset:
+        piece = log.read(offset, MAX_READ, max_offset=end_offset)
+        if not piece.size:
+            break
+        pieces.append(piece.read())
+        offset = piece.next_offset
+    return b"".join(pieces)
 
 
 def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.cluster.memory import MemoryStore
+from sparklog.cluster.memory import MemoryNodes, MemoryStore
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, encode_state
 from sparklog.cluster.store import ensure_path
@@ -38,7 +38,7 @@ def test_who_leads_on_and_does_not_know_better_writes_on_from_its_end() -> None:
 
 def tree_with(replicas: tuple[int, ...], state: Leadership) -> tuple[ObservedTree, MemoryStore]:
     """With partition 0 of the topic t."""
-    tree = ObservedTree(lambda *_: 0)
+    tree = ObservedTree(MemoryNodes(), lambda *_: 0)
     store = MemoryStore(tree)
     topics = TopicStore(store, TopicConfig())
     topics.make_paths()

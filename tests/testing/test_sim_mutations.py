@@ -83,9 +83,19 @@ def one_broker(*kinds: Kind) -> Scenarios:
 
 def plain(scenario: Scenario) -> Scenario:
     return dataclasses.replace(
-        scenario, flushes=False, members=0, users=0, compacts=False, trims=False, retention_bytes=-1, disks=1,
+        scenario,
+        flushes=False,
+        members=0,
+        users=0,
+        compacts=False,
+        snapshots=False,
+        guests=False,
+        has_sqlite=False,
+        trims=False,
+        retention_bytes=-1,
+        disks=1,
         fetch_bytes=1 << 20,
-    )  # fmt: skip
+    )
 
 
 def a_leader_that_nobody_can_tell(seed: int) -> Scenario:

@@ -1,0 +1,75 @@
+"""Snapshots of the offsets topic in a simulation, as the offsets replay job makes them, for coordinators to load.
+
+What the job reads and sends from outside is put together inside of the leader, as in sim_merges.py; a while passes
+between its reading and its sending, in which others may lead, compact or append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from sparklog.base.errors import KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Api
+from sparklog.broker.apis import install_snapshot
+from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
+from sparklog.broker.services import Services
+from sparklog.log.log import Log
+from sparklog.records.records import Record, write_records
+from sparklog.testing.sim_client import SimClient
+from sparklog.testing.sim_workload import batches_of, bytes_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSnapshot:
+    partition: TopicPartition
+    takes_s: float
+
+
+async def _take(services: Services, request: TakeSnapshot) -> None:
+    replica = services.replicas.get_leader(request.partition)
+    epoch, end_offset = replica.partition.leader_epoch, replica.partition.high_watermark
+    data = await asyncio.to_thread(_newest, replica.log, end_offset)
+    await asyncio.sleep(request.takes_s)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield data
+
+    await install_snapshot.handle(
+        services,
+        InstallSnapshotRequest(partition=request.partition, leader_epoch=epoch, end_offset=end_offset, chunks=pieces()),
+    )
+
+
+TAKE_SNAPSHOT: Api[TakeSnapshot, None] = Api(name=install_snapshot.API.name, handle=_take)
+
+
+def _newest(log: Log, end_offset: int) -> bytes:
+    """The newest record of each key below the offset, without tombstones, as record batches."""
+    newest: dict[bytes, Record] = {}
+    for _, records in batches_of(bytes_of(log, log.log_start_offset, end_offset)):
+        newest.update((record.key or b"", record) for record in records)
+    rows = sorted((each for each in newest.values() if each.value is not None), key=lambda each: each.offset)
+    return b"".join(bytes(write_records([row])) for row in rows)
+
+
+class Snapshotter:
+    """Has a snapshot of a partition of the offsets topic taken, about once a second."""
+
+    def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
+        self._client = client
+        self._partitions = list(partitions)
+
+    async def run(self, is_over: asyncio.Event) -> None:
+        chance = self._client.chance
+        while not is_over.is_set():
+            await asyncio.sleep(chance.expovariate(1))
+            partition = chance.choice(self._partitions)
+            request = TakeSnapshot(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
+            try:
+                address, _ = await self._client.leader(partition)
+                await self._client.ask(address, TAKE_SNAPSHOT, request)
+            except KafkaError:
+                self._client.forget_leader(partition)

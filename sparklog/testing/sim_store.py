@@ -1,0 +1,27 @@
+"""A simulated cluster's store in the tables of the embedded one: its SQL, and its bytes where it goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparklog.cluster.sqlite_tree import IN_MEMORY, SqliteTree
+from sparklog.cluster.store import Operation
+from sparklog.cluster.watches import Change
+
+
+class SqliteNodes(SqliteTree):
+    """Implements Nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(IN_MEMORY, busy_timeout_s=1)
+
+    def copy(self) -> bytes:
+        """The file that it would be."""
+        return self._db.serialize()
+
+    def go_back(self, copy: bytes) -> None:
+        self._db.deserialize(copy)
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
+        with self.writing():
+            return super().apply(operations, session_id)
