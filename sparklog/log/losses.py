@@ -14,8 +14,8 @@ from sparklog.base.fs import Fs
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX, SegmentFile, path_in
 
 HOW_TO_GO_ON = (
-    "Restore the file. Or, where another broker has a replica, stop this one and move the partition's folder away: it is "
-    "fetched again. Or, to give the records up, move away"
+    "Restore the file. Or, where another broker has a replica, stop this one and move the partition's folder away: it "
+    "is fetched again. Or, to give the records up, move away"
 )
 _INDEXES = (OFFSET_INDEX, TIME_INDEX)
 

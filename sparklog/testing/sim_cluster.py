@@ -303,7 +303,7 @@ class SimNode:
             self._cluster.trace.event(f"{self.name}: the folder of {name} is moved away")
             for disk in self._cluster.disks:
                 if self.fs.exists(f"{disk}/{name}"):
-                    self.fs.rename(f"{disk}/{name}", f"/{name}.{self.starts}")
+                    self.fs.rename(f"{disk}/{name}", f"{disk}/{name}.{self.starts}-stray")
 
     def fail_disk(self, disk: str, error_number: int) -> None:
         self.repair_disk()

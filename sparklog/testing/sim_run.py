@@ -23,6 +23,7 @@ from functools import partial
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.create_topics import NewTopic
 from sparklog.log.log import Log
+from sparklog.records.batch import iterate_headers, read_header
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
@@ -38,6 +39,8 @@ from sparklog.testing.sim_workers import TOPIC, Workers
 from sparklog.testing.sim_workload import Consumer, bytes_of, times_of, values_of
 
 SETTLES_S = 90.0
+LOOKUPS = 20
+"""Offsets of each log that are looked up in the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +145,7 @@ class _Run:
         self.anomalies += check(self.history, {name: log for name, log in final.items() if log}, drained=drained)
         await self._compare_segments()
         self._compare_replicas()
+        self._look_up_offsets()
         self._look_at_tables()
         self._look_at_the_store()
         for task in watching:
@@ -305,6 +309,21 @@ class _Run:
         logs = self._logs_in_sync(name).values()
         start = max((log.first_base_offset for log in logs), default=0)
         return len({tuple(borders_of(log, start)) for log in logs}) == 1
+
+    def _look_up_offsets(self) -> None:
+        """A read from any offset on begins with the batch that holds it, or with the next one."""
+        chance = self._cluster.stream("offsets")
+        for name in self._cluster.states():
+            for broker, log in self._logs_in_sync(name).items():
+                start, end = log.log_start_offset, log.log_end_offset
+                sound = [header for _, header in iterate_headers(bytes_of(log, start, end))]
+                for offset in chance.sample(range(start, end), min(LOOKUPS, end - start)):
+                    data = log.read(offset, 1, max_offset=end).read()
+                    found = read_header(data) if data else None
+                    if found != next((each for each in sound if each.last_offset >= offset), None):
+                        self.anomalies.append(
+                            Anomaly("wrong lookup", f"{name}: broker {broker} finds {offset} in {found}")
+                        )
 
     def _look_at_tables(self) -> None:
         for name in self._tables:

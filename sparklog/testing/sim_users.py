@@ -20,7 +20,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sparklog.base.errors import LogTruncation, OffsetOutOfRange, OutOfOrderSequenceNumber, SparklogError
+from sparklog.base.errors import (
+    DuplicateSequenceNumber,
+    LogTruncation,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+    SparklogError,
+)
 from sparklog.base.ids import TopicPartition
 from sparklog.client.consumer import AsyncConsumer
 from sparklog.client.delivery import RecordMetadata
@@ -138,7 +144,7 @@ class UserProducer:
             self._history.end(operation, Outcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:
             self._history.end(operation, Outcome.INFO, str(error or metadata))
-        if isinstance(error, OutOfOrderSequenceNumber):
+        if isinstance(error, OutOfOrderSequenceNumber | DuplicateSequenceNumber):
             self._report("sequence", f"{self._user.name}: {operation.action.values}: {error}")
 
 
