@@ -53,6 +53,8 @@ TABLE_CONFIG = {
     "min.cleanable.dirty.ratio": "0",
 }
 LEASE_MS = 5_000
+SEGMENT_BYTES = "4000"
+"""Of the offsets topic: a group that goes over to the other protocol is one batch of up to 2 kB."""
 MAP_BYTES = 64 << 10
 
 
@@ -194,7 +196,7 @@ class Compactor:
 
     async def _make_segments_small(self) -> bool:
         """Those of the offsets topic; whether it was there already."""
-        small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value="1000")
+        small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value=SEGMENT_BYTES)
         change = incremental_alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, CONSUMER_OFFSETS), changes=[small]
         )

@@ -18,6 +18,7 @@ from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
+from sparklog.log import recovery, segment
 from sparklog.log.scan import BatchPlace
 from sparklog.log.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
@@ -45,6 +46,7 @@ HARM = {
     "unclean election",
     "unseen by group",
     "wrong table",
+    "wrong lookup",
     "vanished commit",
     "exception",
     "start",
@@ -210,6 +212,18 @@ def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(node, "has_lost_changes", lambda *_: False)
 
 
+def indexes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index is not compared with its segment when it is opened."""
+    monkeypatch.setattr(segment, "offsets_fit", lambda *_: True)
+    monkeypatch.setattr(segment, "times_fit", lambda *_: True)
+
+
+def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap below the recovery point is always taken for compaction's."""
+    monkeypatch.setattr(recovery, "check_missing", lambda *_, **__: None)
+    monkeypatch.setattr(recovery, "check_emptied", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     ("break_it", "scenarios", "first"),
     [
@@ -225,6 +239,8 @@ def a_store_is_believed_whatever_it_has_lost(monkeypatch: pytest.MonkeyPatch) ->
         (what_is_appended_is_shown_as_committed, with_members(Kind.KILL, Kind.ISOLATE, Kind.PAUSE), 22),
         (a_gap_belongs_to_the_batch_before_it, with_read_tables(Kind.KILL, Kind.RESTART), 0),
         (a_store_is_believed_whatever_it_has_lost, one_broker(Kind.LOST_STORE), 0),
+        (indexes_are_believed, with_users(Kind.DAMAGE), 88),
+        (a_lost_file_of_records_is_not_missed, of_kinds(Kind.BAD_LOG), 22),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
