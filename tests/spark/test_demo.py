@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.slow
 def test_the_demo_ends_well_and_names_what_it_wrote(tmp_path):
     command = [sys.executable, str(EXAMPLES / "flights.py"), str(tmp_path / "output")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=2 * PATIENCE_S)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("the newest values: as the CSV file says") == 2  # before and after compaction
     assert "partition 3: compacted" in done.stdout
