@@ -216,6 +216,16 @@ class Cluster:
             return None
         return topic.epochs[partition.partition]
 
+    def saw_epoch(self, partition: TopicPartition, epoch: int, topic_id: str) -> None:
+        """Something was read or committed in that leader epoch of the topic: no leader of an older one leads it now."""
+        topic = self._topics.get(partition.topic)
+        known = self.known_epoch(partition)
+        if topic is None or topic.topic_id != topic_id or known is None or known >= epoch:
+            return
+        epochs = [epoch if number == partition.partition else each for number, each in enumerate(topic.epochs)]
+        self._topics[topic.name] = self._newest[topic.name] = replace(topic, epochs=tuple(epochs))
+        self.lost_leader(partition)
+
     def known_broker(self, broker_id: int) -> Connection | None:
         """The connection to a broker, as far as its address is known without asking."""
         address = self._brokers.get(broker_id)

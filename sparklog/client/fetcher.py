@@ -19,8 +19,9 @@ for `poll`.
     anything else          `poll` raises
 
 A leader is told the leader epoch that is known of it, and that of the last record: one that has been replaced and does
-not know, or that was asked with what is out of date, refuses, and is looked up again. So no answer of a replaced
-leader makes a position out of range.
+not know, or that was asked with what is out of date, refuses, and is looked up again. A leader of an older epoch than
+that of the last record, or of a commit, is not asked at all. So no answer of a replaced leader makes a position out of
+range.
 
 Without a position, a partition is looked up where the group has committed, if there is a group; else as
 auto_offset_reset says. A commit has the leader epoch of what was read: what is lost before somebody goes on there is
@@ -143,6 +144,8 @@ class Fetcher:
             if nearer and now_ms < state.read_replica_until_ms:
                 return nearer
             state.read_replica = -1
+        if state.position is not None and state.topic_id:
+            self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
         return self._cluster.known_leader(state.partition)
 
     def _wants(self, state: PartitionState) -> bool:

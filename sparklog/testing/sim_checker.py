@@ -16,7 +16,7 @@
                            not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
     vanished commit        a group's committed offset was shown, and who coordinates it later has an older one
     wrong lookup           a record was told to be the first of some time, and it is not, or an earlier one is; or none
-                           was, though one was acknowledged before
+                           was, though who asked had been shown one (what others have, a replaced leader may not know)
     log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
 
 Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there;
@@ -47,7 +47,6 @@ from sparklog.testing.sim_history import (
 )
 
 Place = tuple[TopicPartition, int]
-NEVER = float("inf")
 
 
 class Anomaly(NamedTuple):
@@ -247,7 +246,11 @@ def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
 
 
 def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
-    acknowledged = {place: operation.ended_at for operation, place, _ in _acknowledged(history)}
+    shown: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = {}
+    for operation, poll in history.of(Poll):
+        if operation.is_ok and operation.result.records:
+            at = operation.ended_at, operation.result.records[-1][0]
+            shown.setdefault((operation.client, poll.partition), []).append(at)
     for operation, lookup in history.of(Lookup):
         log = final.get(lookup.partition)
         if not operation.is_ok or log is None or log.unclean or log.expires or any(True for _ in history.of(Trim)):
@@ -257,7 +260,9 @@ def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
         if offset >= 0:
             wrong = [each for each in late if each < offset] or [offset] * (offset not in late)
         else:
-            wrong = [each for each in late if acknowledged.get((lookup.partition, each), NEVER) < operation.invoked_at]
+            polls = shown.get((operation.client, lookup.partition), ())
+            known = max((each for ended_at, each in polls if ended_at <= operation.invoked_at), default=-1)
+            wrong = [each for each in late if each <= known]
         if wrong:
             yield Anomaly(
                 "wrong lookup",

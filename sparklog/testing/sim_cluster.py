@@ -93,6 +93,8 @@ class SimNode:
         self.is_up = False
         self.starts = 0
         self._failing_disk = ""
+        self._stopped_logs: list[Log] = []
+        """Those that its last process has closed."""
         self._cluster = cluster
         self._chance = cluster.stream(self.name)
         self._store: MemoryStore | None = None
@@ -105,7 +107,8 @@ class SimNode:
         """That of its process, dead or not; None: it has none, or no process has opened its logs yet."""
         if self.broker is None or not hasattr(self.broker, "services"):
             return None
-        return next((log for log in self.broker.services.logs if log.partition == name), None)
+        logs = (*self.broker.services.logs, *self._stopped_logs)
+        return next((log for log in logs if log.partition == name), None)
 
     def start(self) -> None:
         """Start a process, if none runs; `is_up` tells when it serves."""
@@ -113,6 +116,7 @@ class SimNode:
             return  # another restart was quicker
         cluster = self._cluster
         self.starts += 1
+        self._stopped_logs = []
         cluster.trace.event(f"{self.name} starts")
         self.process = process = SimProcess(self.name, random.Random(self._chance.random()))
         context = process.context()
@@ -166,6 +170,7 @@ class SimNode:
             return
         self._cluster.trace.event(f"{self.name} is asked to stop")
         self.is_up = False
+        self._stopped_logs = list(broker.services.logs)
         task = process.context().run(lambda: loop.create_task(broker.stop()))
         await asyncio.wait([task], timeout=60)
         if process.is_dead:

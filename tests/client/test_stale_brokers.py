@@ -12,13 +12,14 @@ from uuid import UUID
 import pytest
 
 from sparklog.base.clock import SystemClock
-from sparklog.base.errors import NotCoordinator, NotEnoughReplicas
+from sparklog.base.errors import NotCoordinator, NotEnoughReplicas, OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
-from sparklog.client.aio import AsyncProducer
+from sparklog.client.aio import AsyncConsumer, AsyncProducer
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ClientConfig
 from sparklog.client.coordinator import Coordinator
-from sparklog.v1 import admin_pb2, groups_pb2, groups_pb2_grpc
+from sparklog.records.records import Record, write_records
+from sparklog.v1 import admin_pb2, groups_pb2, groups_pb2_grpc, log_pb2
 from support.brokers.scripted import ScriptedBroker, running
 from support.patience import PATIENCE_MS, PATIENCE_S
 
@@ -57,6 +58,20 @@ class Opinionated(ScriptedBroker, groups_pb2_grpc.GroupsServicer):
         refused = groups_pb2.HeartbeatResponse()
         refused.error.code, refused.error.message = error.code, str(error)
         return refused if self.leader == OLD else groups_pb2.HeartbeatResponse()
+
+    async def OffsetFetch(self, request: Any, context: Any) -> Any:  # noqa: N802
+        at = groups_pb2.CommittedOffset(topic="t", partition=0, offset=10, leader_epoch=5, topic_id=self.topic_id)
+        return groups_pb2.OffsetFetchResponse(partitions=[at])
+
+    async def Fetch(self, request: Any, context: Any) -> Any:  # noqa: N802
+        [asked] = request.partitions
+        part = log_pb2.PartitionFetched(topic="t", partition=0, high_watermark=11, next_offset=asked.fetch_offset)
+        if self.epoch < 5:
+            error = OffsetOutOfRange("offset 10 is not in t-0, with offsets 0 to 7")
+            part.error.code, part.error.message = error.code, str(error)
+        elif asked.fetch_offset == 10:
+            part.batches, part.next_offset = bytes(write_records([Record(offset=10, value=b"next")])), 11
+        return log_pb2.FetchResponse(partitions=[part])
 
 
 @pytest.fixture
@@ -102,6 +117,21 @@ async def test_a_leader_of_an_older_epoch_than_is_known_is_not_believed(
         cluster.lost_leader(PARTITION)
         told.append((await cluster.topic("t", PATIENCE_MS)).leader_of(0))
     assert set(told) == {NEW, NOBODY}
+
+
+async def test_a_leader_of_an_older_epoch_than_that_of_a_commit_is_not_read_from(brokers: list[Opinionated]) -> None:
+    """Its log ends below what is committed, so the group would begin anew."""
+    cut_off, leader = brokers
+    cut_off.all = [cut_off, leader]
+    async with AsyncConsumer(
+        bootstrap_servers=cut_off.address, group_id="g", auto_offset_reset="earliest", retry_backoff_ms=1
+    ) as consumer:
+        consumer.assign([PARTITION])
+        async with asyncio.timeout(PATIENCE_S):
+            while not (records := await consumer.poll(100)):
+                assert consumer.known_position(PARTITION) in (None, 10)
+                cut_off.leader, cut_off.epoch = leader.leader, leader.epoch  # it hears of it
+    assert [record.value for record in records] == [b"next"]
 
 
 async def test_a_topic_that_was_created_again_begins_with_its_own_epochs(

@@ -14,6 +14,7 @@ from sparklog.testing.sim_history import (
     FinalLog,
     FindStart,
     History,
+    Lookup,
     Outcome,
     Poll,
     Polled,
@@ -72,6 +73,11 @@ class Past:
 
     def find_start(self, told: int) -> Past:
         self.history.end(self.history.begin("c", FindStart(partition=T)), Outcome.OK, told)
+        return self
+
+    def look_up(self, timestamp_ms: int, told: int) -> Past:
+        operation = self.history.begin("c", Lookup(partition=T, timestamp_ms=timestamp_ms))
+        self.history.end(operation, Outcome.OK, (told, timestamp_ms if told >= 0 else -1))
         return self
 
     def kinds(self, *values: str, start: int = 0, drained: bool = False) -> list[str]:
@@ -169,6 +175,21 @@ def test_what_was_said_to_be_deleted_need_not_be_seen_though_it_is_there_again(
 ) -> None:
     past = Past().poll(0).send("a", "b", "c", at=0).trim(asked, Outcome.INFO).find_start(told).poll(2, (2, "c"))
     assert past.kinds("a", "b", "c", drained=True) == kinds
+
+
+@pytest.mark.parametrize("told", [0, 2, -1])
+def test_wrong_lookup(told: int) -> None:
+    """Of what was shown before, the second record is the first of that time."""
+    past = Past().send("a", "b", "c", at=0).poll(0, (0, "a"), (1, "b"), (2, "c"))
+    final: Final = {T: FinalLog(records=dict(enumerate("abc")), times={0: 10, 1: 20, 2: 30}, log_start_offset=0)}
+    assert check(past.look_up(15, 1).history, final) == []
+    assert [anomaly.kind for anomaly in check(past.look_up(15, told).history, final)] == ["wrong lookup"]
+
+
+def test_a_leader_that_was_replaced_need_not_find_what_others_have_written_since() -> None:
+    past = Past().send("a", at=0).poll(0, (0, "a")).send("b", at=1)
+    final: Final = {T: FinalLog(records={0: "a", 1: "b"}, times={0: 10, 1: 20}, log_start_offset=0)}
+    assert check(past.look_up(15, -1).history, final) == []
 
 
 def test_above_the_high_watermark() -> None:
