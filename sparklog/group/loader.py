@@ -23,8 +23,8 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.group.records import CoordinatorRecord, Key, decode
 from sparklog.log.continuity import Continuity
 from sparklog.log.log import Log
-from sparklog.log.offset_snapshot import Snapshot, SnapshotId, is_complete, what_is_stale
-from sparklog.records.batch import BatchHeader, read_header
+from sparklog.log.offset_snapshot import Snapshot, SnapshotId, what_is_stale
+from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.records import Record, iterate_records
 
 CHUNK_BYTES = 1 << 20
@@ -101,6 +101,21 @@ def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
         return "" if is_complete(log, snapshot.end_offset, end_offset) else "the log has been compacted above its end"
 
     return log.newest_snapshot(what_is_wrong)
+
+
+def is_complete(log: Log, offset: int, end_offset: int) -> bool:
+    """Whether there is a record at every offset from `offset` to `end_offset`: nothing has been compacted away.
+
+    Goes by the headers of batches. Raises KafkaStorageError, or CorruptRecord.
+    """
+    seen = Continuity(offset)
+    while seen.is_unbroken and seen.next_offset < end_offset:
+        piece = log.read(seen.next_offset, CHUNK_BYTES, max_offset=end_offset)
+        if not piece.size:
+            return False
+        for _, header in iterate_headers(piece.read()):
+            seen.take(header)
+    return seen.is_unbroken
 
 
 def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:

@@ -97,9 +97,6 @@ class LogDirectories:
     def _logs_in(self, path: str) -> list[Log]:
         return [log for log in self if posixpath.dirname(log.folder) == path]
 
-    def _log_failed(self, log: Log, error: OSError) -> None:
-        self._fail(self._directory_of(log), error)
-
     @contextlib.contextmanager
     def _guard(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
         """An OSError inside is the directory's failure; reraise: and a KafkaStorageError for the caller."""

@@ -22,6 +22,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 from uuid import UUID, uuid4
 
@@ -160,8 +161,8 @@ class LogManager(LogUpkeep):
                 recovery_point=directory.recovery_point_of(name),
                 log_start_offset=directory.log_start_of(name),
                 compacted_to=directory.compacted_to(name),
-                cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
-                room=directory.room,
+                cache=self._cache, on_error=partial(self._fail, directory), jitter=self._jitter, room=directory.room,
+                write_checkpoints=partial(self._write_promises, directory),
             )  # fmt: skip
         except CorruptRecord as error:
             self._set_aside(name, [directory], str(error))
@@ -204,8 +205,8 @@ class LogManager(LogUpkeep):
         with self._guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
             made = Log.open(
                 self._fs, directory.folder_of(name), config, self._clock, clean=True,
-                cache=self._cache, on_error=self._log_failed, remember=self._remember, jitter=self._jitter,
-                room=directory.room,
+                cache=self._cache, on_error=partial(self._fail, directory), jitter=self._jitter, room=directory.room,
+                write_checkpoints=partial(self._write_promises, directory),
             )  # fmt: skip
         with self._lock:
             self._add(directory, made)

@@ -19,7 +19,7 @@ durable first, or a power cut could leave a snapshot of records that are lost: w
 
 A snapshot counts while the log holds what it was made of: up to its end offset, with the same leader epoch there.
 Truncation below its end, a newer one, and the partition's end remove it. It says nothing of what the log has lost above
-its end: `is_complete` tells whether the tail is as it was written. Compaction beyond the snapshot may have removed
+its end: whoever loads it sees whether the tail is as it was written. Compaction beyond the snapshot may have removed
 tombstones there, and what they deleted would live again.
 """
 
@@ -35,10 +35,8 @@ from crc32c import crc32c
 
 from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import Buffer, Fs, ReadFile
-from sparklog.log.continuity import Continuity
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
-from sparklog.log.readable import ReadableLog
 from sparklog.log.scan import PIECE_BYTES, check_batches, file_crc32c
 from sparklog.records.batch import HEADER_SIZE, MAGIC, iterate_headers, read_header
 
@@ -214,18 +212,3 @@ def what_is_stale(snapshot: SnapshotId, epochs: LeaderEpochs, log_start: int, hi
     if (epoch := epochs.epoch_at(snapshot.end_offset - 1)) != snapshot.leader_epoch:
         return f"the record before its end has leader epoch {epoch}"
     return ""
-
-
-def is_complete(log: ReadableLog, offset: int, end_offset: int, chunk_bytes: int = PIECE_BYTES) -> bool:
-    """Whether there is a record at every offset from `offset` to `end_offset`: nothing has been compacted away.
-
-    Goes by the headers of batches. Raises KafkaStorageError, or CorruptRecord.
-    """
-    seen = Continuity(offset)
-    while seen.is_unbroken and seen.next_offset < end_offset:
-        piece = log.read(seen.next_offset, chunk_bytes, max_offset=end_offset)
-        if not piece.size:
-            return False
-        for _, header in iterate_headers(piece.read()):
-            seen.take(header)
-    return seen.is_unbroken

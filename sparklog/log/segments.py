@@ -1,17 +1,11 @@
-"""The segments of a log, oldest first: replaced as a whole, so that whoever reads them sees one state.
-
-Segments that leave the log stay on disk as `.deleted` for a while, then go. Both are safe beside readers, who hold the
-files themselves.
-"""
+"""The segments of a log, oldest first: replaced as a whole, so that whoever reads them sees one state."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from sparklog.log.files import DELETED
 from sparklog.log.retention import SegmentFacts
 from sparklog.log.segment import Segment
 
@@ -21,11 +15,10 @@ _BASE_OFFSET = attrgetter("base_offset")
 class Segments:
     """Never empty once a log is open. Changes are the business of one thread at a time; reads of any."""
 
-    __slots__ = ("_expiring", "_items")
+    __slots__ = ("_items",)
 
     def __init__(self, items: Iterable[Segment] = ()) -> None:
         self._items = tuple(items)
-        self._expiring: deque[tuple[int, Segment]] = deque()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -74,23 +67,3 @@ class Segments:
     def reset(self, segment: Segment) -> None:
         """From now on there is only this one."""
         self._items = (segment,)
-
-    def discard(self, gone: Iterable[Segment], due_ms: int) -> None:
-        """Mark the files of removed segments as deleted; `remove_expired` takes them away. Raises OSError."""
-        for segment in gone:
-            segment.rename(DELETED)
-            self._expiring.append((due_ms, segment))
-
-    def remove_expired(self, now_ms: int) -> int:
-        """Remove the files of discarded segments whose time has come, and say of how many. Raises OSError."""
-        count = 0
-        while self._expiring and self._expiring[0][0] <= now_ms:
-            self._expiring[0][1].remove()
-            self._expiring.popleft()
-            count += 1
-        return count
-
-    def move(self, folder: str) -> None:
-        """The folder has been renamed."""
-        for segment in (*self._items, *(segment for _, segment in self._expiring)):
-            segment.folder = folder

@@ -22,7 +22,6 @@ from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.directories import LogDirectories
 from sparklog.log.directory import LogDirectory
-from sparklog.log.log import Log
 
 
 class LogUpkeep(LogDirectories):
@@ -142,7 +141,7 @@ class LogUpkeep(LogDirectories):
         directory.write_log_starts(partial(self._logs_in, directory.path))
         directory.write_cleaned_offsets(partial(self._logs_in, directory.path))
 
-    def _remember(self, log: Log) -> None:
-        directory = self._directory_of(log)
+    def _write_promises(self, directory: LogDirectory) -> None:
+        """As a log asks that is about to change what the checkpoints promise of it. Raises KafkaStorageError."""
         with self._guard(directory, reraise=True):
             self._write_checkpoints(directory)

@@ -18,7 +18,7 @@ The leader is who is right, also where it has what this log has compacted away: 
 elected is compacted again, and this log goes back with it.
 
 Beside fetching, which goes on; one partition of a leader at a time, one piece in memory. Retention, truncation and
-deletion may come in between: what was seen is checked when the names change (log/replaceable.py). Who follows another
+deletion may come in between: what was seen is checked when the names change (log/replace.py). Who follows another
 leader, or leads, has given this up before, and waits no longer than until the next batch is verified or names that
 began to change have changed.
 """
@@ -38,7 +38,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.log.description import SegmentSum
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotId
-from sparklog.log.replaceable import StagedSegment
+from sparklog.log.replace import StagedSegment
 from sparklog.replica.differences import Difference, compare
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica

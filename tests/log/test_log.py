@@ -423,7 +423,7 @@ class TestTruncate:
 
     def test_lowers_the_recovery_point_on_disk_before_anything_else(self, fs: MemoryFs) -> None:
         seen: list[tuple[int, int]] = []
-        log = open_log(fs, remember=lambda log: seen.append((log.recovery_point, log.size_bytes)))
+        log = open_log(fs, write_checkpoints=lambda: seen.append((log.recovery_point, log.size_bytes)))
         for _ in range(4):
             log.append(batch(3), leader_epoch=0)
         log.flush()
@@ -481,7 +481,7 @@ class TestTheFront:
         log = open_log(
             fs,
             config=topic_config(retention_bytes=0),
-            remember=lambda log: seen.append((log.log_start_offset, len(names(fs, ".log")))),
+            write_checkpoints=lambda: seen.append((log.log_start_offset, len(names(fs, ".log")))),
         )
         log.append(batch(3), leader_epoch=0)
         log.roll()

@@ -121,7 +121,7 @@ def gapped(*offsets: int) -> bytes:
 def test_a_gap_that_is_taken_survives_a_recovery() -> None:
     fs = MemoryFs()
     remembered: list[int] = []
-    log = open_log(fs, remember=lambda log: remembered.append(log.recovery_point))
+    log = open_log(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
     log.append_as_follower(gapped(0, 1), rolls=False)
     for unlike in ((2, 5, 6, 9), (3,)):
         with pytest.raises(UnexpectedGap):
@@ -161,7 +161,7 @@ def test_a_log_that_follows_into_a_segment_behind_its_end_ends_where_that_begins
     """A cleaner has left nothing of what was between."""
     fs = MemoryFs()
     remembered: list[int] = []
-    log = open_log(fs, remember=lambda log: remembered.append(log.recovery_point))
+    log = open_log(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
     log.append_as_follower(gapped(0), rolls=False)
     assert not log.is_at_segment(10)
     log.follow_segment(10)

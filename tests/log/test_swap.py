@@ -144,7 +144,7 @@ class TestReplacement:
 
     def test_what_is_below_is_flushed_and_remembered_first(self, fs: MemoryFs) -> None:
         remembered: list[int] = []
-        log = written(fs, remember=lambda log: remembered.append(log.recovery_point))
+        log = written(fs, write_checkpoints=lambda: remembered.append(log.recovery_point))
         clean(fs, log, 0, 3)
         assert remembered == [27]
         assert log.recovery_point == 27
@@ -230,7 +230,7 @@ class TestDiskFailures:
         for step in range(200):
             fs = MemoryFs()
             failures: list[OSError] = []
-            log = written(fs, on_error=lambda _, error, told=failures: told.append(error))
+            log = written(fs, on_error=lambda error, told=failures: told.append(error))
             log.flush()
             sources = log.describe()[:3]
             old = read_all(log)
@@ -253,7 +253,7 @@ class TestDiskFailures:
 
     def test_no_descriptor_halfway_stops_this_log_alone(self, fs: MemoryFs) -> None:
         failures: list[OSError] = []
-        log = written(fs, on_error=lambda _, error: failures.append(error))
+        log = written(fs, on_error=failures.append)
         sources = log.describe()[:3]
         rename = fs.rename
 

@@ -17,6 +17,7 @@ from sparklog.base.errors import (
     ResourceNotFound,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.log.flush import Flusher
 from sparklog.log.log import Log
 from sparklog.records.batch import assign
 from sparklog.testing.memory_fs import MemoryFs
@@ -206,17 +207,17 @@ class TestStalePlans:
         log.close()
         self.refused(fs, open_log(fs), sources)
 
-    def test_cut_between_verifying_and_swapping(self, fs: MemoryFs) -> None:
+    def test_cut_between_verifying_and_swapping(self, fs: MemoryFs, monkeypatch: pytest.MonkeyPatch) -> None:
         """The last moment at which anything can change: when the recovery point is written down."""
         log = written(fs)
         sources = log.describe()[:3]
-        flush = log.flush
+        flush = Flusher.flush
 
-        def cut_once_flushed(up_to: int | None = None) -> None:
-            flush(up_to)
+        def cut_once_flushed(self: Flusher, up_to: int | None = None) -> None:
+            flush(self, up_to)
             log.truncate_to(21)
 
-        log.flush = cut_once_flushed  # type: ignore[method-assign]
+        monkeypatch.setattr(Flusher, "flush", cut_once_flushed)
         with pytest.raises(InvalidUpdateVersion):
             replace(fs, log, sources, cleaned(content_of(fs, sources)))
         assert not marked(fs)
@@ -230,17 +231,19 @@ class TestStalePlans:
         with pytest.raises(KafkaStorageError, match="deleted"):
             log.replace(sources, size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
 
-    def test_a_log_that_is_deleted_once_the_file_is_verified(self, fs: MemoryFs) -> None:
+    def test_a_log_that_is_deleted_once_the_file_is_verified(
+        self, fs: MemoryFs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         failures: list[OSError] = []
-        log = written(fs, on_error=lambda _, error: failures.append(error))
+        log = written(fs, on_error=failures.append)
         sources = log.describe()[:3]
-        flush = log.flush
+        flush = Flusher.flush
 
-        def delete_once_flushed(up_to: int | None = None) -> None:
-            flush(up_to)
+        def delete_once_flushed(self: Flusher, up_to: int | None = None) -> None:
+            flush(self, up_to)
             log.rename_for_delete()
 
-        log.flush = delete_once_flushed  # type: ignore[method-assign]
+        monkeypatch.setattr(Flusher, "flush", delete_once_flushed)
         with pytest.raises(KafkaStorageError, match="deleted"):
             replace(fs, log, sources, cleaned(content_of(fs, sources)))
         assert not failures

@@ -13,7 +13,7 @@ refused with InvalidUpdateVersion, and what was staged goes. So does what was st
 
 Before anything changes its name, the sources are flushed, and the directory remembers a recovery point behind them: no
 recovery cuts or walks what is below. Verifying and flushing hold no lock that others wait for; names change under
-`files` (durable.py), and only the switch from the old segments to the new one, in memory, takes the log's lock.
+`files_lock` (state.py), and only the switch from the old segments to the new one, in memory, takes the log's lock.
 
 Readers of the old segments go on reading the old files: the first one's is held open before another takes its name, the
 others' are read as `.deleted` until file.delete.delay.ms has passed. What they find later, they look for by offset.
@@ -33,14 +33,18 @@ from dataclasses import dataclass
 
 from sparklog.base.clock import Clock
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.fs import Fs
+from sparklog.log.append import LogWriter
+from sparklog.log.cache import SegmentCache
+from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import NO_SUM, SegmentDescription, SegmentSum
-from sparklog.log.disk import NOT_THE_DISK, DiskGuard
-from sparklog.log.durable import DurableLog
+from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.files import TXN_INDEX
-from sparklog.log.recovery import Loading
-from sparklog.log.room import Room
+from sparklog.log.flush import Flusher
+from sparklog.log.read import SegmentsReader
 from sparklog.log.segment import Segment
 from sparklog.log.staged import StagedFile
+from sparklog.log.state import LogState
 from sparklog.log.swap import Swap, Swaps, Wanted, remove_staged, staged_path
 
 KnownSegment = SegmentDescription | SegmentSum
@@ -55,28 +59,41 @@ class StagedSegment:
     crc32c: int
 
 
-class ReplaceableLog(DurableLog):
-    """The part of a `Log` that replaces closed segments. Where the disk fails, methods raise KafkaStorageError."""
+class SegmentReplacer:
+    """Replaces closed segments. Where the disk fails, methods raise KafkaStorageError."""
 
     def __init__(
-        self, loaded: Loading, disk: DiskGuard, clock: Clock, remember: Callable[[], None], room: Room
+        self,
+        state: LogState,
+        reader: SegmentsReader,
+        writer: LogWriter,
+        flusher: Flusher,
+        deleted: DeletedSegments,
+        *,
+        fs: Fs,
+        cache: SegmentCache,
+        clock: Clock,
+        write_checkpoints: Callable[[], None],
     ) -> None:
-        super().__init__(loaded, disk, clock, remember, room)
-        self._cache = loaded.cache
-        self._snapshots = loaded.snapshots
+        self._state = state
+        self._reader = reader
+        self._writer = writer
+        self._flusher = flusher
+        self._deleted = deleted
+        self._fs = fs
+        self._cache = cache
+        self._clock = clock
+        self._write_checkpoints = write_checkpoints
         self._replacing = threading.Lock()
-        self.generation = 0
-        """Grows when closed segments, or what is said of them, become others without an append: who has compared
-        this log with another one looks again then."""
 
     def describe(self) -> tuple[SegmentDescription, ...]:
         """The segments, oldest first; the last is the one that is written. May wait for the disk."""
-        with self._disk:
-            return self._again(self._describe)
+        with self._state.disk:
+            return self._reader.again(self._describe)
 
     def _describe(self) -> tuple[SegmentDescription, ...]:
-        with self._lock:
-            found = list(zip(self.segments, self._known(), strict=True))
+        with self._state.lock:
+            found = list(zip(self._state.segments, self._known(), strict=True))
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
@@ -85,12 +102,12 @@ class ReplaceableLog(DurableLog):
         read_bytes: with the checksums of their files, until so much has been read for them, and one more; 0: without.
         What was read is known the next time.
         """
-        with self._disk:
-            return self._again(lambda: tuple(self._sums(since, up_to, read_bytes)))
+        with self._state.disk:
+            return self._reader.again(lambda: tuple(self._sums(since, up_to, read_bytes)))
 
     def _sums(self, since: int, up_to: int, read_bytes: int) -> Iterator[SegmentSum]:
-        with self._lock:
-            found = list(zip(self.segments, self._known(), strict=True))[:-1]
+        with self._state.lock:
+            found = list(zip(self._state.segments, self._known(), strict=True))[:-1]
         read = 0
         for segment, (base, end, size, identity) in found:
             if base < since:
@@ -104,8 +121,8 @@ class ReplaceableLog(DurableLog):
 
     def _known(self) -> list[tuple[int, int, int, str]]:
         """What tells each segment from what it was before: base and next offset, size, identity."""
-        items = self.segments
-        ends = (*(segment.base_offset for segment in items[1:]), self.log_end_offset)
+        items = self._state.segments.items
+        ends = (*(segment.base_offset for segment in items[1:]), self._state.end_offset)
         return [(each.base_offset, end, each.size_bytes, each.identity) for each, end in zip(items, ends, strict=True)]
 
     def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
@@ -116,27 +133,27 @@ class ReplaceableLog(DurableLog):
         wanted = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
         if not wanted:
             raise InvalidRequest("no segments to replace")
-        with self._lock, self._disk:
+        with self._state.lock, self._state.disk:
             closed = self._known()[:-1]
             first = next((number for number, known in enumerate(closed) if known == wanted[0]), len(closed))
             if closed[first : first + len(wanted)] != wanted:
                 bases = [each.base_offset for each in sources]
-                raise InvalidUpdateVersion(f"{self}: segments {bases} are not what they were, or not closed")
-            return self.segments[first : first + len(wanted)]
+                raise InvalidUpdateVersion(f"{self._state}: segments {bases} are not what they were, or not closed")
+            return self._state.segments.items[first : first + len(wanted)]
 
     def staged_path(self, base_offset: int) -> str:
         """Where the new segment's batches are to be written, in a file made for it."""
-        return staged_path(self.folder, base_offset)
+        return staged_path(self._state.folder, base_offset)
 
     def stage(self, base_offset: int) -> StagedFile:
         """A new empty file there, in place of any other."""
         self.discard_staged(base_offset)
-        return StagedFile(self._fs, self.staged_path(base_offset), self._disk)
+        return StagedFile(self._fs, self.staged_path(base_offset), self._state.disk)
 
     def discard_staged(self, base_offset: int) -> None:
         """Remove what has been staged; waits for a replacement that is under way. No error where nothing is."""
-        with self._replacing, self._disk:
-            remove_staged(self._fs, self.folder, base_offset)
+        with self._replacing, self._state.disk:
+            remove_staged(self._fs, self._state.folder, base_offset)
 
     def replace(
         self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
@@ -168,11 +185,13 @@ class ReplaceableLog(DurableLog):
         if not sources or not staged or staged[0].base_offset != sources[0].base_offset:
             raise InvalidRequest(f"{len(staged)} segments in the place of {len(sources)}: not from the same offset on")
         ends = (*(each.base_offset for each in staged[1:]), sources[-1].next_offset)
-        with self._replacing, self._disk:
-            single = [Swap(self._fs, self.folder, each.base_offset, self.config, self._cache) for each in staged]
-            swaps = Swaps(self._fs, self.folder, single)
+        with self._replacing, self._state.disk:
+            single = [
+                Swap(self._fs, self._state.folder, each.base_offset, self._state.config, self._cache) for each in staged
+            ]
+            swaps = Swaps(self._fs, self._state.folder, single)
             try:
-                last_offset = self._again(lambda: self._last_offset(sources, high_watermark))
+                last_offset = self._reader.again(lambda: self._last_offset(sources, high_watermark))
                 for swap, each, end in zip(single, staged, ends, strict=True):
                     last = last_offset if each is staged[-1] else end - 1
                     swap.verify(self._wanted(each, last), self._clock.time_ms(), is_wanted)
@@ -180,22 +199,22 @@ class ReplaceableLog(DurableLog):
                     _describe(segment, end, each.size_bytes, segment.identity)
                     for segment, each, end in zip(swaps.segments, staged, ends, strict=True)
                 )
-                self.flush(ends[-1])
-                with self._files, self._disk:
+                self._flusher.flush(ends[-1])
+                with self._state.files_lock, self._state.disk:
                     if not is_wanted():
                         raise InvalidUpdateVersion(
-                            f"{self}: the replacement of segment {sources[0].base_offset} is not wanted any more"
+                            f"{self._state}: the replacement of segment {sources[0].base_offset} is not wanted any more"
                         )
                     self._swap(swaps, self.check_sources(sources), ends[-1])
             finally:
-                if not swaps.is_in_force and not self._disk.offline:
+                if not swaps.is_in_force and not self._state.disk.offline:
                     swaps.discard()
             return new
 
     def _wanted(self, staged: StagedSegment, last_offset: int) -> Wanted:
         return Wanted(
             last_offset=last_offset,
-            latest_epoch=self.latest_epoch,
+            latest_epoch=self._state.stored_epochs.latest,
             size_bytes=staged.size_bytes,
             crc32c=staged.crc32c,
         )
@@ -204,16 +223,16 @@ class ReplaceableLog(DurableLog):
         segments = self.check_sources(sources)
         if sources[-1].next_offset > high_watermark:
             raise InvalidUpdateVersion(
-                f"{self}: segment {sources[-1].base_offset} ends above the high watermark {high_watermark}"
+                f"{self._state}: segment {sources[-1].base_offset} ends above the high watermark {high_watermark}"
             )
         if any(self._fs.exists(segment.path(TXN_INDEX)) for segment in segments):
-            raise InvalidRecord(f"{self}: segments with aborted transactions are not replaced")
+            raise InvalidRecord(f"{self._state}: segments with aborted transactions are not replaced")
         return _last_offset_of(segments)
 
     def _swap(self, swaps: Swaps, sources: tuple[Segment, ...], end: int) -> None:
-        if self.recovery_point < end:
-            raise InvalidUpdateVersion(f"{self} was truncated meanwhile")
-        self._remember()
+        if self._state.recovery_point < end:
+            raise InvalidUpdateVersion(f"{self._state} was truncated meanwhile")
+        self._write_checkpoints()
         bases = {segment.base_offset for segment in swaps.segments}
         renamed_over = [segment for segment in sources if segment.base_offset in bases]
         others = [segment for segment in sources if segment.base_offset not in bases]
@@ -222,15 +241,15 @@ class ReplaceableLog(DurableLog):
                 segment.keep()
             swaps.commit()
             swaps.put_in_place()
-            with self._lock:
-                self._segments.replace(sources, swaps.segments)
-                self._snapshots.remove({segment.base_offset for segment in others}.__contains__)
-                self.generation += 1
-            self._discard(others)
+            with self._state.lock:
+                self._state.segments.replace(sources, swaps.segments)
+                self._writer.drop_snapshots_at(segment.base_offset for segment in others)
+                self._state.segments_changed()
+            self._deleted.discard(others)
             swaps.finish()
         except OSError as error:
             if swaps.is_in_force and error.errno in NOT_THE_DISK:  # nobody goes on beside what is half done
-                self._disk.offline = (
+                self._state.disk.offline = (
                     f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
                 )
             raise
@@ -245,15 +264,14 @@ class ReplaceableLog(DurableLog):
         segments: those below it that the log still has. Raises InvalidUpdateVersion where one of them is no longer what
         it was, OffsetOutOfRange for an offset that the log does not have.
         """
-        self.flush(offset)  # a gap that a crash tears below would pass for the cleaner's
-        with self._files, self._disk:
-            if not 0 <= offset <= self.recovery_point:
-                raise OffsetOutOfRange(f"offset {offset} is not in {self}")
-            if there := [each for each in segments if each.next_offset > self.log_start_offset]:
+        self._flusher.flush(offset)  # a gap that a crash tears below would pass for the cleaner's
+        with self._state.files_lock, self._state.disk:
+            if not 0 <= offset <= self._state.recovery_point:
+                raise OffsetOutOfRange(f"offset {offset} is not in {self._state}")
+            if there := [each for each in segments if each.next_offset > self._state.start_offset]:
                 self.check_sources(there)
-            self.compacted_to = offset
-            self.generation += 1
-            self._remember()
+            self._state.set_compacted_to(offset)
+            self._write_checkpoints()
 
 
 def _describe(segment: Segment, next_offset: int, size_bytes: int, identity: str) -> SegmentDescription:

@@ -1,0 +1,233 @@
+"""Appending to a log as its leader: the segment that is written, where a new one begins, what producers have sent.
+
+    append     check and stamp the batches (produced.py), see whether they are the next of their producers or were
+               written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
+    roll       the segment is finished, the next one begins at the log end offset, and the producers' state there is
+               written down: a recovery begins with it
+
+All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log as it was (room.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sparklog.base.clock import Clock
+from sparklog.base.fs import Buffer, Fs
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.active import ActiveSegment
+from sparklog.log.cache import SegmentCache
+from sparklog.log.deleted_segments import DeletedSegments
+from sparklog.log.disk import undoing
+from sparklog.log.flush import Flusher
+from sparklog.log.produced import Prepared, prepare
+from sparklog.log.producer_recovery import rebuild
+from sparklog.log.producer_state import Duplicate, Marker, Numbered, ProducerState, ProducerStates
+from sparklog.log.room import Room
+from sparklog.log.segment import Segment
+from sparklog.log.slice import Appended
+from sparklog.log.snapshots import SnapshotFiles
+from sparklog.log.state import LogState
+
+
+class LogWriter:
+    """Writes the last segment of a log, and knows its producers. `open` comes first.
+
+    Where the disk fails, methods raise KafkaStorageError, or OSError where they are called by those who hold the lock.
+    """
+
+    def __init__(
+        self,
+        state: LogState,
+        flusher: Flusher,
+        deleted: DeletedSegments,
+        *,
+        fs: Fs,
+        cache: SegmentCache,
+        clock: Clock,
+        room: Room,
+        snapshots: SnapshotFiles,
+        producers: ProducerStates,
+        jitter: Callable[[int], int],
+    ) -> None:
+        self._state = state
+        self._flusher = flusher
+        self._deleted = deleted
+        self._fs = fs
+        self._cache = cache
+        self._clock = clock
+        self._room = room
+        self._snapshots = snapshots
+        self._producers = producers
+        self._jitter = jitter
+        self._segment: ActiveSegment
+
+    def open(self, dropped: Iterable[Segment]) -> None:
+        """Go on with the last segment, or begin the first one. dropped: out of the log, with their names still."""
+        dropped = list(dropped)
+        if dropped:
+            self._deleted.discard(dropped)
+            self._flusher.flush_names()  # what comes next may take the same offsets
+        if len(self._state.segments):
+            self.reopen(self._state.segments.last)
+        else:
+            self._state.segments.add(self._begin_segment(self._state.end_offset))
+
+    # Producers
+
+    @property
+    def producers(self) -> dict[int, ProducerState]:
+        with self._state.lock:
+            return self._producers.copy()
+
+    def expire_producers(self, now_ms: int, after_ms: int) -> int:
+        """As `Log.expire_producers`."""
+        with self._state.lock:
+            return self._producers.expire(now_ms, after_ms)
+
+    def replay_producers(self, numbered: Iterable[Numbered | Marker]) -> None:
+        """Take up what a leader has accepted."""
+        now_ms = self._clock.time_ms()
+        for found in numbered:
+            self._producers.replay(found, now_ms)
+
+    def drop_snapshots_below(self, offset: int) -> None:
+        """Of producers' state. Raises OSError."""
+        self._snapshots.remove(lambda taken: taken < offset)
+
+    def drop_snapshots_at(self, offsets: Iterable[int]) -> None:
+        """Of producers' state. Raises OSError."""
+        self._snapshots.remove(frozenset(offsets).__contains__)
+
+    # Records
+
+    def configure(self, config: TopicConfig) -> None:
+        """As `Log.configure`."""
+        with self._state.lock:
+            self._state.config = config
+            self._segment.configure(config)
+
+    def append(self, data: bytearray | memoryview, leader_epoch: int) -> Appended:
+        """As `Log.append`."""
+        state = self._state
+        with state.lock, state.disk:
+            first_offset, now_ms = state.end_offset, self._clock.time_ms()
+            prepared = prepare(
+                data, next_offset=first_offset, leader_epoch=leader_epoch, config=state.config, now_ms=now_ms
+            )
+            if not prepared.numbered:
+                return self.write(data, prepared, first_offset, leader_epoch, now_ms)
+            checked = self._producers.check(prepared.numbered, now_ms)
+            if isinstance(checked, Duplicate):
+                append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
+                return checked.answer(append_time_ms, leader_epoch)
+            appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)
+            self._producers.apply(checked)
+            return appended
+
+    def write(
+        self,
+        data: Buffer,
+        prepared: Prepared,
+        first_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        rolls: bool = True,
+    ) -> Appended:
+        """Write batches that were checked; the lock is held. rolls: begin a new segment where one is due."""
+        batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
+        last_offset = batches[-1].last_offset
+        size = len(data)
+        self._room.take(size)
+        if rolls and self._segment.should_roll(size, last_offset, max_timestamp_ms, now_ms):
+            self.roll(first_offset)
+        with self._room.needed("records"):
+            self._segment.append(data, batches)
+        self._state.assign_epoch(leader_epoch, first_offset)
+        self._state.advance_end(last_offset + 1)
+        return Appended(
+            first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size
+        )
+
+    # Segments; the lock is held
+
+    def has_room_for(self, last_offset: int) -> bool:
+        """Whether an index of the segment can hold that offset."""
+        return self._segment.has_room_for(last_offset)
+
+    def roll(self, base_offset: int) -> None:
+        """Begin a new segment there, unless the one that is written begins there. Raises OSError."""
+        if base_offset == self._state.segments.last.base_offset:
+            return
+        with self._room.needed("another segment"):
+            former = self._segment
+            former.finish()
+            segment = self._begin_segment(base_offset)
+            former.let_go()
+            self._state.segments.add(segment)
+            self._snapshots.take(base_offset, self._producers.entries())
+
+    def reopen(self, segment: Segment) -> None:
+        """Write to that one from now on; the one that was written has been let go. Raises OSError."""
+        limit_ms = min(self._state.config.segment_jitter_ms, self._state.config.segment_ms)
+        jitter_ms = self._jitter(limit_ms) if limit_ms else 0
+        self._segment = ActiveSegment(self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms)
+
+    def go_back(self) -> None:
+        """The last segment is empty: write to the one before it again. Raises OSError."""
+        self._segment.close()
+        empty, before = self._state.segments.items[-1], self._state.segments.items[-2]
+        self._state.segments.remove([empty])
+        self._deleted.discard([empty])
+        self.reopen(before)
+
+    def remove_segments(self, gone: Iterable[Segment]) -> None:
+        """Remove the last ones, and write to the one before them. Raises OSError."""
+        gone = list(gone)
+        self._segment.let_go()
+        self._state.segments.remove(gone)
+        self._deleted.discard(gone)
+        self.reopen(self._state.segments.last)
+
+    def restart_at(self, offset: int) -> None:
+        """Remove all segments; the next record gets the offset. Raises OSError."""
+        self._segment.let_go()
+        self._deleted.discard(self._state.segments)
+        segment = self._begin_segment(offset)
+        self._state.restart_at(offset, segment)
+        self._snapshots.remove(lambda _: True)
+        self._producers.clear()
+
+    def cut(self, end_offset: int, position: int) -> None:
+        """Cut the segment that is written off at a batch; flushed. Raises OSError."""
+        self._segment.truncate(end_offset, position, self._clock.time_ms())
+
+    def forget_producers_above(self, end_offset: int) -> None:
+        """The log was cut off there. Raises OSError."""
+        if self._snapshots.remove(lambda taken: taken > end_offset):
+            self._flusher.names_changed()
+
+    def rebuild_producers(self, end_offset: int) -> None:
+        """As of the log's new end. Raises OSError."""
+        if len(self._producers):
+            segments = self._state.segments.items
+            self._producers = rebuild(self._snapshots, segments, end_offset, self._clock.time_ms())
+
+    def close(self) -> None:
+        """Complete the segment, and write down what is known of producers. Raises OSError."""
+        self._segment.close()
+        if self._snapshots.take(self._state.end_offset, self._producers.entries(), flush=True):
+            self._flusher.names_changed()
+
+    def _begin_segment(self, base_offset: int) -> Segment:
+        segment = Segment(self._fs, self._state.folder, base_offset, 0, self._cache)
+        segment.remove()
+        self._flusher.names_changed()
+        try:
+            self.reopen(segment)
+        except OSError:
+            with undoing(f"half of {segment}"):
+                segment.remove()  # the log may go on without: an empty one in its middle would then be left
+            raise
+        return segment

@@ -1,0 +1,45 @@
+"""Segments that have left the log, and whose files stay for file.delete.delay.ms: readers that hold them go on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from sparklog.base.clock import Clock
+from sparklog.log.files import DELETED
+from sparklog.log.flush import Flusher
+from sparklog.log.segment import Segment
+from sparklog.log.state import LogState
+
+
+class DeletedSegments:
+    """`discard` renames their files to `.deleted`; `delete_expired` removes them when their time has come."""
+
+    def __init__(self, state: LogState, flusher: Flusher, clock: Clock) -> None:
+        self._state = state
+        self._flusher = flusher
+        self._clock = clock
+        self._expiring: deque[tuple[int, Segment]] = deque()
+
+    def discard(self, gone: Iterable[Segment]) -> None:
+        """Mark the files of removed segments as deleted. Raises OSError."""
+        self._flusher.names_changed()
+        due_ms = self._clock.monotonic_ms() + self._state.config.file_delete_delay_ms
+        for segment in gone:
+            segment.rename(DELETED)
+            self._expiring.append((due_ms, segment))
+
+    def delete_expired(self, now_ms: int) -> int:
+        """As `Log.delete_expired`."""
+        count = 0
+        with self._state.files_lock, self._state.disk:
+            while self._expiring and self._expiring[0][0] <= now_ms:
+                self._expiring[0][1].remove()
+                self._expiring.popleft()
+                count += 1
+        return count
+
+    def move(self, folder: str) -> None:
+        """The folder has been renamed."""
+        for _, segment in self._expiring:
+            segment.folder = folder

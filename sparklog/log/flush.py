@@ -1,0 +1,108 @@
+"""Getting a log to the disk: its segments, the names of its files, its leader epochs.
+
+`flush` moves the recovery point: everything below it survives a power cut. Appends never wait for a flush; whoever
+appends sees to it (`flush.messages`), and a background task does (`flush.ms`, closed segments).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+
+from sparklog.base.clock import Clock
+from sparklog.base.fs import Fs
+from sparklog.log.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.epochs import LeaderEpochs
+from sparklog.log.room import Room
+from sparklog.log.segment import Segment
+from sparklog.log.state import LogState
+
+
+class Flusher:
+    """Flushes only what has changed. One flush runs at a time."""
+
+    def __init__(
+        self,
+        state: LogState,
+        fs: Fs,
+        clock: Clock,
+        room: Room,
+        epochs_on_disk: LeaderEpochs | None,
+        *,
+        have_names_changed: bool,
+    ) -> None:
+        """epochs_on_disk: None where they cannot be read there."""
+        self.lock = threading.Lock()
+        """Held while a flush runs."""
+        self._state = state
+        self._fs = fs
+        self._clock = clock
+        self._room = room
+        self._epochs_on_disk = epochs_on_disk
+        self._have_names_changed = have_names_changed
+        self._last_flush_ms = clock.monotonic_ms()
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Return once every record below `up_to` (None: all) would survive a power cut. Moves the recovery point."""
+        state = self._state
+        with self.lock, state.disk:
+            with state.lock:
+                end = state.end_offset if up_to is None else min(up_to, state.end_offset)
+                end = max(end, state.recovery_point)
+                closed = [each for each in state.segments if not each.is_flushed and not each.is_pinned]
+                unflushed = closed + [each for each in state.segments if each.is_pinned and each.base_offset < end]
+                epochs = state.stored_epochs
+                if end < state.end_offset:
+                    epochs = epochs.truncate_from_end(end)
+                truncations = state.truncations
+                self._last_flush_ms = self._clock.monotonic_ms()
+            if end <= state.recovery_point and not closed and not self._have_names_changed:
+                return
+            for segment in unflushed:
+                self._flush_segment(segment)
+            self.flush_names()
+            with self._room.needed("leader epochs"):
+                self.flush_epochs(epochs)
+            with state.lock:
+                if state.advance_recovery_point(end, truncations):
+                    for segment in closed:
+                        segment.is_flushed = True
+
+    def flush_if_due(self, now_ms: int) -> bool:
+        """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
+
+        now_ms: of the monotonic clock. -> whether closed segments were flushed.
+        """
+        state = self._state
+        *closed, last = state.segments.items
+        has_closed = bool(closed) and not closed[-1].is_flushed
+        is_unflushed = state.end_offset > state.recovery_point
+        if is_unflushed and now_ms - self._last_flush_ms >= state.config.flush_ms:
+            self.flush()
+        elif has_closed:
+            self.flush(last.base_offset)
+        return has_closed
+
+    def names_changed(self) -> None:
+        """Files were made, renamed or removed: the next flush flushes their names."""
+        self._have_names_changed = True
+
+    def flush_names(self) -> None:
+        """Let files that were made, renamed or removed be so after a power cut too. Raises OSError."""
+        if self._have_names_changed:
+            self._have_names_changed = False
+            self._fs.flush_dir(self._state.folder)
+            self._fs.flush_dir(posixpath.dirname(self._state.folder))
+
+    def flush_epochs(self, epochs: LeaderEpochs) -> None:
+        """Write down the epochs of flushed records only: others may be taken again by other records. Raises OSError."""
+        if epochs != self._epochs_on_disk:
+            LeaderEpochCheckpoint(self._fs, self._state.folder).write(epochs)
+            self._epochs_on_disk = epochs
+
+    def _flush_segment(self, segment: Segment) -> None:
+        try:
+            segment.flush()
+        except FileNotFoundError:
+            if segment in self._state.segments.items:  # else retention has taken it meanwhile
+                raise

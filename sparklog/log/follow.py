@@ -1,0 +1,100 @@
+"""Appending to a log as a follower: batches as the leader stored them, segments where the leader's segments begin.
+
+    append     offsets, epochs and timestamps are the leader's; there may be gaps, where a cleaner has taken records
+    follow     roll where the leader has rolled, so that replicas have the same `.log` files; go back to a segment
+               where the leader has not
+
+A recovery takes a gap that is not known to be a cleaner's for torn, and cuts off what comes behind it. So a batch
+behind a gap is on the disk, and written down as flushed, before it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sparklog.base.clock import Clock
+from sparklog.base.errors import InvalidRecord, KafkaStorageError, UnexpectedGap
+from sparklog.base.fs import Buffer
+from sparklog.log.append import LogWriter
+from sparklog.log.flush import Flusher
+from sparklog.log.produced import read_placed
+from sparklog.log.slice import Appended
+from sparklog.log.state import LogState
+from sparklog.records.batch import BatchHeader
+
+
+class FollowerAppends:
+    """Writes what a follower fetches. Where the disk fails, methods raise KafkaStorageError."""
+
+    def __init__(
+        self, state: LogState, writer: LogWriter, flusher: Flusher, clock: Clock, write_checkpoints: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._flusher = flusher
+        self._clock = clock
+        self._write_checkpoints = write_checkpoints
+
+    def append(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
+        """As `Log.append_as_follower`."""
+        state, writer = self._state, self._writer
+        with state.lock, state.disk:
+            prepared, headers, numbered = read_placed(data)
+            first = headers[0]
+            if first.base_offset < state.end_offset:
+                raise InvalidRecord(f"{state} cannot take a batch at offset {first.base_offset}")
+            if not (rolls or writer.has_room_for(headers[-1].last_offset)):
+                raise InvalidRecord(f"{state}: offset {headers[-1].last_offset} is too far from its segment's base")
+            if not takes_gaps and _has_gap(headers, state.end_offset):
+                raise UnexpectedGap(f"{state} gets a gap at offset {first.base_offset} or later")
+            now_ms = self._clock.time_ms()
+            appended = writer.write(data, prepared, first.base_offset, first.leader_epoch, now_ms, rolls=rolls)
+            for header in headers[1:]:
+                state.assign_epoch(header.leader_epoch, header.base_offset)
+            writer.replay_producers(numbered)
+            return appended
+
+    def append_with_gaps(self, data: Buffer) -> None:
+        """As `Log.append_with_gaps`."""
+        self.append(data, rolls=False)
+        self._remember_gap()
+
+    def follow_segment(self, base_offset: int) -> None:
+        """As `Log.follow_segment`."""
+        state = self._state
+        with state.files_lock, state.lock, state.disk:
+            has_gap = base_offset > state.end_offset
+            if self._must_roll_to(base_offset):
+                self._writer.roll(base_offset)
+                state.advance_end(base_offset)
+            elif self._must_go_back_to(base_offset):
+                self._writer.go_back()
+        if has_gap:
+            self._remember_gap()
+
+    def is_at_segment(self, base_offset: int) -> bool:
+        """As `Log.is_at_segment`."""
+        return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
+
+    def _remember_gap(self) -> None:
+        disk = self._state.disk
+        try:
+            with disk:
+                self._flusher.flush()
+                self._write_checkpoints()
+        except KafkaStorageError as error:  # the leader would count on what a recovery cuts off
+            disk.offline = disk.offline or f"a gap is not written down, and waits for a restart: {error}"
+            raise
+
+    def _must_roll_to(self, base_offset: int) -> bool:
+        state = self._state
+        return base_offset > state.segments.last.base_offset and base_offset >= state.end_offset
+
+    def _must_go_back_to(self, base_offset: int) -> bool:
+        last = self._state.segments.items[-2:]
+        return len(last) > 1 and last[1].size_bytes == 0 and last[0].base_offset == base_offset
+
+
+def _has_gap(headers: Sequence[BatchHeader], end_offset: int) -> bool:
+    ends = (end_offset, *(header.next_offset for header in headers))
+    return any(header.base_offset > end for header, end in zip(headers, ends, strict=False))

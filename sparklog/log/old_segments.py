@@ -1,0 +1,88 @@
+"""Deleting the front of a log: segments that retention gives up (retention.py), or that lie below the log start offset.
+
+The log start offset is moved first, on the disk too; then the segments below it leave the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sparklog.base.errors import OffsetOutOfRange
+from sparklog.log.append import LogWriter
+from sparklog.log.deleted_segments import DeletedSegments
+from sparklog.log.retention import GivenUp, below_start, removable
+from sparklog.log.segment import Segment
+from sparklog.log.state import LogState
+
+logger = logging.getLogger(__name__)
+
+
+class OldSegments:
+    """Deletes the front of a log."""
+
+    def __init__(
+        self, state: LogState, writer: LogWriter, deleted: DeletedSegments, write_checkpoints: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._deleted = deleted
+        self._write_checkpoints = write_checkpoints
+
+    def advance_log_start(self, offset: int) -> None:
+        """As `Log.advance_log_start`."""
+        state = self._state
+        with state.lock, state.disk:
+            if offset > state.end_offset:
+                raise OffsetOutOfRange(f"offset {offset} is not in {state}")
+            state.advance_start(offset)
+
+    def delete(self, now_ms: int, high_watermark: int | None, *, is_led: bool) -> int:
+        """As `Log.delete_old_segments`."""
+        state = self._state
+        with state.files_lock, state.disk:
+            facts, start_offset = state.segments.facts(state.end_offset), state.start_offset
+            given_up = (
+                removable(
+                    facts,
+                    log_start_offset=start_offset,
+                    high_watermark=state.end_offset if high_watermark is None else high_watermark,
+                    config=state.config,
+                    now_ms=now_ms,
+                )
+                if is_led
+                else below_start(facts, start_offset)
+            )
+            if not given_up.total:
+                return 0
+            gone = self._remove_below(facts[given_up.total - 1].next_offset)
+            if gone:
+                self._say(gone, given_up, start_offset)
+            return len(gone)
+
+    def _remove_below(self, offset: int) -> list[Segment]:
+        """Move the log start offset, then take the segments below it out; none where the log was changed meanwhile."""
+        state = self._state
+        with state.lock:
+            if offset == state.end_offset:
+                self._writer.roll(offset)
+            if offset not in (segment.base_offset for segment in state.segments):
+                return []  # appended to or truncated meanwhile: the next call looks again
+            self.advance_log_start(offset)
+        self._write_checkpoints()
+        with state.lock:
+            if state.start_offset < offset:
+                return []  # truncated below
+            gone = [segment for segment in state.segments if segment.base_offset < offset]
+            state.segments.remove(gone)
+            state.drop_epochs_below_start(offset)
+            self._writer.drop_snapshots_below(offset)
+        self._deleted.discard(gone)
+        return gone
+
+    def _say(self, gone: list[Segment], given_up: GivenUp, former_start_offset: int) -> None:
+        state = self._state
+        logger.info(
+            "%s: removed %d segments, which end below offset %d: %s",
+            state.folder, len(gone), state.start_offset, given_up.why(state.config, former_start_offset),
+        )  # fmt: skip

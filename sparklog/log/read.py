@@ -1,0 +1,113 @@
+"""Reading a log: segment by offset, index, a short walk, a slice of whole batches.
+
+Nothing here takes a lock of the log. Where segments have left the log, and the disk, while they were looked at, the
+read begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
+from sparklog.base.fs import ReadFile, ReadFs
+from sparklog.log import lookup
+from sparklog.log.files import LEADER_EPOCHS, LOG
+from sparklog.log.scan import BatchPlace
+from sparklog.log.segment import Segment
+from sparklog.log.slice import LogSlice, TimestampOffset
+from sparklog.log.state import LogState
+
+_ATTEMPTS = 10
+Result = TypeVar("Result")
+
+
+class SegmentsReader:
+    """Reads the segments of a log. Where the disk fails, methods raise KafkaStorageError."""
+
+    __slots__ = ("_fs", "_state")
+
+    def __init__(self, state: LogState, fs: ReadFs) -> None:
+        self._state = state
+        self._fs = fs
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        max_offset: int | None = None,
+        min_one_batch: bool = True,
+        for_replica: bool = False,
+    ) -> LogSlice:
+        """As `Log.read`."""
+        state = self._state
+        with state.disk:
+            start_offset = state.segments.items[0].base_offset if for_replica else state.start_offset
+            end_offset = state.end_offset
+            if not start_offset <= offset <= end_offset:
+                raise OffsetOutOfRange(f"offset {offset} is not in {state}")
+            limit = end_offset if max_offset is None else min(max_offset, end_offset)
+            return self.again(lambda: self._read(offset, max_bytes, limit, min_one_batch=min_one_batch))
+
+    def _read(self, offset: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> LogSlice:
+        state = self._state
+        for segment in state.segments.since(offset) if offset < limit else ():
+            if first := segment.find(offset, segment.size_bytes):
+                if first.last_offset >= limit or (first.size > max_bytes and not min_one_batch):
+                    return LogSlice(segment.file, first.position, 0, offset, state.disk, segment.base_offset)
+                return self._slice(segment, first, max_bytes, limit)
+        last = state.segments.last
+        return LogSlice(last.file, 0, 0, offset, state.disk, last.base_offset)
+
+    def _slice(self, segment: Segment, first: BatchPlace, max_bytes: int, max_offset: int) -> LogSlice:
+        stop = first.position + max(first.size, max_bytes)
+        end, next_offset = segment.cut(first, stop, segment.size_bytes, max_offset)
+        size = end - first.position
+        return LogSlice(segment.file, first.position, size, next_offset, self._state.disk, segment.base_offset)
+
+    def open_file(self, base_offset: int, suffix: str, identity: str | None) -> LogSlice:
+        """As `Log.open_file`."""
+        state = self._state
+        with state.disk:
+            if suffix == LEADER_EPOCHS:
+                return self._whole_file(lambda: self._fs.open_read(f"{state.folder}/{LEADER_EPOCHS}"))
+            segment = state.segments.since(base_offset)[0]
+            if segment.base_offset != base_offset:
+                raise OffsetOutOfRange(f"{state} has no segment that begins at {base_offset}")
+            size = segment.size_bytes
+            found = self._whole_file(lambda: segment.open(suffix))
+            if identity is not None and (segment.identity != identity or segment not in state.segments.items):
+                raise InvalidUpdateVersion(f"{state}: segment {base_offset} is not what it was")
+            return replace(found, size=min(size, found.size)) if suffix == LOG else found
+
+    def _whole_file(self, open_file: Callable[[], ReadFile]) -> LogSlice:
+        try:
+            file = open_file()
+        except FileNotFoundError:
+            return LogSlice(self._state.segments.last.file, 0, 0, 0, self._state.disk)
+        return LogSlice(file, 0, file.size, 0, self._state.disk)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """As `Log.offset_for_timestamp`."""
+        state = self._state
+        with state.disk:
+            return self.again(lambda: lookup.first_since(state.segments.items, timestamp_ms, state.start_offset))
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """As `Log.max_timestamp`."""
+        state = self._state
+        with state.disk:
+            return self.again(lambda: lookup.latest(state.segments.items))
+
+    def again(self, look: Callable[[], Result]) -> Result:
+        """What `look` finds, begun again where segments have left the log, and the disk, while it looked at them."""
+        for _ in range(_ATTEMPTS):
+            before = self._state.segments.items
+            try:
+                return look()
+            except FileNotFoundError:
+                if self._state.segments.items is before:
+                    raise
+        return look()

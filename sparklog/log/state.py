@@ -1,0 +1,168 @@
+"""What a log is at the moment: its segments, its offsets, its leader epochs.
+
+    log start offset    the first offset that readers see; retention removes the segments below it
+    recovery point      everything below is on the disk: batches, file names, leader epochs
+    compacted to        everything below has been compacted, as cleaner-offset-checkpoint says
+    log end offset      the offset of the next record
+
+These hold at every moment: log start offset <= log end offset, recovery point <= log end offset, compacted to <= log
+end offset, and no leader epoch begins behind the log end offset.
+
+Locks, in the order in which they are taken:
+
+    files_lock    while names of closed segments change: retention, truncation, replacement, deletion, close
+    (flushing)    the flusher's own, while it writes to the disk
+    lock          for every method here that changes something. Nobody waits for a disk with it, except a truncation
+
+A read takes no lock: it works on the segments as they were when it began.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from uuid import UUID
+
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.disk import DiskGuard
+from sparklog.log.epochs import LeaderEpochs
+from sparklog.log.recovery import Loading
+from sparklog.log.segment import Segment
+from sparklog.log.segments import Segments
+
+
+class LogState:
+    """Only its own methods change the offsets and the epochs."""
+
+    __slots__ = (
+        "_compacted_to",
+        "_end_offset",
+        "_epochs",
+        "_generation",
+        "_recovery_point",
+        "_start_offset",
+        "_truncations",
+        "config",
+        "disk",
+        "files_lock",
+        "folder",
+        "lock",
+        "partition",
+        "segments",
+        "topic_id",
+    )
+
+    def __init__(self, loaded: Loading, disk: DiskGuard) -> None:
+        self.partition = TopicPartition.parse(posixpath.basename(loaded.folder))
+        self.folder = loaded.folder
+        self.config: TopicConfig = loaded.config
+        self.topic_id: UUID | None = loaded.topic_id
+        self.disk = disk
+        self.files_lock = threading.RLock()
+        self.lock = threading.RLock()
+        self.segments = Segments(loaded.segments)
+        self._start_offset = loaded.log_start_offset
+        self._end_offset = loaded.end_offset
+        self._recovery_point = loaded.recovery_point
+        self._compacted_to = min(loaded.compacted_to or 0, loaded.end_offset)
+        self._epochs = loaded.epochs
+        self._generation = 0
+        self._truncations = 0
+
+    def __str__(self) -> str:
+        """For clients, who need not know where the log lies."""
+        return f"{self.partition}, with offsets {self._start_offset} to {self._end_offset}"
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self._recovery_point
+
+    @property
+    def compacted_to(self) -> int:
+        return self._compacted_to
+
+    @property
+    def stored_epochs(self) -> LeaderEpochs:
+        """The leader epochs of all records that are stored, those below the log start too."""
+        return self._epochs
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of the records from the log start on."""
+        return self._epochs.truncate_from_start(self._start_offset)
+
+    @property
+    def generation(self) -> int:
+        """Incremented when closed segments, or what is known of them, change other than by append."""
+        return self._generation
+
+    @property
+    def truncations(self) -> int:
+        """Incremented before the end of the log is cut off."""
+        return self._truncations
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether flush.messages records are unflushed."""
+        return self._end_offset - self._recovery_point >= self.config.flush_messages
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Records of a leader epoch begin there, unless the epoch is an old one."""
+        if epoch > self._epochs.latest:
+            self._epochs = self._epochs.assign(epoch, start_offset)
+
+    def advance_end(self, offset: int) -> None:
+        """Records were appended, or the compacted log of the leader goes on behind a gap."""
+        self._end_offset = offset
+
+    def advance_start(self, offset: int) -> None:
+        self._start_offset = max(offset, self._start_offset)
+
+    def drop_epochs_below_start(self, offset: int) -> None:
+        """The segments below the offset are gone."""
+        self._epochs = self._epochs.truncate_from_start(offset)
+
+    def drop_epochs_above_end(self) -> None:
+        self._epochs = self._epochs.truncate_from_end(self._end_offset)
+
+    def advance_recovery_point(self, offset: int, truncations: int) -> bool:
+        """Everything below the offset was flushed; False: the log was truncated since `truncations` were counted."""
+        if truncations != self._truncations:
+            return False
+        self._recovery_point = offset
+        return True
+
+    def set_compacted_to(self, offset: int) -> None:
+        self._compacted_to = offset
+        self._generation += 1
+
+    def segments_changed(self) -> None:
+        """Closed segments were replaced, or there is a new snapshot."""
+        self._generation += 1
+
+    def lower_promises(self, offset: int) -> None:
+        """The log is about to be cut off at the offset: promise nothing above it."""
+        self._truncations += 1
+        self._recovery_point = min(self._recovery_point, offset)
+        self._compacted_to = min(self._compacted_to, offset)
+
+    def cut_end(self, offset: int) -> None:
+        """The log ends there; its promises were lowered before."""
+        self._end_offset = offset
+        self._start_offset = min(self._start_offset, offset)
+        self._epochs = self._epochs.truncate_from_end(offset)
+
+    def restart_at(self, offset: int, segment: Segment) -> None:
+        """The log is empty; its next record gets the offset. Its promises were lowered to 0 before."""
+        self.segments.reset(segment)
+        self._start_offset = self._end_offset = self._recovery_point = offset
+        self._epochs = LeaderEpochs()

@@ -1,0 +1,82 @@
+"""Cutting off the end of a log, as a replica whose leader has other records.
+
+The recovery point is lowered first, and the epochs above it forgotten, on the disk too; then files are cut and flushed.
+Leader epochs, producers' state and snapshots never say anything of records that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sparklog.log.append import LogWriter
+from sparklog.log.flush import Flusher
+from sparklog.log.offset_snapshots import SnapshotStore
+from sparklog.log.room import Room
+from sparklog.log.state import LogState
+
+
+class Truncator:
+    """Where the disk fails, methods raise KafkaStorageError."""
+
+    def __init__(
+        self,
+        state: LogState,
+        writer: LogWriter,
+        flusher: Flusher,
+        snapshots: SnapshotStore,
+        room: Room,
+        write_checkpoints: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._flusher = flusher
+        self._snapshots = snapshots
+        self._room = room
+        self._write_checkpoints = write_checkpoints
+
+    def truncate_to(self, offset: int) -> None:
+        """As `Log.truncate_to`."""
+        state = self._state
+        with state.files_lock, state.lock, state.disk:
+            if offset >= state.end_offset:
+                state.drop_epochs_above_end()
+            elif offset < state.segments.items[0].base_offset:
+                self.truncate_fully_and_start_at(offset)
+            else:
+                self._lower_promises(offset)
+                self._cut(offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """As `Log.truncate_fully_and_start_at`."""
+        state = self._state
+        with state.files_lock, state.lock, state.disk:
+            self._lower_promises(0)  # with only some segments gone, a gap must not look like compaction's
+            self._writer.restart_at(offset)
+            self._snapshots.remove_above(-1)
+            self._flusher.flush_names()
+            self._flusher.flush_epochs(state.stored_epochs)
+            self._write_checkpoints()
+
+    def _cut(self, offset: int) -> None:
+        state, writer, flusher = self._state, self._writer, self._flusher
+        last, *gone = state.segments.since(offset)
+        place = last.find(offset, last.size_bytes)
+        end = min(offset, place.base_offset) if place else offset
+        if end < offset:  # in the middle of a batch, which goes as a whole
+            self._lower_promises(end)
+        with self._room.needed("leader epochs"):
+            flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
+        state.cut_end(end)
+        if gone:
+            writer.remove_segments(gone)
+        if place:
+            writer.cut(end, place.position)
+        writer.forget_producers_above(end)
+        self._snapshots.remove_above(end)
+        flusher.flush_names()
+        writer.rebuild_producers(end)
+
+    def _lower_promises(self, offset: int) -> None:
+        """On the disk too, before anything of the rest is touched."""
+        self._state.lower_promises(offset)
+        self._write_checkpoints()
