@@ -27,7 +27,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.records.records import Record, write_records
 
 

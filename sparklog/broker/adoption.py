@@ -6,9 +6,9 @@ one: among others it cannot be told whose records they are, or whether the topic
 Then the folders stay where they are, and it is said. So they do where this broker had the topic from the store, which
 has lost nothing since: it was deleted meanwhile.
 
-A topic gets the id that stands in its folders, and the configuration that was kept beside them (log/topic_configs.py).
-Where none was, an internal topic has its own, and any other keeps all its records until somebody says otherwise. Its
-partitions are led by this broker alone, in a leader epoch that no batch in them has.
+A topic gets the id that stands in its folders, and the configuration that was kept beside them (topic_configs.py in
+log/directory). Where none was, an internal topic has its own, and any other keeps all its records until somebody says
+otherwise. Its partitions are led by this broker alone, in a leader epoch that no batch in them has.
 
 A store that has lost changes, as SQLite's does with its write-ahead log, may know topics with a configuration that is
 no longer theirs: they get back what was kept. Leader epochs leap: clients believe no leader of an older epoch than one
@@ -30,9 +30,9 @@ from sparklog.cluster.model import PartitionInfo
 from sparklog.cluster.partition_states import encode_state, read_states
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore, config_of, state_path
+from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.topic_configs import UNLIMITED, Overrides
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
-from sparklog.log.topic_configs import UNLIMITED, Overrides
 
 LEAP = 100_000
 """More elections than a partition has between two records; 2^31 has room for 20,000 leaps."""

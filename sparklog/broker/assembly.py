@@ -42,7 +42,7 @@ from sparklog.cluster.users import UserStore
 from sparklog.controller.controller import Controller
 from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from sparklog.group.generations import Generation
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager

@@ -55,8 +55,8 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
-from sparklog.log.manager import LogManager
-from sparklog.log.open_files import OpenFiles
+from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.open_files import OpenFiles
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
@@ -319,26 +319,30 @@ class Broker:
             (
                 config.log_flush_scheduler_interval_ms,
                 "flushing logs",
-                lambda: logs.flush_due(clock.monotonic_ms()),
+                lambda: logs.tasks.flush_due(clock.monotonic_ms()),
             ),
             (
                 config.log_flush_offset_checkpoint_interval_ms,
                 "writing recovery points",
-                logs.checkpoint_recovery_points,
+                logs.tasks.checkpoint_recovery_points,
             ),
-            (config.log_flush_start_offset_checkpoint_interval_ms, "writing log starts", logs.checkpoint_log_starts),
+            (
+                config.log_flush_start_offset_checkpoint_interval_ms,
+                "writing log starts",
+                logs.tasks.checkpoint_log_starts,
+            ),
             (
                 config.log_retention_check_interval_ms,
                 "retention",
-                lambda: logs.apply_retention(clock.time_ms(), self._committed, self.services.replicas.is_led),
+                lambda: logs.tasks.apply_retention(clock.time_ms(), self._committed, self.services.replicas.is_led),
             ),
             (
                 config.producer_id_expiration_check_interval_ms,
                 "forgetting producers",
-                lambda: logs.expire_producers(clock.time_ms()),
+                lambda: logs.tasks.expire_producers(clock.time_ms()),
             ),
-            (ROOM_INTERVAL_MS, "looking for room on disks", logs.look_for_room),
-            (DELETE_INTERVAL_MS, "deleting removed files", lambda: logs.delete_expired(clock.monotonic_ms())),
+            (ROOM_INTERVAL_MS, "looking for room on disks", logs.tasks.look_for_room),
+            (DELETE_INTERVAL_MS, "deleting removed files", lambda: logs.tasks.delete_expired(clock.monotonic_ms())),
         ):
             every(interval_ms, name, partial(asyncio.to_thread, work))
         every(

@@ -22,7 +22,7 @@ from sparklog.cluster.producer_ids import ProducerIds
 from sparklog.cluster.users import UserStore
 from sparklog.controller.controller import Controller
 from sparklog.group.coordinator import GroupCoordinator
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory

@@ -27,7 +27,7 @@ from sparklog.base.cluster_config import broker_settings
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.client.aio import AsyncAdmin
-from sparklog.log.checkpoints import META_PROPERTIES
+from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 READY = re.compile(r"sparklog \S+ ready: grpc (\S+), (?:kafka (\S+), )?data .*\n")
 ACQUAINTED_WITHIN_S = 30

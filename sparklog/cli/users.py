@@ -25,7 +25,7 @@ from sparklog.base.errors import ResourceNotFound
 from sparklog.cli.common import print_table
 from sparklog.cluster.engines import open_store, store_file
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
-from sparklog.log.checkpoints import META_PROPERTIES
+from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 SALT_BYTES = 16

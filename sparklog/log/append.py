@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable
 from sparklog.base.clock import Clock
 from sparklog.base.fs import Buffer, Fs
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.active import ActiveSegment
-from sparklog.log.cache import SegmentCache
 from sparklog.log.deleted_segments import DeletedSegments
+from sparklog.log.directory.room import Room
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
-from sparklog.log.produced import Prepared, prepare
-from sparklog.log.producer_recovery import rebuild
-from sparklog.log.producer_state import Duplicate, Marker, Numbered, ProducerState, ProducerStates
-from sparklog.log.room import Room
-from sparklog.log.segment import Segment
+from sparklog.log.producers.producer_state import Duplicate, Marker, Numbered, ProducerState, ProducerStates
+from sparklog.log.producers.recovery import rebuild
+from sparklog.log.producers.snapshots import SnapshotFiles
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.log.slice import Appended
-from sparklog.log.snapshots import SnapshotFiles
 from sparklog.log.state import LogState
+from sparklog.log.validator import Prepared, prepare
 
 
 class LogWriter:
@@ -60,7 +60,7 @@ class LogWriter:
         self._snapshots = snapshots
         self._producers = producers
         self._jitter = jitter
-        self._segment: ActiveSegment
+        self._segment: SegmentWriter
 
     def open(self, dropped: Iterable[Segment]) -> None:
         """Go on with the last segment, or begin the first one. dropped: out of the log, with their names still."""
@@ -120,7 +120,7 @@ class LogWriter:
             checked = self._producers.check(prepared.numbered, now_ms)
             if isinstance(checked, Duplicate):
                 append_time_ms = checked.timestamp_ms if prepared.log_append_time_ms >= 0 else -1
-                return checked.answer(append_time_ms, leader_epoch)
+                return checked.answer(append_time_ms, leader_epoch, must_flush=state.must_flush)
             appended = self.write(data, prepared, first_offset, leader_epoch, now_ms)
             self._producers.apply(checked)
             return appended
@@ -147,8 +147,9 @@ class LogWriter:
         self._state.assign_epoch(leader_epoch, first_offset)
         self._state.advance_end(last_offset + 1)
         return Appended(
-            first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size
-        )
+            first_offset, last_offset, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, leader_epoch, size,
+            self._state.must_flush,
+        )  # fmt: skip
 
     # Segments; the lock is held
 
@@ -172,7 +173,7 @@ class LogWriter:
         """Write to that one from now on; the one that was written has been let go. Raises OSError."""
         limit_ms = min(self._state.config.segment_jitter_ms, self._state.config.segment_ms)
         jitter_ms = self._jitter(limit_ms) if limit_ms else 0
-        self._segment = ActiveSegment(self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms)
+        self._segment = SegmentWriter(self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms)
 
     def go_back(self) -> None:
         """The last segment is empty: write to the one before it again. Raises OSError."""

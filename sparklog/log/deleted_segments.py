@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sparklog.base.clock import Clock
 from sparklog.log.files import DELETED
 from sparklog.log.flush import Flusher
-from sparklog.log.segment import Segment
+from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
 
 

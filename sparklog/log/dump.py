@@ -23,10 +23,10 @@ from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
 from sparklog.log.decoders import Decoded, decode_text
 from sparklog.log.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name
-from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.scan import BatchPlace, walk
-from sparklog.log.snapshots import NONE, CorruptSnapshot, read_snapshot
-from sparklog.log.time_index import TimeIndex
+from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
+from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.scan import BatchPlace, walk
+from sparklog.log.segment.time_index import TimeIndex
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
 from sparklog.records.legacy import Message, iterate_messages, messages_of
 from sparklog.records.records import Record, read_records

@@ -11,10 +11,10 @@ import threading
 
 from sparklog.base.clock import Clock
 from sparklog.base.fs import Fs
-from sparklog.log.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.directory.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.directory.room import Room
 from sparklog.log.epochs import LeaderEpochs
-from sparklog.log.room import Room
-from sparklog.log.segment import Segment
+from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
 
 

@@ -17,9 +17,9 @@ from sparklog.base.errors import InvalidRecord, KafkaStorageError, UnexpectedGap
 from sparklog.base.fs import Buffer
 from sparklog.log.append import LogWriter
 from sparklog.log.flush import Flusher
-from sparklog.log.produced import read_placed
 from sparklog.log.slice import Appended
 from sparklog.log.state import LogState
+from sparklog.log.validator import read_placed
 from sparklog.records.batch import BatchHeader
 
 

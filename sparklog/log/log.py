@@ -32,10 +32,10 @@ from sparklog.base.fs import Buffer, Fs
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
-from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import PartitionMetadata
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import SegmentDescription, SegmentSum
+from sparklog.log.directory.checkpoints import PartitionMetadata
+from sparklog.log.directory.room import Room
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import delete_folder_name
@@ -44,14 +44,14 @@ from sparklog.log.follow import FollowerAppends
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, SnapshotWriter
 from sparklog.log.offset_snapshots import SnapshotStore
 from sparklog.log.old_segments import OldSegments
-from sparklog.log.producer_state import ProducerState
+from sparklog.log.producers.producer_state import ProducerState
+from sparklog.log.producers.snapshots import SnapshotFiles
 from sparklog.log.read import SegmentsReader
 from sparklog.log.recovery import Loading, load
 from sparklog.log.replace import KnownSegment, SegmentReplacer, StagedSegment
-from sparklog.log.room import Room
-from sparklog.log.segment import Segment
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.segment import Segment
 from sparklog.log.slice import Appended, LogSlice, TimestampOffset
-from sparklog.log.snapshots import SnapshotFiles
 from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
 from sparklog.log.truncate import Truncator

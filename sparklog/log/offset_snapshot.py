@@ -37,7 +37,7 @@ from sparklog.base.errors import CorruptRecord, InvalidRecord
 from sparklog.base.fs import Buffer, Fs, ReadFile
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import CHECKPOINT, snapshot_name, snapshot_of
-from sparklog.log.scan import PIECE_BYTES, check_batches, file_crc32c
+from sparklog.log.segment.scan import PIECE_BYTES, check_batches, file_crc32c
 from sparklog.records.batch import HEADER_SIZE, MAGIC, iterate_headers, read_header
 
 _MAGIC = b"sparksnp"

@@ -12,7 +12,7 @@ from sparklog.base.errors import OffsetOutOfRange
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.retention import GivenUp, below_start, removable
-from sparklog.log.segment import Segment
+from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
 
 logger = logging.getLogger(__name__)

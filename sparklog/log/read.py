@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from sparklog.base.errors import InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import ReadFile, ReadFs
-from sparklog.log import lookup
 from sparklog.log.files import LEADER_EPOCHS, LOG
-from sparklog.log.scan import BatchPlace
-from sparklog.log.segment import Segment
+from sparklog.log.segment import lookup
+from sparklog.log.segment.scan import BatchPlace
+from sparklog.log.segment.segment import Segment
 from sparklog.log.slice import LogSlice, TimestampOffset
 from sparklog.log.state import LogState
 

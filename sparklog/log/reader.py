@@ -33,11 +33,17 @@ from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import ReadFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log import lookup
-from sparklog.log.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets
+from sparklog.log.directory.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+)
 from sparklog.log.files import CLEANED, DELETED, LOG, MARKS, OFFSET_INDEX, SWAP, parse_name
-from sparklog.log.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
-from sparklog.log.segment import ReadSegment
+from sparklog.log.segment import lookup
+from sparklog.log.segment.scan import PIECE_BYTES, BatchPlace, check_batches, place_at, walk
+from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.batch import NO_TIMESTAMP
 
 CHUNK_BYTES = 4 << 20

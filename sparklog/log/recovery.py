@@ -35,10 +35,7 @@ from uuid import UUID
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.active import ActiveSegment
-from sparklog.log.cache import SegmentCache
-from sparklog.log.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadata
-from sparklog.log.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.directory.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadata
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
     LOG,
@@ -50,11 +47,14 @@ from sparklog.log.files import (
     path_in,
 )
 from sparklog.log.losses import HOW_TO_GO_ON, check_emptied, check_missing
-from sparklog.log.producer_recovery import rebuild, replay
-from sparklog.log.producer_state import ProducerStates
-from sparklog.log.scan import BatchPlace, check_batches, walk
-from sparklog.log.segment import Segment
-from sparklog.log.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.producers.producer_state import ProducerStates
+from sparklog.log.producers.recovery import rebuild, replay
+from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.scan import BatchPlace, check_batches, walk
+from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.log.swap import finish_swaps
 
 logger = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def _recover(state: Loading) -> None:
 def _recover_segment(state: Loading, segment: Segment) -> bool:
     """Check the batches above the recovery point, build the indexes; False: the segment had to be cut."""
     segment.is_flushed = False
-    active = ActiveSegment(state.fs, segment, state.config, state.now_ms, index_anew=True)
+    active = SegmentWriter(state.fs, segment, state.config, state.now_ms, index_anew=True)
     end, position = segment.base_offset, 0
     for place in _trusted(segment, state.recovery_point):
         active.add(place.position, place.size, place.last_offset, place.max_timestamp_ms)

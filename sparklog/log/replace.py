@@ -35,14 +35,14 @@ from sparklog.base.clock import Clock
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidRequest, InvalidUpdateVersion, OffsetOutOfRange
 from sparklog.base.fs import Fs
 from sparklog.log.append import LogWriter
-from sparklog.log.cache import SegmentCache
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import NO_SUM, SegmentDescription, SegmentSum
 from sparklog.log.disk import NOT_THE_DISK
 from sparklog.log.files import TXN_INDEX
 from sparklog.log.flush import Flusher
 from sparklog.log.read import SegmentsReader
-from sparklog.log.segment import Segment
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.segment import Segment
 from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
 from sparklog.log.swap import Swap, Swaps, Wanted, remove_staged, staged_path

@@ -21,6 +21,8 @@ class Appended(NamedTuple):
     """-1 where timestamps are the producer's."""
     leader_epoch: int
     size_bytes: int
+    must_flush: bool = False
+    """flush.messages records are unflushed: whoever appended sees to a flush."""
     is_duplicate: bool = False
     """The batches were in the log already, and this is what became of them then; nothing was written."""
 

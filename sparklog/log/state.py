@@ -28,8 +28,8 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.recovery import Loading
-from sparklog.log.segment import Segment
-from sparklog.log.segments import Segments
+from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.segments import Segments
 
 
 class LogState:

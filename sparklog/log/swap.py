@@ -50,10 +50,7 @@ from sparklog.base.config_keys import MAX_INT, MAX_LONG
 from sparklog.base.errors import CorruptRecord, InvalidRecord, InvalidUpdateVersion, KafkaStorageError, ResourceNotFound
 from sparklog.base.fs import Fs, ReadFile
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.active import ActiveSegment
-from sparklog.log.cache import SegmentCache
 from sparklog.log.disk import without_room
-from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.files import (
     CLEANED,
     LOG,
@@ -67,8 +64,11 @@ from sparklog.log.files import (
     path_in,
     segment_name,
 )
-from sparklog.log.scan import BatchPlace, check_batches, walk
-from sparklog.log.segment import Segment
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.scan import BatchPlace, check_batches, walk
+from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.segment_writer import SegmentWriter
 from sparklog.records.batch import MAGIC
 
 INDEXES = (OFFSET_INDEX, TIME_INDEX)
@@ -97,7 +97,7 @@ class Swap:
         self._fs = fs
         self._folder = folder
         self._config = config
-        self._active: ActiveSegment | None = None
+        self._active: SegmentWriter | None = None
 
     def verify(self, wanted: Wanted, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
@@ -115,14 +115,14 @@ class Swap:
         with without_room(f"the indexes of {self.segment}"):
             self.segment.size_bytes = wanted.size_bytes
             self._remove(INDEXES, CLEANED)
-            self._active = ActiveSegment(self._fs, self.segment, self._config, now_ms, index_anew=True)
+            self._active = SegmentWriter(self._fs, self.segment, self._config, now_ms, index_anew=True)
             self._check_batches(wanted, self._active, is_wanted)
             self._active.flush_indexes()
             self.segment.flush()
             self._fs.flush_dir(self._folder)
         self.segment.is_flushed, self.segment.crc32c = True, wanted.crc32c
 
-    def _check_batches(self, wanted: Wanted, active: ActiveSegment, is_wanted: Callable[[], bool]) -> None:
+    def _check_batches(self, wanted: Wanted, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
         file = _Summed(self.segment.file)
         position, last_offset = 0, -1
         for place in check_batches(file, 0, wanted.size_bytes, self.segment.base_offset):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparklog.log.append import LogWriter
+from sparklog.log.directory.room import Room
 from sparklog.log.flush import Flusher
 from sparklog.log.offset_snapshots import SnapshotStore
-from sparklog.log.room import Room
 from sparklog.log.state import LogState
 
 

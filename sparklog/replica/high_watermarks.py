@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import HIGH_WATERMARKS, CorruptCheckpoint, OffsetCheckpoint
+from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, CorruptCheckpoint, OffsetCheckpoint
 
 logger = logging.getLogger(__name__)
 HighWatermarks = dict[str, dict[TopicPartition, int]]

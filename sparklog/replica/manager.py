@@ -39,9 +39,9 @@ from sparklog.base.errors import (
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.topic_configs import Overrides
 from sparklog.log.log import Appended, Log, LogSlice
-from sparklog.log.manager import LogManager
-from sparklog.log.topic_configs import Overrides
 from sparklog.replica.following import Fetchers, FetchState, NoFetchers
 from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
 from sparklog.replica.isr_changes import IsrChanges, WriteIsr
@@ -341,7 +341,7 @@ class ReplicaManager(Replicas):
         partition.check_in_sync(acks, replica.config.min_insync_replicas)
         appended = replica.log.append(data, leader_epoch=partition.leader_epoch)
         if not appended.is_duplicate:
-            if partition.log_appended(appended.last_offset + 1, counts=not replica.log.must_flush):
+            if partition.log_appended(appended.last_offset + 1, counts=not appended.must_flush):
                 self._on_high_watermark(partition.name)
             elif partition.followers:
                 self._on_log_end(partition.name)

@@ -26,7 +26,7 @@ from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import ConfigError, CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, encode_id
-from sparklog.log.checkpoints import (
+from sparklog.log.directory.checkpoints import (
     COMPACTED,
     HIGH_WATERMARKS,
     LOG_STARTS,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sparklog.base.fs import Buffer
 from sparklog.log.reader import LogReader, ReadRange
-from sparklog.log.scan import place_at
+from sparklog.log.segment.scan import place_at
 from sparklog.records.arrow import decode_batches
 from sparklog.spark.filters import LOWEST
 from sparklog.spark.folders import open_reader

@@ -14,7 +14,7 @@ from sparklog.base.errors import ConfigError, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.log.arrow_fs import ArrowFs
-from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.log.directory.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.spark.offsets import ArchiveName, Bounds, Offsets, check_there

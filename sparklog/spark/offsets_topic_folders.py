@@ -6,8 +6,8 @@ import posixpath
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition, encode_id
-from sparklog.log.checkpoints import COMPACTED, CorruptCheckpoint, read_offsets, read_topic_id
 from sparklog.log.description import LogDescription
+from sparklog.log.directory.checkpoints import COMPACTED, CorruptCheckpoint, read_offsets, read_topic_id
 from sparklog.spark.folders import FolderLookup, open_folder
 from sparklog.spark.options import Topics
 

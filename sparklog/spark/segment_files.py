@@ -16,7 +16,7 @@ from sparklog.base.errors import CorruptRecord, InvalidUpdateVersion
 from sparklog.base.fs import LocalFs
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.files import LOG, segment_name
-from sparklog.log.scan import place_at
+from sparklog.log.segment.scan import place_at
 from sparklog.spark.folders import belongs_to
 
 CHUNK_BYTES = 4 << 20

@@ -35,10 +35,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryNodes, MemoryStore
-from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from sparklog.log.directory.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
+from sparklog.log.directory.topic_configs import TOPIC_CONFIGS
 from sparklog.log.files import DELETE_FOLDER, LEADER_EPOCHS, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, parse_name
 from sparklog.log.log import Log
-from sparklog.log.topic_configs import TOPIC_CONFIGS
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly

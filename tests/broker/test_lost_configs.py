@@ -10,7 +10,7 @@ from sparklog.broker.internal_topics import overrides_of
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import TopicStore
-from sparklog.log.topic_configs import TOPIC_CONFIGS, UNLIMITED
+from sparklog.log.directory.topic_configs import TOPIC_CONFIGS, UNLIMITED
 from support.brokers.on_one_loop import BrokersOnOneLoop
 from support.logs.builders import file_content, rewrite
 

@@ -12,7 +12,7 @@ from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.engines import CLUSTER_STORE
-from sparklog.log.checkpoints import PartitionMetadata
+from sparklog.log.directory.checkpoints import PartitionMetadata
 from sparklog.testing import RunningBroker, start_broker
 from support import GOLDEN
 

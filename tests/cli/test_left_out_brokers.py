@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sparklog.base.config import BrokerConfig
 from sparklog.cli.up_several import left_out
-from sparklog.log.checkpoints import META_PROPERTIES
+from sparklog.log.directory.checkpoints import META_PROPERTIES
 
 
 def test_brokers_that_have_run_here_before_are_not_forgotten(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sparklog.client import Consumer, Producer
 from sparklog.client.accumulator import LAST_EPOCH
 from sparklog.client.aio import AsyncProducer
 from sparklog.client.config import ProducerConfig
-from sparklog.log.producer_state import ProducerState
+from sparklog.log.producers.producer_state import ProducerState
 from support.brokers.scripted import HANG, LOSE_ANSWER, REFUSE_CALL, ScriptedBroker, Step, running
 from support.patience import PATIENCE_S
 from support.processes.broker import BrokerProcess

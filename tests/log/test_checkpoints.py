@@ -9,7 +9,7 @@ import pytest
 
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import (
+from sparklog.log.directory.checkpoints import (
     CleanShutdownMarker,
     CorruptCheckpoint,
     LeaderEpochCheckpoint,
@@ -18,7 +18,7 @@ from sparklog.log.checkpoints import (
     replace_file,
 )
 from sparklog.log.epochs import EpochStart, LeaderEpochs
-from sparklog.log.snapshots import CorruptSnapshot, ProducerEntry, read_snapshot, write_snapshot
+from sparklog.log.producers.snapshots import CorruptSnapshot, ProducerEntry, read_snapshot, write_snapshot
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
 
 OFFSETS = {TopicPartition("orders", 1): 0, TopicPartition("a.b_c-d", 0): 1500}

@@ -10,9 +10,9 @@ import pytest
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidUpdateVersion, KafkaStorageError, OffsetOutOfRange
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import read_offsets
+from sparklog.log.directory.checkpoints import read_offsets
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, batch, topic_config

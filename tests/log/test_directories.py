@@ -51,9 +51,9 @@ class TestFailingDisks:
             other.read(0, 100)
         fill(manager, on_b)
         assert log.log_end_offset == before
-        manager.flush_due(clock.monotonic_ms())
-        manager.checkpoint_recovery_points()
-        manager.apply_retention(clock.time_ms())
+        manager.tasks.flush_due(clock.monotonic_ms())
+        manager.tasks.checkpoint_recovery_points()
+        manager.tasks.apply_retention(clock.time_ms())
         assert manager.create(TopicPartition("new", 0), topic_config()).folder == "/b/new-0"
         with pytest.raises(KafkaStorageError, match="failed directory"):
             manager.create(TopicPartition("old", 0), topic_config(), is_new=False)
@@ -126,7 +126,7 @@ class TestFailingDisks:
             manager = start(fs, clock)
             if is_there:
                 fill(manager, name, batches=2)
-                manager.flush_due(clock.monotonic_ms())
+                manager.tasks.flush_due(clock.monotonic_ms())
             fs.fail_under("/a", number, after=after)
             has_failed = False
             for number_of_try in range(4):
@@ -156,9 +156,9 @@ class TestFailingDisks:
                     with contextlib.suppress(KafkaStorageError):
                         fill(manager, name, batches=1)
                         appended[name] += 3
-                manager.flush_due(clock.monotonic_ms())
-                manager.checkpoint_recovery_points()
-                manager.apply_retention(clock.time_ms())
+                manager.tasks.flush_due(clock.monotonic_ms())
+                manager.tasks.checkpoint_recovery_points()
+                manager.tasks.apply_retention(clock.time_ms())
             has_failed = bool(manager.failed_dirs)
             assert set(manager.failed_dirs) <= {"/a"}
             manager.close()
@@ -183,10 +183,10 @@ class TestFailingDisks:
         path = log.folder.rpartition("/")[0]
         fs.fail_under(path, errno.EIO)
         if work == "checkpoint":
-            manager.checkpoint_recovery_points()
+            manager.tasks.checkpoint_recovery_points()
         elif work == "retention":
-            manager.apply_retention(clock.time_ms())
-            manager.checkpoint_recovery_points()
+            manager.tasks.apply_retention(clock.time_ms())
+            manager.tasks.checkpoint_recovery_points()
         else:
             with pytest.raises(KafkaStorageError):
                 {"flush": log.flush, "read": lambda: log.read(0, 100).read(), "roll": log.roll}[work]()

@@ -20,10 +20,10 @@ from sparklog.base.errors import (
     RecordListTooLarge,
 )
 from sparklog.base.fs import LocalFs
-from sparklog.log.active import ActiveSegment
 from sparklog.log.epochs import EpochEnd
 from sparklog.log.log import Appended, Log, TimestampOffset
-from sparklog.log.time_index import TimeEntry, TimeIndex
+from sparklog.log.segment.segment_writer import SegmentWriter
+from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import TimestampType, iterate_headers, read_header
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs
@@ -131,13 +131,13 @@ class TestAppend:
         assert log.offset_for_timestamp(START_MS) == TimestampOffset(START_MS, 0, 0)
 
     def test_who_is_told_of_a_time_finds_its_record(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-        add, found = ActiveSegment.add, []
+        add, found = SegmentWriter.add, []
 
-        def look(segment: ActiveSegment, position: int, size: int, last_offset: int, timestamp_ms: int) -> None:
+        def look(segment: SegmentWriter, position: int, size: int, last_offset: int, timestamp_ms: int) -> None:
             add(segment, position, size, last_offset, timestamp_ms)
             found.append(log.max_timestamp())
 
-        monkeypatch.setattr(ActiveSegment, "add", look)
+        monkeypatch.setattr(SegmentWriter, "add", look)
         log.append(batch(2), leader_epoch=0)
         assert found == [TimestampOffset(START_MS + 1, 1, 0)]
 

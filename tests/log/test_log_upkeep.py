@@ -35,13 +35,13 @@ class TestUpkeep:
         for log in (quick, slow):
             log.append(batch(), leader_epoch=0)
         clock.advance(500)
-        manager.flush_due(clock.monotonic_ms())
+        manager.tasks.flush_due(clock.monotonic_ms())
         assert (quick.recovery_point, slow.recovery_point) == (1, 0)
 
     def test_a_flushed_segment_is_written_down_at_once(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock, "/a")
         fill(manager, ORDERS[0])
-        manager.flush_due(clock.monotonic_ms())
+        manager.tasks.flush_due(clock.monotonic_ms())
         log = manager.get(ORDERS[0])
         assert log.recovery_point == log.segments[-1].base_offset > 0
         assert f"orders 0 {log.recovery_point}\n".encode() in file_content(fs, "/a/recovery-point-offset-checkpoint")
@@ -50,7 +50,7 @@ class TestUpkeep:
         manager = start(fs, clock)
         fill(manager, *ORDERS)
         manager.get(ORDERS[2]).advance_log_start(7)
-        manager.checkpoint_log_starts()
+        manager.tasks.checkpoint_log_starts()
         again = crash(fs, clock)
         assert [again.get(name).log_start_offset for name in ORDERS] == [0, 0, 7, 0]
 
@@ -59,12 +59,12 @@ class TestUpkeep:
         fill(manager, ORDERS[0])
         manager.update_config("orders", topic_config(retention_bytes=500))
         log = manager.get(ORDERS[0])
-        assert manager.apply_retention(clock.time_ms(), lambda name: 0) == 0
-        assert manager.apply_retention(clock.time_ms()) == 1
+        assert manager.tasks.apply_retention(clock.time_ms(), lambda name: 0) == 0
+        assert manager.tasks.apply_retention(clock.time_ms()) == 1
         assert log.log_start_offset == log.segments[0].base_offset > 0
         assert crash(fs, clock).get(ORDERS[0]).log_start_offset == log.log_start_offset
         clock.advance(60_000)
-        assert manager.delete_expired(clock.monotonic_ms()) == 1
+        assert manager.tasks.delete_expired(clock.monotonic_ms()) == 1
 
     def test_retention_by_time_up_to_the_high_watermark(self, fs: MemoryFs, clock: SimClock) -> None:
         manager = start(fs, clock)
@@ -72,7 +72,7 @@ class TestUpkeep:
         first = manager.get(ORDERS[0]).segments[1].base_offset
         asked = {ORDERS[0]: first, ORDERS[1]: None}
         clock.advance(8 * 24 * 3600 * 1000)
-        manager.apply_retention(clock.time_ms(), asked.get)
+        manager.tasks.apply_retention(clock.time_ms(), asked.get)
         assert manager.get(ORDERS[0]).log_start_offset == first
         assert manager.get(ORDERS[1]).log_start_offset == 15
 
@@ -100,9 +100,9 @@ def test_work_in_several_threads_loses_nothing(tmp_path: Path, clock: SimClock) 
 
     work = (
         log.flush,
-        lambda: manager.apply_retention(clock.time_ms()),
-        lambda: manager.delete_expired(10**9),
-        manager.checkpoint_recovery_points,
+        lambda: manager.tasks.apply_retention(clock.time_ms()),
+        lambda: manager.tasks.delete_expired(10**9),
+        manager.tasks.checkpoint_recovery_points,
         read,
     )
     threads = [threading.Thread(target=repeat, args=(each,)) for each in work]
@@ -114,7 +114,7 @@ def test_work_in_several_threads_loses_nothing(tmp_path: Path, clock: SimClock) 
     for thread in threads:
         thread.join()
     assert failures == []
-    manager.apply_retention(clock.time_ms())
+    manager.tasks.apply_retention(clock.time_ms())
     found = offsets_in(read_all(log))
     assert found == list(range(found[0], 1200))
     assert log.size_bytes < 8000

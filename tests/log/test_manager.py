@@ -15,9 +15,9 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError, KafkaStorageError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log import manager as manager_module
-from sparklog.log.cache import SegmentCache
-from sparklog.log.manager import LogManager
+from sparklog.log.directory import manager as manager_module
+from sparklog.log.directory.manager import LogManager
+from sparklog.log.segment.cache import SegmentCache
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, file_content, offsets_in, open_files, read_all, topic_config
@@ -124,7 +124,7 @@ class TestLoading:
         manager = start(fs, clock, "/a")
         fill(manager, ORDERS[0])
         manager.get(ORDERS[0]).flush(6)
-        manager.checkpoint_recovery_points()
+        manager.tasks.checkpoint_recovery_points()
         assert file_content(fs, "/a/recovery-point-offset-checkpoint") == b"0\n1\norders 0 6\n"
 
         again = crash(fs, clock, "/a")
@@ -174,14 +174,14 @@ class TestLoading:
         manager.delete(ORDERS[0])
         assert manager.create(ORDERS[0], topic_config()).log_end_offset == 0
         clock.advance(60_000)
-        assert manager.delete_expired(clock.monotonic_ms()) == 2
+        assert manager.tasks.delete_expired(clock.monotonic_ms()) == 2
 
     def test_a_partition_in_two_directories_of_which_one_has_failed_is_not_deleted(
         self, fs: MemoryFs, clock: SimClock
     ) -> None:
         manager = two_homes(fs, clock, ORDERS[0])
         fs.fail_under("/b", errno.EIO)
-        manager.checkpoint_recovery_points()
+        manager.tasks.checkpoint_recovery_points()
         with pytest.raises(KafkaStorageError, match="failed directory"):
             manager.delete(ORDERS[0])
         with pytest.raises(KafkaStorageError, match="lies in"):
@@ -210,7 +210,7 @@ class TestLoading:
         fill(manager, ORDERS[0], ORDERS[1])
         for log in manager:
             log.flush()
-        manager.checkpoint_recovery_points()
+        manager.tasks.checkpoint_recovery_points()
         log = manager.get(ORDERS[0])
         path = f"/a/orders-0/{log.segments[-1].base_offset:020d}.log"
         content = bytearray(file_content(fs, path))
@@ -231,7 +231,7 @@ class TestLoading:
         manager.delete(ORDERS[0])
         assert manager.create(ORDERS[0], topic_config()).log_end_offset == 0
         clock.advance(60_000)
-        assert manager.delete_expired(clock.monotonic_ms()) == 1
+        assert manager.tasks.delete_expired(clock.monotonic_ms()) == 1
 
 
 class TestDeletion:
@@ -248,7 +248,7 @@ class TestDeletion:
         assert left.startswith("orders-0.")
         assert offsets_in(slice_in_flight.read())
         clock.advance(60_000)
-        assert manager.delete_expired(clock.monotonic_ms()) == 1
+        assert manager.tasks.delete_expired(clock.monotonic_ms()) == 1
         assert left not in fs.list("/a")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds open files in /proc")
@@ -272,8 +272,8 @@ class TestDeletion:
         fill(manager, ORDERS[0])
         manager.get(ORDERS[0]).flush()
         manager.get(ORDERS[0]).advance_log_start(9)
-        manager.checkpoint_recovery_points()
-        manager.checkpoint_log_starts()
+        manager.tasks.checkpoint_recovery_points()
+        manager.tasks.checkpoint_log_starts()
         manager.delete(ORDERS[0])
         assert b"orders" not in file_content(fs, "/a/recovery-point-offset-checkpoint")
         log = manager.create(ORDERS[0], topic_config())
@@ -285,7 +285,7 @@ class TestDeletion:
         manager.delete(ORDERS[0])
         again = crash(fs, clock, "/a")
         assert again.get(ORDERS[0]) is None
-        again.delete_expired(clock.monotonic_ms())
+        again.tasks.delete_expired(clock.monotonic_ms())
         assert not [name for name in fs.list("/a") if name.startswith("orders")]
 
     def test_a_name_of_full_length_can_be_deleted(self, tmp_path: Path, clock: SimClock) -> None:

@@ -11,8 +11,8 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import PartitionMetadata
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.checkpoints import PartitionMetadata
+from sparklog.log.directory.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support import GOLDEN

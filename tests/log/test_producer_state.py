@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparklog.base.errors import InvalidProducerEpoch, InvalidRecord, OutOfOrderSequenceNumber
-from sparklog.log import producer_state
 from sparklog.log.log import Log
-from sparklog.log.producer_state import BATCHES_KEPT, Marker, ProducerStates
+from sparklog.log.producers import producer_state
+from sparklog.log.producers.producer_state import BATCHES_KEPT, Marker, ProducerStates
 from sparklog.records.batch import iterate_headers, seal
 from sparklog.records.records import Record, write_records
 from sparklog.testing.memory_fs import MemoryFs

@@ -18,7 +18,7 @@ from sparklog.base.errors import CorruptRecord, OffsetOutOfRange
 from sparklog.base.fs import LocalFs, ReadFs
 from sparklog.base.ids import TopicPartition
 from sparklog.log.arrow_fs import ArrowFs
-from sparklog.log.checkpoints import OffsetCheckpoint
+from sparklog.log.directory.checkpoints import OffsetCheckpoint
 from sparklog.log.log import Log
 from sparklog.log.reader import LogReader, ReadRange, SegmentInfo
 from sparklog.records.batch import iterate_headers

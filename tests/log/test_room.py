@@ -12,9 +12,9 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.files import segment_name
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFile, MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import START_MS, batch, offsets_in, read_all, topic_config
@@ -52,13 +52,13 @@ def test_appends_stop_before_the_disk_is_full_and_go_on_when_there_is_room(
 
     append()
     fs.free = MIN_FREE + 100
-    logs.look_for_room()
+    logs.tasks.look_for_room()
     with pytest.raises(KafkaStorageError, match=r"/a has 1,000,100 bytes free, and log\.dir\.min\.free\.bytes is 1,00"):
         append()
     assert logs.full_dirs == ("/a",)
     assert offsets_in(read_all(log)) == [0, 1, 2]
     fs.free = 10 * MIN_FREE
-    logs.look_for_room()
+    logs.tasks.look_for_room()
     assert logs.full_dirs == ()
     append()
     assert offsets_in(read_all(log)) == list(range(6))
@@ -126,7 +126,7 @@ class TestADiskThatOthersFill:
             assert not logs.failed_dirs
             assert log.log_end_offset == appended
             fs.repair("/a")
-            logs.look_for_room()
+            logs.tasks.look_for_room()
             assert logs.full_dirs == ()
             appended, is_refused_again = work(logs, log, clock, as_follower=as_follower)
             assert not is_refused_again
@@ -159,7 +159,7 @@ class TestADiskThatOthersFill:
                 is_refused = True
                 assert_whole(log, 63)
             fs.repair("/a")
-            logs.look_for_room()
+            logs.tasks.look_for_room()
             log.truncate_to(31)
             assert_whole(log, 30)
             log.append(batch(3), leader_epoch=5)
@@ -174,11 +174,11 @@ class TestADiskThatOthersFill:
         for _ in range(3):
             with pytest.raises(KafkaStorageError, match="No space left on device"):
                 log.append(batch(3), leader_epoch=0)
-        logs.look_for_room()
+        logs.tasks.look_for_room()
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         assert offsets_in(read_all(log)) == [0, 1, 2]
         fs.repair("/a")
-        logs.look_for_room()
+        logs.tasks.look_for_room()
         log.append(batch(3), leader_epoch=0)
         assert (logs.full_dirs, logs.failed_dirs) == ((), {})
         assert offsets_in(read_all(log)) == list(range(6))
@@ -191,9 +191,9 @@ class TestADiskThatOthersFill:
             patched.setattr(MemoryFile, "append", lambda *_: fail(errno.EDQUOT))
             with pytest.raises(KafkaStorageError):
                 log.append(batch(3), leader_epoch=0)
-            logs.look_for_room()
+            logs.tasks.look_for_room()
             assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
-        logs.look_for_room()
+        logs.tasks.look_for_room()
         log.append(batch(3), leader_epoch=0)
         assert offsets_in(read_all(log)) == [0, 1, 2]
 
@@ -213,7 +213,7 @@ class TestADiskThatOthersFill:
         fs.fail_under("/a", errno.ENOSPC)
         logs.keep_configs({"t": {"retention.ms": "7"}}, 3)
         fs.repair("/a")
-        logs.checkpoint_log_starts()
+        logs.tasks.checkpoint_log_starts()
         again = LogManager(fs.kill(), ("/a",), BrokerConfig(log_dirs=("/a",)), SimClock())
         again.load()
         assert again.find_kept_config("t", None) == {"retention.ms": "7"}
@@ -225,7 +225,7 @@ class TestADiskThatOthersFill:
             logs.create(T0, topic_config())
         assert (logs.full_dirs, logs.failed_dirs) == (("/a",), {})
         fs.repair("/a")
-        logs.look_for_room()
+        logs.tasks.look_for_room()
         logs.create(T0, topic_config()).append(batch(3), leader_epoch=0)
 
     def test_a_broker_that_stops_has_its_records_at_the_next_start(self, fs: MemoryFs, logs: LogManager) -> None:
@@ -264,11 +264,11 @@ def work(logs: LogManager, log: Log, clock: SimClock, *, as_follower: bool) -> t
             is_refused = True
         if number % 10 == 9:
             clock.advance(60_000)
-            logs.flush_due(clock.monotonic_ms())
-            logs.checkpoint_recovery_points()
-            logs.apply_retention(clock.time_ms())
-            logs.checkpoint_log_starts()
-            logs.look_for_room()
+            logs.tasks.flush_due(clock.monotonic_ms())
+            logs.tasks.checkpoint_recovery_points()
+            logs.tasks.apply_retention(clock.time_ms())
+            logs.tasks.checkpoint_log_starts()
+            logs.tasks.look_for_room()
             try:
                 log.flush()
             except KafkaStorageError:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sparklog.base.errors import CorruptRecord, KafkaStorageError
 from sparklog.base.ids import TopicPartition
-from sparklog.log.cache import SegmentCache
 from sparklog.log.log import Log
+from sparklog.log.segment.cache import SegmentCache
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import START_MS, batch, check_indexes, offsets_in, open_log, read_all, topic_config

@@ -15,8 +15,8 @@ from crc32c import crc32c
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.log.reader import LogReader
 from sparklog.log.replace import StagedSegment
 from sparklog.records.batch import iterate_headers
@@ -44,14 +44,14 @@ def prepare(*, is_flushed: bool) -> tuple[MemoryFs, Log, bytes]:
     fs = MemoryFs()
     manager = start(fs)
     log = manager.create(NAME, CONFIG)
-    manager.checkpoint_recovery_points()
+    manager.tasks.checkpoint_recovery_points()
     for number in range(16):
         sent = batch(
             3, timestamp_ms=START_MS + number, value=b"x" * 60, producer_id=number % 3, sequence=number // 3 * 3
         )
         log.append(sent, leader_epoch=number // 5)
     log.flush(None if is_flushed else 9)
-    manager.checkpoint_recovery_points()
+    manager.tasks.checkpoint_recovery_points()
     sources = log.describe()[1:4]
     data = cleaned(content_of(fs, sources))
     stage(fs, log, 9, data)
@@ -191,7 +191,7 @@ def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[Mem
     fs = MemoryFs()
     manager = start(fs)
     log = manager.create(NAME, topic_config(file_delete_delay_ms=0, internal_segment_bytes=4000))
-    manager.checkpoint_recovery_points()
+    manager.tasks.checkpoint_recovery_points()
     for number in range(48):
         if number % 9 == 0:
             log.roll()
@@ -203,7 +203,7 @@ def prepare_several(bases: tuple[int, ...], *, merged_before: bool) -> tuple[Mem
         log.replace(log.describe()[1:4], size_bytes=len(data), crc32c=crc32c(data), high_watermark=48)
         log.delete_expired(10**9)
     log.flush()
-    manager.checkpoint_recovery_points()
+    manager.tasks.checkpoint_recovery_points()
     staged = []
     for base, end in pairwise((*bases, 36)):
         batches = [(at, header) for at, header in iterate_headers(content) if base <= header.base_offset < end]

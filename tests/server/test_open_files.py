@@ -11,7 +11,7 @@ from sparklog.base.addresses import Address
 from sparklog.base.errors import PolicyViolation
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
-from sparklog.log.open_files import OpenFiles
+from sparklog.log.directory.open_files import OpenFiles
 from support.kafka.connection import Wire
 from support.processes.broker import BrokerProcess
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
-from sparklog.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, read_offsets
 from sparklog.spark.columns import table_schema
 from sparklog.spark.option_parsing import Use, parse_read_options
 from sparklog.spark.read import PushdownReader, TopicReader

@@ -18,9 +18,10 @@ from sparklog.controller.liveness import Liveness
 from sparklog.controller.partition_machine import PartitionMachine
 from sparklog.group.offsets import Offsets
 from sparklog.group.partition_log import PartitionLog
-from sparklog.log import recovery, segment
-from sparklog.log.scan import BatchPlace
-from sparklog.log.segment import ReadSegment
+from sparklog.log import recovery
+from sparklog.log.segment import segment
+from sparklog.log.segment.scan import BatchPlace
+from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition

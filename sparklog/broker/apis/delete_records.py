@@ -63,7 +63,7 @@ async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRec
         names = [each.replica.partition.name for each in waiting]
         for name in names:
             services.follower_fetches.waiting.check(name)  # they should hear of it now
-        await asyncio.to_thread(services.logs.checkpoint_log_starts)
+        await asyncio.to_thread(services.logs.tasks.checkpoint_log_starts)
         await services.waiting.wait(
             names, lambda: all(each.is_settled(services) for each in waiting) or None, request.timeout_ms
         )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError, KafkaStorageError
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.replica.manager import Replica
 
 

@@ -1,7 +1,8 @@
 """DescribeProducers: what partitions remember of their producers (key 61, version 0; KIP-664).
 
-A producer is listed until it is forgotten (log/producer_state.py), whether it still runs or not. What is wrong with one
-partition stands in its own part of the response. Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere.
+A producer is listed until it is forgotten (log/producers/producer_state.py), whether it still runs or not. What is
+wrong with one partition stands in its own part of the response. Answered by the leader: NOT_LEADER_OR_FOLLOWER
+elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.services import Services
-from sparklog.log.producer_state import ProducerState
+from sparklog.log.producers.producer_state import ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

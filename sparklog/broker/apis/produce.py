@@ -12,10 +12,10 @@
 - Clients cannot write to internal topics (INVALID_TOPIC_EXCEPTION).
 - Where flush.messages asks for it, the answer waits until the records are on the disk, and so do those who read them;
   the event loop does not.
-- A batch with a producer id must be the next of its producer (log/producer_state.py); one that has been written before
-  is answered as it was then, and not written again. Its log append time is given only where timestamps are the
-  broker's; Apache Kafka gives the batch's timestamp as that in any case. A negative epoch, and a negative id other than
-  -1, are refused with INVALID_RECORD; Apache Kafka takes both, and checks neither.
+- A batch with a producer id must be the next of its producer (log/producers/producer_state.py); one that has been
+  written before is answered as it was then, and not written again. Its log append time is given only where timestamps
+  are the broker's; Apache Kafka gives the batch's timestamp as that in any case. A negative epoch, and a negative id
+  other than -1, are refused with INVALID_RECORD; Apache Kafka takes both, and checks neither.
 - Requests append in the order in which their handlers are started, as long as their topics exist. One of more than
   `TOGETHER` partitions gives way to others meanwhile: who keeps an order begins nothing more before it has ended.
 """
@@ -173,7 +173,7 @@ def _append(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=replica.log.log_start_offset,
     )
-    must_wait = replica.log.must_flush or (request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset))
+    must_wait = appended.must_flush or (request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset))
     return result, replica if must_wait else None
 
 

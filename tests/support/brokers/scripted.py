@@ -16,7 +16,7 @@ import grpc.aio
 
 from sparklog.base.errors import KafkaError, MessageTooLarge
 from sparklog.base.ids import TopicPartition
-from sparklog.log.producer_state import Changes, Duplicate, Numbered, ProducerStates
+from sparklog.log.producers.producer_state import Changes, Duplicate, Numbered, ProducerStates
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import read_records
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, groups_pb2_grpc, log_pb2, log_pb2_grpc, records_pb2

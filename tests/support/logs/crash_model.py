@@ -27,8 +27,8 @@ from crc32c import crc32c
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.log.reader import LogReader
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
@@ -107,7 +107,7 @@ class Life:
     def create(self) -> Log:
         log = self.manager.create(NAME, self.config, topic_id=TOPIC_ID)
         assert log.topic_id == TOPIC_ID
-        self.manager.checkpoint_recovery_points()  # what is not listed there may have gaps that compaction made
+        self.manager.tasks.checkpoint_recovery_points()  # what is not listed there may have gaps that compaction made
         return log
 
     def work(self) -> None:
@@ -171,15 +171,15 @@ class Life:
         self.model.flushed = max(self.model.flushed, promised)
 
     def flush_due(self) -> None:
-        self.manager.flush_due(self.clock.monotonic_ms())
+        self.manager.tasks.flush_due(self.clock.monotonic_ms())
         self.model.flushed = max(self.model.flushed, self.log.recovery_point)
 
     def roll(self) -> None:
         self.log.roll()
 
     def checkpoint(self) -> None:
-        self.manager.checkpoint_recovery_points()
-        self.manager.checkpoint_log_starts()
+        self.manager.tasks.checkpoint_recovery_points()
+        self.manager.tasks.checkpoint_log_starts()
         self.model.started = self.log.log_start_offset
 
     def truncate(self) -> None:
@@ -207,7 +207,7 @@ class Life:
 
     def retain(self) -> None:
         self.model.start_limit = self.model.end
-        removed = self.manager.apply_retention(self.clock.time_ms())
+        removed = self.manager.tasks.apply_retention(self.clock.time_ms())
         self.model.start_limit = self.log.log_start_offset
         if removed:
             self.model.started = self.log.log_start_offset
@@ -238,7 +238,7 @@ class Life:
         self.model.cleaned = self.model.cleaned_limit = offset
 
     def expire(self) -> None:
-        self.manager.delete_expired(self.clock.monotonic_ms())
+        self.manager.tasks.delete_expired(self.clock.monotonic_ms())
 
     def elect(self) -> None:
         self.epoch += self.chance.choice((1, 2))

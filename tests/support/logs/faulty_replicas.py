@@ -8,7 +8,13 @@ from pathlib import Path
 
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import COMPACTED, HIGH_WATERMARKS, RECOVERY_POINTS, MetaProperties, OffsetCheckpoint
+from sparklog.log.directory.checkpoints import (
+    COMPACTED,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    MetaProperties,
+    OffsetCheckpoint,
+)
 from sparklog.records.batch import iterate_headers, seal
 from support import GOLDEN
 

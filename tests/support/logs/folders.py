@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparklog.base.fs import LocalFs
-from sparklog.log.checkpoints import LeaderEpochCheckpoint
+from sparklog.log.directory.checkpoints import LeaderEpochCheckpoint
 from sparklog.log.epochs import EpochStart, LeaderEpochs
 from sparklog.records.batch import assign
 from sparklog.records.records import Record, write_records

@@ -26,8 +26,8 @@ from sparklog.base.clock import SystemClock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.records.batch import iterate_headers
 from sparklog.records.records import read_records
 from support.logs.builders import batch, read_all, topic_config
@@ -59,8 +59,8 @@ def live(directory: str, seed: int) -> None:
         elif work < 0.82:
             log.roll()
         elif work < 0.86:
-            manager.checkpoint_recovery_points()
-            manager.checkpoint_log_starts()
+            manager.tasks.checkpoint_recovery_points()
+            manager.tasks.checkpoint_log_starts()
         elif work < 0.90:
             offset = chance.randint(log.log_start_offset, log.log_end_offset)
             say("truncating", offset)
@@ -68,11 +68,11 @@ def live(directory: str, seed: int) -> None:
             say("truncated")
         elif work < 0.94:
             say("retaining")
-            manager.apply_retention(clock.time_ms())
+            manager.tasks.apply_retention(clock.time_ms())
             say("retained", log.log_start_offset)
         elif work < 0.99:
-            manager.flush_due(clock.monotonic_ms())
-            manager.delete_expired(clock.monotonic_ms())
+            manager.tasks.flush_due(clock.monotonic_ms())
+            manager.tasks.delete_expired(clock.monotonic_ms())
         else:
             manager.close()
             live(directory, seed + 1_000_000)

@@ -6,7 +6,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
 from support.logs.builders import batch, topic_config

@@ -21,7 +21,7 @@ from sparklog.cluster.memory import MemoryStore, MemoryTree
 from sparklog.cluster.partition_states import ISR_CHANGES, Leadership, alter_isr, decode_state, encode_state
 from sparklog.cluster.store import ensure_path
 from sparklog.cluster.topics import state_path
-from sparklog.log.manager import LogManager
+from sparklog.log.directory.manager import LogManager
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import (

@@ -19,9 +19,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.broker.apis import PEER_APIS, replica_fetch
 from sparklog.broker.follower_fetches import FollowerFetches
+from sparklog.log.directory.manager import LogManager
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
-from sparklog.log.manager import LogManager
 from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import Replica, ReplicaManager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 from typing import NamedTuple
 
-from sparklog.log.cache import MAX_SEGMENTS
+from sparklog.log.segment.cache import MAX_SEGMENTS
 
 KEPT_BACK = 1 / 4
 FOR_CLOSED_SEGMENTS = 1 / 8

@@ -3,7 +3,7 @@
     ReadSegment   looking things up, over any file system; file and indexes are opened when first needed
     Segment       one of a broker's: held in memory while `SegmentCache` has room, flushed, renamed, removed
 
-Which segment is written, and how, is `ActiveSegment`'s business (active.py). Any thread may read; what a writer does
+Which segment is written, and how, is `SegmentWriter`'s business (active.py). Any thread may read; what a writer does
 beside them only adds to what they see, but for truncation, which the log keeps to offsets that nobody reads.
 
 An index is a hint. It may be older or newer than the file (a reader of a live folder opens them one after the other),
@@ -20,13 +20,13 @@ from collections.abc import Iterator
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import File, Fs, ReadFile, ReadFs
-from sparklog.log.cache import SegmentCache
 from sparklog.log.disk import NO_ROOM
 from sparklog.log.files import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SNAPSHOT, TIME_INDEX, segment_name
-from sparklog.log.index_checks import build, offsets_fit, times_fit
-from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.scan import BatchPlace, file_crc32c, walk
-from sparklog.log.time_index import TimeEntry, TimeIndex
+from sparklog.log.segment.cache import SegmentCache
+from sparklog.log.segment.index_checks import build, offsets_fit, times_fit
+from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.scan import BatchPlace, file_crc32c, walk
+from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from crc32c import crc32c
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.fs import Fs
-from sparklog.log.checkpoints import read_file
+from sparklog.log.directory.checkpoints import read_file
 from sparklog.log.files import SNAPSHOT, parse_name, segment_name
 
 VERSION = 1

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import encode_id
-from sparklog.log.checkpoints import CorruptCheckpoint, MetaProperties
-from sparklog.log.directory import LogDirectory
+from sparklog.log.directory.checkpoints import CorruptCheckpoint, MetaProperties
+from sparklog.log.directory.directory import LogDirectory
 
 
 class Ownership:

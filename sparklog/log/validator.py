@@ -13,8 +13,8 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
 from sparklog.base.fs import Buffer
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.active import Placed
-from sparklog.log.producer_state import Marker, Numbered, read_numbered
+from sparklog.log.producers.producer_state import Marker, Numbered, read_numbered
+from sparklog.log.segment.segment_writer import Placed
 from sparklog.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,

@@ -36,8 +36,8 @@ from sparklog.base.errors import (
     InvalidTxnState,
     OutOfOrderSequenceNumber,
 )
+from sparklog.log.producers.snapshots import NONE, ProducerEntry
 from sparklog.log.slice import Appended
-from sparklog.log.snapshots import NONE, ProducerEntry
 from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.records.records import read_records
 
@@ -184,11 +184,11 @@ class Duplicate(NamedTuple):
     timestamp_ms: int
     """The last one's."""
 
-    def answer(self, append_time_ms: int, leader_epoch: int) -> Appended:
+    def answer(self, append_time_ms: int, leader_epoch: int, *, must_flush: bool) -> Appended:
         """What an append of them comes to."""
         return Appended(
             self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
-            size_bytes=0, is_duplicate=True,
+            size_bytes=0, must_flush=must_flush, is_duplicate=True,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from sparklog.log.retention import SegmentFacts
-from sparklog.log.segment import Segment
+from sparklog.log.segment.segment import Segment
 
 _BASE_OFFSET = attrgetter("base_offset")
 

@@ -19,8 +19,7 @@ import contextlib
 import logging
 import posixpath
 import random
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
@@ -32,13 +31,14 @@ from sparklog.base.errors import CorruptRecord, InconsistentTopicId, KafkaStorag
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.cache import SegmentCache
-from sparklog.log.directory import LogDirectory
+from sparklog.log.directory.background_tasks import BackgroundTasks
+from sparklog.log.directory.directories import LogDirectories
+from sparklog.log.directory.directory import LogDirectory
+from sparklog.log.directory.open_files import NO_LIMIT, OpenFiles
+from sparklog.log.directory.ownership import Ownership
+from sparklog.log.directory.topic_configs import UNLIMITED, Overrides
 from sparklog.log.log import Log
-from sparklog.log.open_files import NO_LIMIT, OpenFiles
-from sparklog.log.ownership import Ownership
-from sparklog.log.topic_configs import UNLIMITED, Overrides
-from sparklog.log.upkeep import LogUpkeep
+from sparklog.log.segment.cache import SegmentCache
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
@@ -47,7 +47,7 @@ Progress = Callable[[int, int, TopicPartition], None]
 """Told after each log that was opened: how many are done, of how many, and which it was. From several threads."""
 
 
-class LogManager(LogUpkeep):
+class LogManager:
     """The logs in `dirs`. Methods may be called from any thread; all but `get` and iteration may wait for a disk."""
 
     def __init__(
@@ -64,13 +64,48 @@ class LogManager(LogUpkeep):
     ) -> None:
         """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument. new_id: of a
         directory that has none. open_files: more logs than these are not opened."""
-        super().__init__(fs, dirs, config, on_dir_failure)
+        self._fs = fs
+        self._config = config
         self._clock = clock
+        self._directories = directories = LogDirectories(fs, dirs, on_dir_failure, config.log_dir_min_free_bytes)
+        self.tasks = BackgroundTasks(directories, config)
         self._jitter = jitter
         self._open_files = open_files
         self._cache = SegmentCache(open_files.closed_segments)
         self._held = contextlib.ExitStack()
-        self.ownership = Ownership(self._live, self._guard, config.broker_id, new_id)
+        self.ownership = Ownership(directories.live, directories.guard, config.broker_id, new_id)
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs that work."""
+        return iter(self._directories)
+
+    @property
+    def dirs(self) -> tuple[str, ...]:
+        """The directories that work."""
+        return self._directories.dirs
+
+    @property
+    def failed_dirs(self) -> Mapping[str, str]:
+        """The directories that have failed, and why."""
+        return self._directories.failed_dirs
+
+    @property
+    def full_dirs(self) -> tuple[str, ...]:
+        """The directories that work, and to which nothing is appended until there is room."""
+        return self._directories.full_dirs
+
+    @property
+    def greatest_producer_id(self) -> int:
+        """Of those that a log remembers; -1 where there is none."""
+        return max((producer_id for log in self for producer_id in log.producers), default=-1)
+
+    def get(self, name: TopicPartition) -> Log | None:
+        """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""
+        return self._directories.get(name)
+
+    def list_new(self) -> None:
+        """As `LogDirectories.list_new`."""
+        self._directories.list_new()
 
     # Start
 
@@ -82,34 +117,32 @@ class LogManager(LogUpkeep):
         """
         found: list[tuple[LogDirectory, TopicPartition]] = []
         try:
-            for directory in self._dirs.values():
-                with self._guard(directory):
+            for directory in self._directories.all:
+                with self._directories.guard(directory):
                     directory.acquire(self._held)
                     found += [(directory, name) for name in directory.begin()]
-            self._check_live()
+            self._directories.check_live()
             self._open_all(self._settle(found), topic_configs, progress)
-            self._check_live()
+            self._directories.check_live()
         except BaseException:
             self._held.close()
             raise
-        for directory in self._live():
-            with contextlib.suppress(KafkaStorageError), self._guard(directory):
-                self._write_checkpoints(directory)
-
-    def _check_live(self) -> None:
-        if not self._live():
-            raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+        for directory in self._directories.live():
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+                self._directories.write_checkpoints(directory)
 
     def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
         """Without the partitions that lie in two directories: these are offline."""
         homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
-            self._homes[name] = directory
+            self._directories.found(name, directory)
             homes.setdefault(name, []).append(directory)
         for name, several in homes.items():
             if len(several) > 1:
                 folders = " and ".join(directory.folder_of(name) for directory in several)
-                self._set_aside(name, several, f"it lies in {folders}: move one of them away, and restart the broker")
+                self._directories.set_aside(
+                    name, several, f"it lies in {folders}: move one of them away, and restart the broker"
+                )
         return [(directory, name) for directory, name in found if len(homes[name]) == 1]
 
     def _open_all(
@@ -120,7 +153,7 @@ class LogManager(LogUpkeep):
     ) -> None:
         done = 0
         for directory, name in found[self._open_files.logs :]:
-            self._set_aside(name, [directory], self._open_files.why)
+            self._directories.set_aside(name, [directory], self._open_files.why)
         found = found[: self._open_files.logs]
         defaults = self._config.topic_defaults
         if configs is None:
@@ -130,9 +163,9 @@ class LogManager(LogUpkeep):
 
         def load_one(directory: LogDirectory, name: TopicPartition) -> None:
             nonlocal done
-            with self._guard(directory):
+            with self._directories.guard(directory):
                 self._open(directory, name, configs.get(name.topic, defaults))
-            with self._lock:
+            with self._directories.lock:
                 done += 1
                 count = done
             if progress:
@@ -142,7 +175,7 @@ class LogManager(LogUpkeep):
             threads = self._config.num_recovery_threads_per_data_dir
             by_dir = {
                 directory.path: pools.enter_context(ThreadPoolExecutor(threads, "log-recovery"))
-                for directory in self._live()
+                for directory in self._directories.live()
             }
             waiting = [by_dir[directory.path].submit(load_one, directory, name) for directory, name in found]
             for future in waiting:
@@ -150,24 +183,53 @@ class LogManager(LogUpkeep):
 
     def check_room(self, partitions: int) -> None:
         """Raises PolicyViolation where there are not so many files left to be opened."""
-        if len(self._logs) + partitions > self._open_files.logs:
+        if len(self._directories) + partitions > self._open_files.logs:
             raise PolicyViolation(f"{partitions} partitions more: {self._open_files.why}")
 
     def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> None:
+        """As the directory's checkpoints remember it. Raises OSError."""
         try:
-            log = Log.open(
-                self._fs, directory.folder_of(name), config, self._clock,
+            log = self._open_log(
+                directory,
+                name,
+                config,
                 clean=directory.was_clean,
                 recovery_point=directory.recovery_point_of(name),
                 log_start_offset=directory.log_start_of(name),
                 compacted_to=directory.compacted_to(name),
-                cache=self._cache, on_error=partial(self._fail, directory), jitter=self._jitter, room=directory.room,
-                write_checkpoints=partial(self._write_promises, directory),
-            )  # fmt: skip
+            )
         except CorruptRecord as error:
-            self._set_aside(name, [directory], str(error))
+            self._directories.set_aside(name, [directory], str(error))
         else:
-            self._add(directory, log)
+            self._directories.add(directory, log)
+
+    def _open_log(
+        self,
+        directory: LogDirectory,
+        name: TopicPartition,
+        config: TopicConfig,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        compacted_to: int | None = None,
+    ) -> Log:
+        """Raises OSError, or CorruptRecord."""
+        return Log.open(
+            self._fs,
+            directory.folder_of(name),
+            config,
+            self._clock,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            compacted_to=compacted_to,
+            cache=self._cache,
+            on_error=partial(self._directories.fail, directory),
+            write_checkpoints=partial(self._directories.write_promises, directory),
+            jitter=self._jitter,
+            room=directory.room,
+        )
 
     # Partitions
 
@@ -187,39 +249,25 @@ class LogManager(LogUpkeep):
             if topic_id:
                 log.claim(topic_id)
         except InconsistentTopicId as error:
-            self._set_aside(name, [self._directory_of(log)], f"INCONSISTENT_TOPIC_ID: {error}")
+            self._directories.set_aside(name, [self._directories.directory_of(log)], f"INCONSISTENT_TOPIC_ID: {error}")
             self._close_log(log)
             raise KafkaStorageError(f"{name} is offline: INCONSISTENT_TOPIC_ID: {error}") from error
         return log
 
     def _find_or_make(self, name: TopicPartition, config: TopicConfig, *, is_new: bool) -> Log:
-        with self._lock:
+        with self._directories.lock:
             if (log := self.get(name)) is not None:
                 return log
-            if len(self._logs) >= self._open_files.logs:
+            if len(self._directories) >= self._open_files.logs:
                 raise KafkaStorageError(f"{name} is not opened: {self._open_files.why}")
             if self.failed_dirs and not is_new:
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
-            directory = self._homes.get(name) or self._emptiest()
-            self._homes[name] = directory
-        with self._guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
-            made = Log.open(
-                self._fs, directory.folder_of(name), config, self._clock, clean=True,
-                cache=self._cache, on_error=partial(self._fail, directory), jitter=self._jitter, room=directory.room,
-                write_checkpoints=partial(self._write_promises, directory),
-            )  # fmt: skip
-        with self._lock:
-            self._add(directory, made)
-            self._unlisted.add(directory)
+            directory = self._directories.home_of(name)
+        with self._directories.guard(directory, reraise=True), directory.room.needed(f"another log, of {name}"):
+            made = self._open_log(directory, name, config)
+        self._directories.add(directory, made)
+        self._directories.has_new(directory)
         return self.get(name) or made
-
-    def _emptiest(self) -> LogDirectory:
-        """The directory with the fewest partitions. Raises KafkaStorageError."""
-        live = self._live()
-        if not live:
-            raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
-        counts = Counter(self._homes.values()) if len(live) > 1 else {}
-        return min(live, key=lambda directory: counts.get(directory, 0))
 
     def delete(self, name: TopicPartition) -> None:
         """As `delete_all`, of one partition; raises KafkaStorageError."""
@@ -242,35 +290,32 @@ class LogManager(LogUpkeep):
                 errors[name] = error
         for directory, deleted in touched.items():
             try:
-                with self._guard(directory, reraise=True):
+                with self._directories.guard(directory, reraise=True):
                     self._fs.flush_dir(directory.path)
-                    self._write_checkpoints(directory)  # new partitions of these names must not inherit what they say
+                    self._directories.write_checkpoints(
+                        directory
+                    )  # new partitions of these names must not inherit what they say
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)
                 if directory.failure:  # after a power cut they may be there again
-                    with self._lock:
-                        self._offline |= dict.fromkeys(deleted, str(error))
+                    self._directories.set_offline(deleted, str(error))
         return errors
 
     def _delete(self, name: TopicPartition) -> list[LogDirectory]:
         """The directories in which it was. Raises KafkaStorageError; then it stays what it is."""
-        log = self._logs.get(name)
+        log = self._directories.find(name)
         due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
         if log:
-            homes = [self._directory_of(log)]
+            homes = [self._directories.directory_of(log)]
             homes[0].expire(log.rename_for_delete(), due_ms)
         else:
-            homes = [directory for directory in self._dirs.values() if directory.is_damaged(name)]
+            homes = [directory for directory in self._directories.all if directory.is_damaged(name)]
             if self.failed_dirs and (not homes or any(directory.failure for directory in homes)):
                 raise KafkaStorageError(f"{name} may lie in a failed directory: {dict(self.failed_dirs)}")
             for directory in homes:
-                with self._guard(directory, reraise=True):
+                with self._directories.guard(directory, reraise=True):
                     directory.discard(name, due_ms)
-        with self._lock:
-            self._logs.pop(name, None)
-            self._offline.pop(name, None)
-            if homes:  # else its folder may be half made
-                self._homes.pop(name, None)
+        self._directories.forget(name, was_found=bool(homes))
         return homes
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
@@ -281,14 +326,14 @@ class LogManager(LogUpkeep):
 
     def keep_configs(self, overrides: Mapping[str, Overrides], seen_change: int) -> None:
         """Write down beside their folders what these topics go by. seen_change: of the store that says so."""
-        for directory in self._live():
-            ids = {log.partition.topic: log.topic_id for log in self._logs_in(directory.path)}
-            with contextlib.suppress(KafkaStorageError), self._guard(directory):
+        for directory in self._directories.live():
+            ids = {log.partition.topic: log.topic_id for log in self._directories.logs_in(directory.path)}
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.keep_configs(ids, overrides, seen_change)
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """What the topic went by when that was last written down; None where it is not known."""
-        for directory in self._live():
+        for directory in self._directories.live():
             found = directory.kept_configs.topics.get(topic)
             if found and found.topic_id == topic_id:
                 return found.overrides
@@ -296,14 +341,14 @@ class LogManager(LogUpkeep):
 
     def note_change(self, seen_change: int) -> None:
         """The store's newest change is this one: it has got back what it had lost, as far as that is known."""
-        for directory in self._live():
-            with contextlib.suppress(KafkaStorageError), self._guard(directory):
+        for directory in self._directories.live():
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_change(seen_change)
 
     @property
     def seen_change(self) -> int:
         """The newest change of the store that what is kept came from."""
-        return max((directory.kept_configs.seen_change for directory in self._live()), default=0)
+        return max((directory.kept_configs.seen_change for directory in self._directories.live()), default=0)
 
     # Stop
 
@@ -312,13 +357,13 @@ class LogManager(LogUpkeep):
         logs = list(self)
         closed = self.in_threads(self._close_log, logs)
         failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
-        for directory in self._live():
-            with contextlib.suppress(KafkaStorageError), self._guard(directory):
-                self._write_checkpoints(directory)
+        for directory in self._directories.live():
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+                self._directories.write_checkpoints(directory)
                 directory.write_configs()
                 if directory.path not in failed:
                     directory.end()
-        self._logs.clear()
+        self._directories.clear()
         self._held.close()
 
     def _close_log(self, log: Log) -> bool:

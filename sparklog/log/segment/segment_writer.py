@@ -25,11 +25,11 @@ from typing import NamedTuple
 from sparklog.base.fs import Buffer, File, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.disk import NO_ROOM, undoing
-from sparklog.log.entries import MAX_RELATIVE_OFFSET
 from sparklog.log.files import LOG, OFFSET_INDEX, TIME_INDEX
-from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.segment import Segment
-from sparklog.log.time_index import TimeEntry, TimeIndex
+from sparklog.log.segment.entries import MAX_RELATIVE_OFFSET
+from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.segment import Segment
+from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 
 INDEX_WRITE_BYTES = 512
 
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
     max_timestamp_ms: int
 
 
-class ActiveSegment:
+class SegmentWriter:
     """Writes to the last segment of a log. One writer at a time."""
 
     __slots__ = (

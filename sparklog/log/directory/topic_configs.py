@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sparklog.base.fs import Fs
 from sparklog.base.ids import decode_id, encode_id
-from sparklog.log.checkpoints import CorruptCheckpoint, read_file, replace_file
+from sparklog.log.directory.checkpoints import CorruptCheckpoint, read_file, replace_file
 
 TOPIC_CONFIGS = "topic-config-checkpoint"
 _VERSION = 0

@@ -24,7 +24,7 @@ from uuid import UUID
 from sparklog.base.errors import ConfigError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.checkpoints import (
+from sparklog.log.directory.checkpoints import (
     COMPACTED,
     LOG_STARTS,
     META_PROPERTIES,
@@ -34,10 +34,10 @@ from sparklog.log.checkpoints import (
     MetaProperties,
     OffsetCheckpoint,
 )
+from sparklog.log.directory.room import Room
+from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
-from sparklog.log.room import Room
-from sparklog.log.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
 
 LOCK = ".lock"
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
-from sparklog.log.offset_index import OffsetIndex
-from sparklog.log.scan import BatchPlace, walk
-from sparklog.log.time_index import TimeEntry, TimeIndex
+from sparklog.log.segment.offset_index import OffsetIndex
+from sparklog.log.segment.scan import BatchPlace, walk
+from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import NO_TIMESTAMP
 
 INTERVAL_BYTES = 4096

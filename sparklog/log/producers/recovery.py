@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import ReadFile
-from sparklog.log.producer_state import ProducerStates, read_numbered
-from sparklog.log.scan import BatchPlace
-from sparklog.log.segment import Segment
-from sparklog.log.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.producers.producer_state import ProducerStates, read_numbered
+from sparklog.log.producers.snapshots import CorruptSnapshot, SnapshotFiles
+from sparklog.log.segment.scan import BatchPlace
+from sparklog.log.segment.segment import Segment
 from sparklog.records.batch import HEADER_SIZE, read_header
 
 MAX_MARKER_BYTES = 4096  # a control batch takes 78

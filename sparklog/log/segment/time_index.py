@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from sparklog.log.entries import Entries
+from sparklog.log.segment.entries import Entries
 from sparklog.records.batch import NO_TIMESTAMP
 
 

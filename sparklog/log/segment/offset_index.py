@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from sparklog.log.entries import Entries
+from sparklog.log.segment.entries import Entries
 
 
 class OffsetIndex(Entries):

@@ -1,0 +1,224 @@
+"""The log directories of a broker: which of them work, which logs are in each, and what happens when one fails.
+
+A directory fails as a whole: the first OSError of the disk under it takes its logs offline, and no others. Their
+partitions raise KafkaStorageError until the broker is started again, and so do those that were being made or deleted
+there: what is on the disk is not known, so none of them is made anew in another directory meanwhile.
+
+A partition can be offline alone, too, in a directory that works: it is set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import posixpath
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from sparklog.base.errors import KafkaStorageError
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.log.directory.directory import LogDirectory
+from sparklog.log.disk import NOT_THE_DISK
+from sparklog.log.log import Log
+
+logger = logging.getLogger(__name__)
+
+
+class LogDirectories:
+    """What there is, and what has failed. The one owner of both; may be called from any thread."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        dirs: Iterable[str],
+        on_dir_failure: Callable[[str, OSError], None] | None,
+        min_free_bytes: int = 0,
+    ) -> None:
+        self._fs = fs
+        self._on_dir_failure = on_dir_failure
+        paths = (path.rstrip("/") or "/" for path in dirs)
+        self._dirs = {path: LogDirectory(fs, path, min_free_bytes) for path in paths}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        """Where partitions lie, those that are offline and those that are being made too."""
+        self._offline: dict[TopicPartition, str] = {}
+        self._unlisted: set[LogDirectory] = set()
+        """Those with logs that are not in their checkpoints yet."""
+        self.lock = threading.RLock()
+        """For several questions and changes that belong together."""
+
+    def __iter__(self) -> Iterator[Log]:
+        """The logs that work."""
+        return iter(tuple(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def all(self) -> Sequence[LogDirectory]:
+        """The directories, those that have failed too."""
+        return tuple(self._dirs.values())
+
+    @property
+    def dirs(self) -> tuple[str, ...]:
+        """The directories that work."""
+        return tuple(each.path for each in self.live())
+
+    @property
+    def failed_dirs(self) -> Mapping[str, str]:
+        """The directories that have failed, and why."""
+        return {each.path: each.failure for each in self._dirs.values() if each.failure}
+
+    @property
+    def full_dirs(self) -> tuple[str, ...]:
+        """The directories that work, and to which nothing is appended until there is room."""
+        return tuple(each.path for each in self.live() if each.room.is_short)
+
+    def get(self, name: TopicPartition) -> Log | None:
+        """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""
+        log = self._logs.get(name)
+        if log is None and name in self._offline:
+            raise KafkaStorageError(f"{name} is offline: {self._offline[name]}")
+        return log
+
+    def add(self, directory: LogDirectory, log: Log) -> None:
+        """It works from now on, unless its directory has failed meanwhile."""
+        with self.lock:
+            if not directory.failure:
+                self._logs.setdefault(log.partition, log)
+                return
+        log.go_offline(f"log directory {directory.path} has failed: {directory.failure}")
+
+    def set_aside(self, name: TopicPartition, homes: Iterable[LogDirectory], why: str) -> None:
+        """Its log is not to be used: the partition is offline, and its files stay as they are."""
+        logger.error("%s is offline: %s", name, why)
+        for directory in homes:
+            directory.set_aside(name)
+        with self.lock:
+            self._logs.pop(name, None)
+            self._offline[name] = why
+
+    def clear(self) -> None:
+        """The logs are closed."""
+        self._logs.clear()
+
+    def find(self, name: TopicPartition) -> Log | None:
+        """The partition's log, if there is one here that works."""
+        return self._logs.get(name)
+
+    def found(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """The partition has a folder there."""
+        self._homes[name] = directory
+
+    def home_of(self, name: TopicPartition) -> LogDirectory:
+        """Where the partition lies or, for a new one, the directory with the fewest. Raises KafkaStorageError."""
+        with self.lock:
+            if name not in self._homes:
+                self._homes[name] = self._emptiest()
+            return self._homes[name]
+
+    def _emptiest(self) -> LogDirectory:
+        live = self.live()
+        self.check_live()
+        counts = Counter(self._homes.values()) if len(live) > 1 else {}
+        return min(live, key=lambda directory: counts.get(directory, 0))
+
+    def forget(self, name: TopicPartition, *, was_found: bool) -> None:
+        """The partition was deleted. was_found: False: its folder may be half made."""
+        with self.lock:
+            self._logs.pop(name, None)
+            self._offline.pop(name, None)
+            if was_found:
+                self._homes.pop(name, None)
+
+    def set_offline(self, names: Iterable[TopicPartition], why: str) -> None:
+        with self.lock:
+            self._offline |= dict.fromkeys(names, why)
+
+    def check_live(self) -> None:
+        """Raises KafkaStorageError where no directory works."""
+        if not self.live():
+            raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
+
+    # Checkpoints
+
+    def write_checkpoints(self, directory: LogDirectory) -> None:
+        """Recovery points, log start offsets, cleaned offsets. Raises OSError, or KafkaStorageError without room."""
+        directory.write_recovery_points(partial(self.logs_in, directory.path))
+        directory.write_log_starts(partial(self.logs_in, directory.path))
+        directory.write_cleaned_offsets(partial(self.logs_in, directory.path))
+
+    def write_promises(self, directory: LogDirectory) -> None:
+        """As a log asks that is about to change what the checkpoints promise of it. Raises KafkaStorageError."""
+        with self.guard(directory, reraise=True):
+            self.write_checkpoints(directory)
+
+    def has_new(self, directory: LogDirectory) -> None:
+        """It has a log that is not in its checkpoints yet."""
+        with self.lock:
+            self._unlisted.add(directory)
+
+    def list_new(self, moved: Iterable[LogDirectory] = ()) -> None:
+        """Write down which logs there are, if some are new: after a crash a gap in one of them is a hole from now on.
+
+        To be called before others count on what is in them. moved: directories whose recovery points are written down
+        in any case. Raises KafkaStorageError where there is no room in one of them; the next call tries again.
+        """
+        with self.lock:
+            taken, self._unlisted = self._unlisted, set()
+        no_room: KafkaStorageError | None = None
+        for directory in taken | set(moved):
+            try:
+                with self.guard(directory):
+                    directory.write_recovery_points(partial(self.logs_in, directory.path))
+            except KafkaStorageError as error:
+                no_room = error
+                self.has_new(directory)
+        if no_room:
+            raise no_room
+
+    # Failures
+
+    def live(self) -> list[LogDirectory]:
+        """The directories that work."""
+        return [directory for directory in self._dirs.values() if not directory.failure]
+
+    def directory_of(self, log: Log) -> LogDirectory:
+        return self._dirs[posixpath.dirname(log.folder)]
+
+    def logs_in(self, path: str) -> list[Log]:
+        return [log for log in self if posixpath.dirname(log.folder) == path]
+
+    @contextlib.contextmanager
+    def guard(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
+        """An OSError inside is the directory's failure; reraise: and a KafkaStorageError for the caller."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in NOT_THE_DISK:
+                self.fail(directory, error)
+            elif not reraise:
+                raise
+            if reraise:
+                raise KafkaStorageError(f"{directory.path}: {error}") from error
+
+    def fail(self, directory: LogDirectory, error: OSError) -> None:
+        with self.lock:
+            if directory.failure:
+                return
+            directory.failure = str(error)
+            why = f"log directory {directory.path} has failed: {error}"
+            gone = self.logs_in(directory.path)
+            for log in gone:
+                del self._logs[log.partition]
+            lost = [name for name, home in self._homes.items() if home is directory]
+            for name in lost:
+                self._offline.setdefault(name, why)
+        logger.error("log directory %s has failed, %d partitions are offline: %s", directory.path, len(lost), error)
+        for log in gone:
+            log.go_offline(why)
+        if self._on_dir_failure:
+            self._on_dir_failure(directory.path, error)
