@@ -48,6 +48,7 @@ from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.mirror import Ask
 from sparklog.replica.partition import Partition
+from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
@@ -89,15 +90,13 @@ def put_together(given: Given) -> Services:
         given.new_session_id,
         throttled_rate(config, metadata, LEADER_RATE),
     )
-    replicas = _replicas(given, metadata, follower_fetches)
-    fetchers = _fetchers(config, metadata, peers, replicas)
-    replicas.fetchers = fetchers
     topics = Topics(config, topic_store, metadata, given.random.randrange, given.logs.check_room)
     producer_ids = ProducerIds(store, config.broker_id, above=given.logs.greatest_producer_id)
     history = _history(given, metadata, peers, topics, producer_ids)
-    replicas.isr_changes.on_change = partial(_note_isr, history)
+    replicas = _replicas(given, metadata, follower_fetches, history)
+    fetchers = _fetchers(config, metadata, peers, replicas)
     groups = _groups(given, metadata, replicas, topics, history)
-    replicas.on_leadership = groups.leadership_changed
+    replicas.watch_leadership(groups.leadership_changed)
     return Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
@@ -110,6 +109,7 @@ def put_together(given: Given) -> Services:
         groups=groups,
         logs=given.logs,
         replicas=replicas,
+        state_changes=_state_changes(given, replicas, fetchers),
         fetchers=fetchers,
         replacements=Replacements(replicas, clock, given.metrics, lambda: given.new_id().hex),
         producer_ids=producer_ids,
@@ -132,34 +132,45 @@ def put_together(given: Given) -> Services:
     )
 
 
-def _replicas(given: Given, metadata: MetadataCache, follower_fetches: FollowerFetches) -> ReplicaManager:
+def _replicas(
+    given: Given, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
+) -> ReplicaManager:
     config = given.config
 
     def committed(name: TopicPartition) -> None:
         given.waiting.check(name)
         follower_fetches.waiting.check(name)
 
-    def newest_change() -> int:
-        with suppress(StoreError):
-            return given.store.newest_change()
-        return 0
-
     def epoch_of(broker_id: int) -> int | None:
         info = metadata.brokers.get(broker_id)
         return info.epoch if info else None
 
     return ReplicaManager(
-        given.fs,
-        given.logs,
         committed,
         broker_id=config.broker_id,
         clock=given.clock,
         max_lag_ms=config.replica_lag_time_max_ms,
-        topic_defaults=config.topic_defaults,
         alter_isr=IsrWriter(given.store).write,
         broker_epoch_of=epoch_of,
         exists=metadata.has,
         on_log_end=follower_fetches.waiting.check,
+        on_isr_change=partial(_note_isr, history),
+    )
+
+
+def _state_changes(given: Given, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
+    def newest_change() -> int:
+        with suppress(StoreError):
+            return given.store.newest_change()
+        return 0
+
+    return StateChanges(
+        given.fs,
+        given.logs,
+        replicas,
+        fetchers,
+        clock=given.clock,
+        topic_defaults=given.config.topic_defaults,
         newest_change=newest_change,
     )
 

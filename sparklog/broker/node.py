@@ -297,6 +297,7 @@ class Broker:
         await services.registration.stop()
         await services.fetchers.stop()
         await services.replicas.close()
+        await services.state_changes.close()
         await services.replacements.stop()
         await services.groups.loaded()  # nothing reads logs any more
         await services.topics.settled()
@@ -362,8 +363,8 @@ class Broker:
         self.services.replicas.shrink_isr()
 
     async def _checkpoint_high_watermarks(self) -> None:
-        replicas = self.services.replicas
-        await asyncio.to_thread(replicas.write_high_watermarks, replicas.high_watermarks())
+        changes = self.services.state_changes
+        await asyncio.to_thread(changes.write_high_watermarks, changes.high_watermarks())
 
 
 def _is_led(replica: Replica | None) -> bool:

@@ -25,6 +25,7 @@ from sparklog.group.coordinator import GroupCoordinator
 from sparklog.log.directory.manager import LogManager
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
+from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices
 
@@ -44,6 +45,8 @@ class Services:
     topics: Topics
     logs: LogManager
     replicas: ReplicaManager
+    state_changes: StateChanges
+    """What the controller says of replicas."""
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator

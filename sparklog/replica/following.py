@@ -29,13 +29,3 @@ class Fetchers(Protocol):
     async def unfollow(self, names: Iterable[TopicPartition]) -> None:
         """Copy these no more. When it returns nothing is done to their logs any more, in no thread either."""
         ...
-
-
-class NoFetchers:
-    """A broker that follows nobody."""
-
-    def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
-        return
-
-    async def unfollow(self, names: Iterable[TopicPartition]) -> None:
-        return

@@ -30,16 +30,26 @@ OnIsrChange = Callable[[Partition, tuple[int, ...]], None]
 logger = logging.getLogger(__name__)
 
 
+def tell_nobody(partition: Partition, before: tuple[int, ...]) -> None:
+    """An OnIsrChange."""
+
+
 class IsrChanges:
     """The changes under way, and how many there have been. Used on the event loop."""
 
-    def __init__(self, write: WriteIsr, clock: Clock, on_high_watermark: Callable[[TopicPartition], None]) -> None:
+    def __init__(
+        self,
+        write: WriteIsr,
+        clock: Clock,
+        on_high_watermark: Callable[[TopicPartition], None],
+        on_change: OnIsrChange,
+    ) -> None:
+        """on_change: told of each change that is written."""
         self._write = write
         self._clock = clock
         self._on_high_watermark = on_high_watermark
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
-        self.on_change: OnIsrChange = lambda partition, before: None
-        """Told of each that has been written. Given by whoever puts the broker together."""
+        self._on_change = on_change
         self.shrinks = 0
         self.expands = 0
         self.failures = 0
@@ -100,7 +110,7 @@ class IsrChanges:
         self.shrinks += len(altered.isr) < len(before)
         self.expands += len(altered.isr) > len(before)
         logger.info("%s: the ISR is %s now", partition.name, altered.isr)
-        self.on_change(partition, before)
+        self._on_change(partition, before)
         self._tell(partition, effects)
         return False
 

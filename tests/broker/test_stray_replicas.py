@@ -42,7 +42,7 @@ async def stops_of(request: UpdateMetadata, *logs: TopicPartition) -> list[StopP
     services: Any = SimpleNamespace(
         registration=SimpleNamespace(epoch=7),
         metadata=MetadataCache(),
-        replicas=SimpleNamespace(stop=stop, update_config=lambda *_: None),
+        state_changes=SimpleNamespace(stop=stop, update_config=lambda *_: None),
         groups=SimpleNamespace(forget_topics=lambda _: None),
         info=SimpleNamespace(broker_id=1),
         logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],

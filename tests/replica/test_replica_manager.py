@@ -152,10 +152,10 @@ def test_a_restarted_broker_begins_with_the_high_watermark_that_it_wrote_down() 
         await host.become(1, 0, (1, 2))
         assert host.append(5) == 5
         host.fetched(2, 3)
-        host.replicas.write_high_watermarks(host.replicas.high_watermarks())
+        host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())
         host.logs.close()
         host.restart()
-        host.replicas.write_high_watermarks(host.replicas.high_watermarks())  # nobody has spoken of it yet
+        host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())  # nobody has spoken of it yet
         await host.become(1, 1, (1, 2))
         assert host.replica.partition.high_watermark == 3
         host.fetched(2, 5)
@@ -168,7 +168,7 @@ def test_a_new_partition_does_not_inherit_the_high_watermark_of_one_that_was_del
     async def test(host: Host) -> None:
         await host.become(1, 0, (1,))
         host.append(5)
-        host.replicas.write_high_watermarks(host.replicas.high_watermarks())
+        host.state_changes.write_high_watermarks(host.state_changes.high_watermarks())
         await host.stop(LEADER_EPOCH_DURING_DELETE, delete=True)
         host.logs.close()
         host.restart()
@@ -184,7 +184,7 @@ def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(m
         names = [TopicPartition("t", number) for number in range(40)]
         for name in names:
             host.logs.create(name, TopicConfig())
-        host.replicas.write_high_watermarks({"/data": dict.fromkeys(names, 0)})
+        host.state_changes.write_high_watermarks({"/data": dict.fromkeys(names, 0)})
         written: list[str] = []
         rename = host.fs.rename
 
@@ -207,7 +207,7 @@ def test_many_partitions_are_deleted_with_as_many_writes_of_checkpoints_as_one(m
         request = StopReplica(
             controller_id=1, controller_epoch=1, broker_epoch=host.epochs[ME], number=1, partitions=stopped
         )
-        assert not (await host.replicas.stop(request)).errors
+        assert not (await host.state_changes.stop(request)).errors
         assert not list(host.logs)
         assert len(written) == len(set(written))
         assert len(flushed) < 10

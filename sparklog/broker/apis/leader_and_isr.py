@@ -16,7 +16,7 @@ from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse
 
 
 async def handle(services: Services, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-    return await services.replicas.become(request)
+    return await services.state_changes.become(request)
 
 
 API = Api(name="LeaderAndIsr", handle=handle)

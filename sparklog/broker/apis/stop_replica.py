@@ -15,7 +15,7 @@ from sparklog.replica.messages import StopReplica, StopReplicaResponse
 
 
 async def handle(services: Services, request: StopReplica) -> StopReplicaResponse:
-    return await services.replicas.stop(request)
+    return await services.state_changes.stop(request)
 
 
 API = Api(name="StopReplica", handle=handle)

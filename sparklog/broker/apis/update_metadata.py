@@ -28,14 +28,14 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
     change = services.metadata.update(request)
     for topic in change.reconfigured:
-        services.replicas.update_config(topic.name, topic.config)
+        services.state_changes.update_config(topic.name, topic.config)
     if change.reconfigured:
-        await services.replicas.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
+        await services.state_changes.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
         services.groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
     if request.is_full and (strays := _strays(services)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
-        await services.replicas.stop(
+        await services.state_changes.stop(
             StopReplica(
                 controller_id=request.controller_id,
                 controller_epoch=request.controller_epoch,

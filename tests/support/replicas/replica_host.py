@@ -34,6 +34,7 @@ from sparklog.replica.messages import (
     StopReplica,
     StopReplicaResponse,
 )
+from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import LoopClock
@@ -81,19 +82,21 @@ class Host:
         self.logs.load()
         self.waiting: Purgatory[TopicPartition] = Purgatory()
         self.replicas = ReplicaManager(
-            self.fs, self.logs, self.waiting.check, broker_id=ME, clock=self.clock, max_lag_ms=LAG_MS,
+            self.waiting.check, broker_id=ME, clock=self.clock, max_lag_ms=LAG_MS,
             alter_isr=self._alter_isr, broker_epoch_of=self.epochs.get, exists=lambda name: name.topic == "t",
         )  # fmt: skip
         self.replicas.broker_epoch = self.epochs[ME]
-        self.replicas.fetchers = self.fetchers = RecordedFetchers()
+        self.fetchers = RecordedFetchers()
+        self.state_changes = StateChanges(self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock)
         self.leaderships: list[tuple[bool, int]] = []
-        self.replicas.on_leadership = lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch))
+        self.replicas.watch_leadership(lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)))
         self.services = cast(
             Services,
             SimpleNamespace(
                 config=config,
                 logs=self.logs,
                 replicas=self.replicas,
+                state_changes=self.state_changes,
                 waiting=self.waiting,
                 metrics=Metrics(()),
                 follower_fetches=SimpleNamespace(waiting=Purgatory()),
@@ -149,7 +152,7 @@ class Host:
             name=NAME, topic_id=topic_id, leader=leader, leader_epoch=leader_epoch, isr=isr, replicas=(1, 2, 3),
             partition_epoch=partition_epoch,
         )  # fmt: skip
-        return await self.replicas.become(
+        return await self.state_changes.become(
             LeaderAndIsr(
                 controller_id=1,
                 controller_epoch=controller_epoch,
@@ -162,7 +165,7 @@ class Host:
 
     async def stop(self, leader_epoch: int, *, delete: bool = False) -> StopReplicaResponse:
         self.number += 1
-        return await self.replicas.stop(
+        return await self.state_changes.stop(
             StopReplica(
                 controller_id=1,
                 controller_epoch=1,
@@ -214,5 +217,6 @@ def run(test: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
         host = Host(loop)
         await test(host)
         await host.replicas.close()
+        await host.state_changes.close()
 
     loop.run(main())

@@ -35,6 +35,7 @@ from sparklog.replica.messages import (
     ReplicaFetch,
     ReplicaFetchResponse,
 )
+from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.testing.memory_fs import MemoryFs
@@ -62,9 +63,8 @@ class Broker:
         numbers = itertools.count(1)
         followers = FollowerFetches(100, lambda: next(numbers), lambda: self.leader_rate)
         self.replicas = ReplicaManager(
-            fs, self.logs, self._wake, broker_id=broker_id, clock=world.clock, max_lag_ms=10_000,
-            topic_defaults=world.topic, alter_isr=world.alter_isr, broker_epoch_of=world.epoch_of,
-            on_log_end=followers.waiting.check,
+            self._wake, broker_id=broker_id, clock=world.clock, max_lag_ms=10_000, alter_isr=world.alter_isr,
+            broker_epoch_of=world.epoch_of, on_log_end=followers.waiting.check,
         )  # fmt: skip
         self.replicas.broker_epoch = epoch
         self.services = SimpleNamespace(
@@ -79,7 +79,9 @@ class Broker:
                 throttle=Throttle(lambda: self.follower_rate),
             )
         )
-        self.replicas.fetchers = self.fetchers
+        self.state_changes = StateChanges(
+            fs, self.logs, self.replicas, self.fetchers, clock=world.clock, topic_defaults=world.topic
+        )
 
     def _wake(self, name: TopicPartition) -> None:
         self.waiting.check(name)
@@ -104,6 +106,7 @@ class Broker:
     async def stop(self) -> None:
         await self.fetchers.stop()
         await self.replicas.close()
+        await self.state_changes.close()
         self.logs.close()
 
 
@@ -137,6 +140,7 @@ class World:
         fs = broker.fs.crash(self.chance) if power_cut else broker.fs.kill()
         await broker.fetchers.stop()
         await broker.replicas.close()
+        await broker.state_changes.close()
         return fs
 
     def epoch_of(self, broker_id: int) -> int | None:
@@ -168,7 +172,7 @@ class World:
                 controller_id=0, controller_epoch=1, broker_epoch=self.brokers[each].epoch,
                 partitions=(self.state,), overrides={},
             )  # fmt: skip
-            await self.brokers[each].replicas.become(request)
+            await self.brokers[each].state_changes.become(request)
 
     async def ask(self, follower: Broker, leader: int, request: Any) -> Any:
         if not isinstance(request, ReplicaFetch):

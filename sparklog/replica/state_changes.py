@@ -1,0 +1,287 @@
+"""What the controller says: LeaderAndIsr and StopReplica. One such request at a time.
+
+    become    lead or follow partitions
+    stop      follow or lead no more; and take the log away, where the request says so
+
+A partition that becomes led is followed no more before, so nobody else writes to its log. It is led from the moment the
+event loop says so: an append that comes earlier is refused, one that comes later has the new epoch. Whoever waits for
+records that are not committed when the leadership goes is told at once (`Partition.is_replicated`).
+
+A broker leads and follows nothing before the controller has spoken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import (
+    FencedLeaderEpoch,
+    InvalidConfig,
+    KafkaError,
+    KafkaStorageError,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+)
+from sparklog.base.fs import Fs
+from sparklog.base.ids import TopicPartition
+from sparklog.base.topic_config import TopicConfig
+from sparklog.log.directory.manager import LogManager
+from sparklog.log.directory.topic_configs import Overrides
+from sparklog.log.log import Log
+from sparklog.replica.following import Fetchers, FetchState
+from sparklog.replica.high_watermarks import HighWatermarkFiles, HighWatermarks
+from sparklog.replica.manager import ReplicaManager
+from sparklog.replica.messages import (
+    LEADER_EPOCH_DURING_DELETE,
+    NO_BROKER_EPOCH,
+    NO_LEADER,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    PartitionState,
+    StopPartition,
+    StopReplica,
+    StopReplicaResponse,
+)
+from sparklog.replica.partition import NO_EPOCH
+from sparklog.runtime.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A log that a partition is to have, and what is known of its high watermark."""
+
+    log: Log
+    high_watermark: int
+
+
+class StateChanges:
+    """Carries out what the controller asks for, on replicas, their logs and those who copy them."""
+
+    def __init__(
+        self,
+        fs: Fs,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        fetchers: Fetchers,
+        *,
+        clock: Clock | None = None,
+        topic_defaults: TopicConfig | None = None,
+        newest_change: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """newest_change: of the store; may block."""
+        self._logs = logs
+        self._replicas = replicas
+        self._fetchers = fetchers
+        self._clock = clock or SystemClock()
+        self._topic_defaults = topic_defaults or TopicConfig()
+        self._newest_change = newest_change
+        self._files = HighWatermarkFiles(fs, self._is_here)
+        self._turns = Turns()
+        self._controller_epoch = NO_EPOCH
+        self._number = 0
+        """Of the controller's last request."""
+
+    def check_controller(self, request: LeaderAndIsr | StopReplica) -> None:
+        """Refuse a controller that has been deposed, what was meant for this broker before its restart, and what comes
+        after a later request: it was sent again, and done, long ago.
+
+        Raises StaleControllerEpoch or StaleBrokerEpoch; else the controller is the newest that is known.
+        """
+        asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
+        if asked < seen:
+            raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
+        if NO_BROKER_EPOCH < request.broker_epoch < self._replicas.broker_epoch:  # greater: the controller knows first
+            raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {self._replicas.broker_epoch}")
+        self._controller_epoch, self._number = asked
+
+    async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
+        """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does.
+
+        Carried out whether whoever asks waits or not: half of it must not stay.
+        """
+        return await self._turns.run(self, partial(self._become, request))
+
+    async def _become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
+        self.check_controller(request)
+        errors: dict[TopicPartition, KafkaError] = {}
+        states: dict[TopicPartition, PartitionState] = {}
+        for state in request.partitions:
+            if error := self._fenced(state.name, state.leader_epoch):
+                errors[state.name] = error
+            else:
+                states[state.name] = state
+        await self._fetchers.unfollow([state.name for state in states.values() if self._is_moved(state)])
+        configs = {name.topic: self._config_of(name.topic, request.overrides) for name in states}
+        overrides = {topic: request.overrides.get(topic, {}) for topic in configs}
+        opened = await asyncio.to_thread(self._open_all, states, configs, overrides)
+        followed: dict[TopicPartition, FetchState] = {}
+        for name, found in opened.items():
+            if isinstance(found, KafkaStorageError):
+                self._replicas.set_offline(name, str(found))
+                errors[name] = found
+                continue
+            if self._apply(states[name], request.controller_epoch, found, configs[name.topic]):
+                state = states[name]
+                followed[name] = FetchState(
+                    leader=state.leader, leader_epoch=state.leader_epoch, topic_id=state.topic_id
+                )
+        self._fetchers.follow(followed)
+        return LeaderAndIsrResponse(errors=errors)
+
+    async def stop(self, request: StopReplica) -> StopReplicaResponse:
+        """Follow or lead partitions no more; carried out like `become`. Raises as `check_controller` does."""
+        return await self._turns.run(self, partial(self._stop, request))
+
+    async def _stop(self, request: StopReplica) -> StopReplicaResponse:
+        self.check_controller(request)
+        errors: dict[TopicPartition, KafkaError] = {}
+        stopped: list[StopPartition] = []
+        for each in request.partitions:
+            is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
+            if not is_deleted and (error := self._fenced(each.name, each.leader_epoch)):
+                errors[each.name] = error
+            else:
+                stopped.append(each)
+        await self._fetchers.unfollow([each.name for each in stopped])
+        for each in stopped:
+            self._stop_one(each)
+            if each.delete:
+                is_deleted = each.leader_epoch == LEADER_EPOCH_DURING_DELETE
+                why = "its topic is deleted" if is_deleted else "its replicas are on other brokers"
+                logger.info("deleting %s: %s", each.name, why)
+        errors.update(await asyncio.to_thread(self._delete_all, {each.name: None for each in stopped if each.delete}))
+        return StopReplicaResponse(errors=errors)
+
+    def _fenced(self, name: TopicPartition, leader_epoch: int) -> FencedLeaderEpoch | None:
+        replica = self._replicas.find(name)
+        if replica is None or leader_epoch >= replica.partition.leader_epoch:
+            return None
+        return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
+
+    def _is_moved(self, state: PartitionState) -> bool:
+        """Whether the partition must not be copied as it is now."""
+        replica = self._replicas.find(state.name)
+        if replica is None:
+            return True
+        partition = replica.partition
+        return (partition.leader, partition.leader_epoch) != (state.leader, state.leader_epoch)
+
+    def _apply(self, state: PartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig) -> bool:
+        """Whether it is to be copied from another broker from now on."""
+        replica = self._replicas.put(state.name, opened.log, config, high_watermark=opened.high_watermark)
+        partition = replica.partition
+        before = (partition.is_leader, partition.leader_epoch)
+        is_followed = False
+        if state.leader == self._replicas.broker_id:
+            effects = partition.become_leader(
+                state,
+                controller_epoch,
+                log_end_offset=replica.log.log_end_offset,
+                counted_end_offset=replica.log.counted_end_offset,
+                now_ms=self._clock.monotonic_ms(),
+            )
+            self._replicas.isr_changes.carry_out(partition, effects)
+        else:
+            is_followed = partition.become_follower(state, controller_epoch) and state.leader != NO_LEADER
+        self._replicas.leadership_changed(partition, before)
+        return is_followed
+
+    def _stop_one(self, stopped: StopPartition) -> None:
+        if stopped.delete:
+            self._replicas.drop(stopped.name)
+        elif replica := self._replicas.find(stopped.name):
+            before = (replica.partition.is_leader, replica.partition.leader_epoch)
+            replica.partition.stop(stopped.leader_epoch)
+            self._replicas.leadership_changed(replica.partition, before)
+
+    def _config_of(self, topic: str, overrides: Mapping[str, Mapping[str, str]]) -> TopicConfig:
+        try:
+            return TopicConfig.parse(overrides.get(topic, {}), self._topic_defaults)
+        except InvalidConfig as error:
+            logger.error("the configuration of topic %s is not used: %s", topic, error)
+            return self._topic_defaults
+
+    # What follows blocks: it runs in a thread.
+
+    def _open_all(
+        self,
+        states: Mapping[TopicPartition, PartitionState],
+        configs: Mapping[str, TopicConfig],
+        overrides: Mapping[str, Overrides],
+    ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
+        def open_one(state: PartitionState) -> _Opened | KafkaStorageError:
+            try:
+                return self._open(state, configs[state.name.topic])
+            except KafkaStorageError as error:
+                logger.error("%s is offline: %s", state.name, error)
+                return error
+
+        opened = self._logs.in_threads(open_one, states.values())
+        try:
+            self._logs.list_new()
+        except KafkaStorageError as error:  # nobody may count on what is new
+            opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
+        self._keep_configs(overrides)
+        return dict(zip(states, opened, strict=True))
+
+    def _open(self, state: PartitionState, config: TopicConfig) -> _Opened:
+        log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
+        if log.config != config:
+            log.configure(config)
+        if log.must_flush:  # whoever leads counts what is flushed
+            log.flush()
+        committed = self._files.find(posixpath.dirname(log.folder), state.name)
+        return _Opened(log, log.log_start_offset if committed is None else committed)
+
+    def _delete_all(self, names: Collection[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
+        self._files.forget(names)
+        errors = self._logs.delete_all(names)
+        for name, error in errors.items():
+            logger.error("%s could not be deleted: %s", name, error)
+        return errors
+
+    def _is_here(self, name: TopicPartition) -> bool:
+        try:
+            return self._logs.get(name) is not None
+        except KafkaStorageError:
+            return True
+
+    # Configuration, and the end
+
+    def update_config(self, topic: str, config: TopicConfig) -> None:
+        """From now on, the topic's logs and partitions go by `config`."""
+        self._logs.update_config(topic, config)
+        self._replicas.update_config(topic, config)
+
+    async def keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
+        """Keep a copy of what topics go by, where this broker has logs of them."""
+        await asyncio.to_thread(self._keep_configs, overrides)
+
+    def _keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
+        self._logs.keep_configs(overrides, self._newest_change())
+
+    async def close(self) -> None:
+        """End what is under way: the broker stops."""
+        await self._turns.settled()
+
+    # High watermarks on the disk
+
+    def high_watermarks(self) -> HighWatermarks:
+        """By log directory, what `write_high_watermarks` is to write."""
+        found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
+        for replica in self._replicas:
+            folder = posixpath.dirname(replica.log.folder)
+            found.setdefault(folder, {})[replica.partition.name] = replica.partition.high_watermark
+        return found
+
+    def write_high_watermarks(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Blocks: writes and flushes one file in each directory, unless it says so already."""
+        self._files.write(found)
