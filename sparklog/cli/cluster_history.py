@@ -39,7 +39,7 @@ def history(
 ) -> None:
     """Tell what has been decided: elections, changes of in-sync replicas, brokers, topics, groups, jobs.
 
-    Kept where cluster.history.enable is set. With Spark it is a table: see docs/HISTORY.md.
+    Kept where cluster.history.enable is set. With Spark it is a table: see docs/concepts/history.md.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")

@@ -13,7 +13,7 @@
                 NonExistent   it was deleted
 
 A pair that is not in its table raises IllegalMove, and changes nothing. `python -m sparklog.controller.states` prints
-both tables, and their diagrams, as docs/CONTROLLER.md shows them.
+both tables, and their diagrams, as docs/concepts/controller.md shows them.
 """
 
 from __future__ import annotations

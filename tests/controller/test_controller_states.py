@@ -69,7 +69,7 @@ def test_whatever_is_there_can_be_deleted_in_the_end() -> None:
 
 
 def test_the_documentation_shows_both_tables_and_diagrams_with_kafka_s_names() -> None:
-    documentation = (Path(__file__).parents[2] / "docs" / "CONTROLLER.md").read_text()
+    documentation = (Path(__file__).parents[2] / "docs" / "concepts" / "controller.md").read_text()
 
     for moves in (PARTITION_MOVES, REPLICA_MOVES):
         assert print_table(moves) in documentation

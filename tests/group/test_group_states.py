@@ -28,7 +28,7 @@ def test_every_state_can_be_left_for_dead() -> None:
 
 
 def test_the_documentation_shows_the_table_with_kafka_s_names() -> None:
-    documentation = Path(__file__).parents[2] / "docs" / "GROUPS.md"
+    documentation = Path(__file__).parents[2] / "docs" / "concepts" / "groups.md"
 
     assert print_table() in documentation.read_text()
     assert "| PreparingRebalance | the members that came have joined | CompletingRebalance |" in print_table()

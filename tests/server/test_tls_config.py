@@ -100,7 +100,7 @@ def test_passwords_are_not_in_the_text_of_a_configuration(keystore: Path) -> Non
 
 
 def test_the_documentation_names_every_key_of_security() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "SECURITY.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "security.md").read_text()
     keys = {key for key in BROKER_KEYS if key.startswith(("ssl.", "sasl.", "plain.")) or "security.protocol" in key}
 
     assert {key for key in keys if key not in page} == set()

@@ -1,4 +1,4 @@
-"""The past of a cluster as a table: the queries of docs/HISTORY.md."""
+"""The past of a cluster as a table: the queries of docs/concepts/history.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sparklog.testing import RunningCluster, start_cluster
 from support.names import unique
 from support.patience import PATIENCE_MS, wait_until
 
-DOCS = Path(__file__).parents[2] / "docs" / "HISTORY.md"
+DOCS = Path(__file__).parents[2] / "docs" / "concepts" / "history.md"
 pytestmark = pytest.mark.slow
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -153,8 +152,3 @@ def test_every_option_is_found_by_its_name_in_lower_case():
 def test_options_travel_to_tasks():
     options = parse_read_options({**BROKER, "assign": '{"a": [0]}'}, Use.BATCH)
     assert pickle.loads(pickle.dumps(options)) == options
-
-
-def test_the_documentation_names_every_option():
-    page = (Path(__file__).parents[2] / "docs" / "SPARK.md").read_text()
-    assert [option.name for option in OPTIONS.values() if f"`{option.name}`" not in page] == []

@@ -141,7 +141,7 @@ def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
     asks = config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
     if not (asks or host in ("localhost", "::1") or host.startswith("127.")):
         logger.warning(
-            "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/SECURITY.md",
+            "SASL listeners ask clients who they are, but gRPC on %s does not: see docs/guides/security.md",
             config.grpc_listener,
         )
 

@@ -1,4 +1,4 @@
-"""`docs/SUPPORTED_APIS.md`: ``python -m sparklog.server.kafka.supported_apis > docs/SUPPORTED_APIS.md``.
+"""`docs/reference/kafka-apis.md`: ``python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md``.
 
 Which APIs of Apache Kafka 4.3 are served in which versions, and why the others are not: from the tables of both doors,
 the heads of the files in `broker/apis/`, and all the APIs that `kio` knows.

@@ -69,4 +69,4 @@ def test_an_open_grpc_listener_beside_sasl_is_warned_of(
 ) -> None:
     start_broker(listeners=("SASL_PLAINTEXT://127.0.0.1:0",), grpc_listener=grpc_listener).stop()
 
-    assert ("does not: see docs/SECURITY.md" in caplog.text) is warns
+    assert ("does not: see docs/guides/security.md" in caplog.text) is warns

@@ -23,8 +23,8 @@ def has_a_table_entry(path: Path, name: str) -> bool:
 
 
 def test_the_page_of_supported_apis_is_what_would_be_generated() -> None:
-    written = (ROOT / "docs" / "SUPPORTED_APIS.md").read_text()
-    assert written == page(), "run: python -m sparklog.server.kafka.supported_apis > docs/SUPPORTED_APIS.md"
+    written = (ROOT / "docs" / "reference" / "kafka-apis.md").read_text()
+    assert written == page(), "run: python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md"
 
 
 def test_every_api_of_kafka_is_either_served_or_its_absence_explained() -> None:
