@@ -10,10 +10,10 @@ IVY = java -jar "$$(ls $(VENV)/lib/python*/site-packages/pyspark/jars/ivy-*.jar)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint check test stress soak fuzz sim bench proto lock format clean
+.PHONY: help setup demo lint check test stress soak fuzz sim bench docs reference proto lock format clean
 
 help:  ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed $(CACHE)/delta/.fetched  ## A .venv at the root with sparklog in it, from the pinned versions, and Delta's jars
 
@@ -59,6 +59,12 @@ lint: setup
 BENCH ?= decode compaction_kernels produce fetch recovery kafka_wire bystander spark_read compaction failover
 bench: setup $(CACHE)/kafka/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
 	for name in $(BENCH); do $(BIN)/python -m bench.$$name || exit 1; done
+
+docs: setup  ## The documentation as a site in .cache/site; nothing in it is loaded from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file conf/mkdocs.yml
+
+reference: setup  ## Write docs/reference, conf/broker.toml and conf/jobs.toml from the code
+	$(BIN)/python -m sparklog.docs
 
 proto: setup  ## Generate sparklog/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. --grpc_python_out=. proto/sparklog/v1/*.proto

@@ -39,7 +39,7 @@ class JobCollector(Collector):
         yield from self._last_runs()
 
     def _counts(self) -> Iterator[Metric]:
-        runs = CounterMetricFamily("sparklog_job_runs", "Runs of this server.", labels=[*LABELS, "outcome"])
+        runs = CounterMetricFamily("sparklog_job_runs", "Runs that this server has ended.", labels=[*LABELS, "outcome"])
         left_out = CounterMetricFamily("sparklog_job_left_out", "Runs that were due and did not begin.", labels=LABELS)
         for labels, figures in self._figures():
             for outcome in OUTCOMES:
@@ -48,8 +48,10 @@ class JobCollector(Collector):
         yield from (runs, left_out)
 
     def _times(self) -> Iterator[Metric]:
-        running = GaugeMetricFamily("sparklog_job_running", "Whether it runs.", labels=LABELS)
-        upcoming = GaugeMetricFamily("sparklog_job_next_run_timestamp_seconds", "When it is due next.", labels=LABELS)
+        running = GaugeMetricFamily("sparklog_job_running", "1: the job runs.", labels=LABELS)
+        upcoming = GaugeMetricFamily(
+            "sparklog_job_next_run_timestamp_seconds", "When the next run is due.", labels=LABELS
+        )
         for labels, figures in self._figures():
             running.add_metric(labels, figures.running_since is not None)
             if due := self._server.next_run(labels[0]):
@@ -58,9 +60,9 @@ class JobCollector(Collector):
 
     def _last_runs(self) -> Iterator[Metric]:
         began = GaugeMetricFamily("sparklog_job_last_run_timestamp_seconds", "When the last run began.", labels=LABELS)
-        took = GaugeMetricFamily("sparklog_job_last_run_seconds", "How long it took.", labels=LABELS)
-        status = GaugeMetricFamily("sparklog_job_last_run_status", "Its exit status.", labels=LABELS)
-        findings = GaugeMetricFamily("sparklog_job_last_run_findings", "Its findings.", labels=LABELS)
+        took = GaugeMetricFamily("sparklog_job_last_run_seconds", "How long the last run took.", labels=LABELS)
+        status = GaugeMetricFamily("sparklog_job_last_run_status", "The exit status of the last run.", labels=LABELS)
+        findings = GaugeMetricFamily("sparklog_job_last_run_findings", "The findings of the last run.", labels=LABELS)
         for labels, figures in self._figures():
             if last := figures.last:
                 began.add_metric(labels, last.started.timestamp())

@@ -101,9 +101,15 @@ class BrokerCollector(Collector):
         bytes_in = CounterMetricFamily("sparklog_bytes_in", "Bytes of record batches appended.", labels=["topic"])
         records_in = CounterMetricFamily("sparklog_records_in", "Records appended.", labels=["topic"])
         bytes_out = CounterMetricFamily("sparklog_bytes_out", "Bytes of record batches fetched.", labels=["topic"])
-        replaced = CounterMetricFamily("sparklog_replaced_segments", "Segments replaced by others.", labels=["topic"])
-        before = CounterMetricFamily("sparklog_replaced_bytes_before", "Bytes of those segments.", labels=["topic"])
-        after = CounterMetricFamily("sparklog_replaced_bytes_after", "Bytes of what replaced them.", labels=["topic"])
+        replaced = CounterMetricFamily(
+            "sparklog_replaced_segments", "Segments that compaction has replaced.", labels=["topic"]
+        )
+        before = CounterMetricFamily(
+            "sparklog_replaced_bytes_before", "Bytes of the segments that were replaced.", labels=["topic"]
+        )
+        after = CounterMetricFamily(
+            "sparklog_replaced_bytes_after", "Bytes of the segments that took their place.", labels=["topic"]
+        )
         for topic, figures in tuple(self._broker.metrics.topics.items()):
             replaced.add_metric([topic], figures.replaced_segments)
             before.add_metric([topic], figures.replaced_bytes_before)
@@ -137,21 +143,29 @@ class BrokerCollector(Collector):
         led = [replica for replica in replicas if replica.partition.is_leader]
         for name, text, value in (
             ("partitions", "Replicas of this broker.", len(replicas)),
-            ("leaders", "Those that it leads.", len(led)),
-            ("offline_partitions", "Those whose log has failed.", len(services.replicas.offline)),
+            ("leaders", "Partitions that this broker leads.", len(led)),
+            ("offline_partitions", "Replicas of this broker whose log has failed.", len(services.replicas.offline)),
             ("failed_log_dirs", "Log directories that have failed.", len(services.logs.failed_dirs)),
-            ("full_log_dirs", "Those to which nothing is appended until there is room.", len(services.logs.full_dirs)),
+            (
+                "full_log_dirs",
+                "Log directories that take no records until there is room.",
+                len(services.logs.full_dirs),
+            ),
             (
                 "under_replicated_partitions",
-                "Led with fewer in sync than there are replicas.",
+                "Led partitions with fewer replicas in sync than they have.",
                 sum(replica.partition.is_under_replicated for replica in led),
             ),
             (
                 "under_min_isr_partitions",
-                "Led with fewer in sync than min.insync.replicas.",
+                "Led partitions with fewer replicas in sync than min.insync.replicas.",
                 sum(len(each.partition.in_sync_replicas) < each.config.min_insync_replicas for each in led),
             ),
-            ("follower_max_lag", "Records that a followed partition is behind at most.", services.fetchers.max_lag),
+            (
+                "follower_max_lag",
+                "Records that the slowest followed partition is behind its leader.",
+                services.fetchers.max_lag,
+            ),
             ("active_controller", "1: this broker is the controller.", int(services.controller.is_active)),
             ("history_waiting", "Records for the cluster's history, not written yet.", services.history.waiting),
         ):
@@ -162,7 +176,11 @@ class BrokerCollector(Collector):
             ("isr_expands", "Replicas that joined an ISR, as this broker wrote.", changes.expands),
             ("isr_update_failures", "ISR changes that were refused, or whose end is not known.", changes.failures),
             ("history_written", "Records of this broker in the cluster's history.", services.history.written),
-            ("history_dropped", "Those that could not be kept until they were written.", services.history.dropped),
+            (
+                "history_dropped",
+                "Records of the history that were lost before they were written.",
+                services.history.dropped,
+            ),
         ):
             yield CounterMetricFamily(f"sparklog_{name}", text, value=value)
 
@@ -171,7 +189,7 @@ class BrokerCollector(Collector):
             return
         figures = self._broker.services.controller.figures
         for name, value in figures._asdict().items() if figures else ():
-            text = f"Of the whole cluster, as its controller knows: {name.replace('_', ' ')}."
+            text = f"Number in the whole cluster, as its controller knows: {name.replace('_', ' ')}."
             yield GaugeMetricFamily(f"sparklog_cluster_{name}", text, value=value)
 
 

@@ -1,0 +1,40 @@
+"""Reference of the command line: what --help prints, of every command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from sparklog.cli import cli
+from sparklog.docs.markdown import page
+
+WIDTH = 110
+_INTRODUCTION = """\
+`sparklog --help` lists the tools, and every command has a `--help` of its own, which is what this page shows.
+
+Exit status: 0 done; 1 it failed, or what was asked for is not there; 2 the command line or a configuration is
+wrong; 130 interrupted. Jobs have [their own](../operating/jobs.md#running-a-job). Results go to standard
+output, everything else to standard error.
+
+`SPARKLOG_BOOTSTRAP` names the brokers for all commands, `SPARKLOG_CLIENT_CONFIG` a file with the keys of
+clients."""
+
+
+def commands_page() -> str:
+    """The whole page."""
+    return page("Command line", _INTRODUCTION, _sections(cli, click.Context(cli, info_name="sparklog"), level=2))
+
+
+def _sections(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
+    context.terminal_width = WIDTH
+    yield f"{'#' * level} {context.command_path}\n\n```text\n{_help(command, context)}\n```"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from _sections(below, click.Context(below, info_name=name, parent=context), min(level + 1, 4))
+
+
+def _help(command: click.Command, context: click.Context) -> str:
+    return "\n".join(each.rstrip() for each in command.get_help(context).rstrip().splitlines())

@@ -1,0 +1,105 @@
+"""What the options and columns of the source mean, for the reference: `sparklog.docs` puts it beside what they allow.
+
+Every option of `option_parsing.OPTIONS` and every column has its entry here; a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class OptionDoc(NamedTuple):
+    """One option. Those of the producer have the defaults of the producer."""
+
+    meaning: str
+    default: str = ""
+
+
+OPTION_DOCS: Mapping[str, OptionDoc] = {
+    "path": OptionDoc(
+        "A log directory or the folder of one partition, written by sparklog or Apache Kafka. Read up to the "
+        "checkpointed high watermark, without a broker."
+    ),
+    "kafka.bootstrap.servers": OptionDoc(
+        "Brokers of the cluster, by their gRPC listeners; one that answers is enough."
+    ),
+    "bootstrap.servers": OptionDoc("The same."),
+    "subscribe": OptionDoc("The topics to read. With `path`, no selection means all topics."),
+    "subscribePattern": OptionDoc("Read the topics whose whole name matches; internal topics are left out."),
+    "assign": OptionDoc("The partitions to read."),
+    "startingOffsets": OptionDoc(
+        "Where to begin. `group`: where the consumer group `group.id` stands, or at the earliest record where it has "
+        "committed nothing. Default of a batch: earliest; of a stream: latest."
+    ),
+    "startingTimestamp": OptionDoc("Begin at the first record at or after this time. Overrides the two below."),
+    "startingOffsetsByTimestamp": OptionDoc("The same for each partition. Overrides `startingOffsets`."),
+    "startingOffsetsByTimestampStrategy": OptionDoc("What to do where no record is that late.", "error"),
+    "endingOffsets": OptionDoc("Where to end; the offset itself is not read.", "latest"),
+    "endingTimestamp": OptionDoc("End before the first record at or after this time. Overrides the two below."),
+    "endingOffsetsByTimestamp": OptionDoc("The same for each partition. Overrides `endingOffsets`."),
+    "maxOffsetsPerTrigger": OptionDoc("Most records of one micro-batch, shared out over partitions in proportion."),
+    "minPartitions": OptionDoc("Cut partitions into at least this many tasks; the default is a task per partition."),
+    "maxRecordsPerPartition": OptionDoc("Cut partitions into tasks of at most about this many records."),
+    "failOnDataLoss": OptionDoc(
+        "Whether a read fails where records were deleted before it could read them. false: log a warning and read "
+        "what is left.",
+        "true",
+    ),
+    "includeHeaders": OptionDoc("Whether headers are read or written. Default of reads: false; of writes: true."),
+    "readMode": OptionDoc(
+        "segments: from files. fetch: through the broker. auto: from files where the task can see them, else through "
+        "the broker. history (batch): archive and log as one table.",
+        "auto",
+    ),
+    "archive": OptionDoc(
+        "With `readMode=history`: the Delta table of archived records. The default is `retention.archive` of the topic."
+    ),
+    "filterPushdown": OptionDoc("Whether `where` on topic, partition, offset or timestamp spares the scan.", "false"),
+    "group.id": OptionDoc("Streams commit their progress to this consumer group."),
+    "kafka.group.id": OptionDoc("The same."),
+    "groupIdPrefix": OptionDoc("Accepted, without effect."),
+    "kafkaConsumer.pollTimeoutMs": OptionDoc("Time-out of every call to a broker.", "120000"),
+    "fetchOffset.numRetries": OptionDoc("How often a stream asks again while a log seems to have become shorter.", "3"),
+    "fetchOffset.retryIntervalMs": OptionDoc("The pause between two of these.", "1000"),
+    "kafka.security.protocol": OptionDoc("SSL: the broker's gRPC listener speaks TLS.", "PLAINTEXT"),
+    "kafka.ssl.truststore.location": OptionDoc("Certificates of those who vouch for brokers."),
+    "kafka.ssl.truststore.type": OptionDoc("The form of that file.", "PEM"),
+    "kafka.ssl.keystore.location": OptionDoc("Key and certificate of this client."),
+    "kafka.ssl.keystore.type": OptionDoc("The form of that file.", "PEM"),
+    "topic": OptionDoc("Where to write all rows; overrides the column `topic`."),
+    "checkpointLocation": OptionDoc("Where Spark keeps the checkpoint of a stream."),
+    "queryName": OptionDoc("The name of a stream in Spark."),
+    "kafka.acks": OptionDoc("When a record counts as written."),
+    "kafka.compression.type": OptionDoc("How batches are compressed."),
+    "kafka.linger.ms": OptionDoc("How long a batch that is not full waits for more records."),
+    "kafka.batch.size": OptionDoc("Bytes at which a batch is closed."),
+    "kafka.buffer.memory": OptionDoc("Bytes of records that may wait for their acknowledgement."),
+    "kafka.max.block.ms": OptionDoc("How long a task waits for room in the buffer or for metadata."),
+    "kafka.max.request.size": OptionDoc("Largest record, and largest request unless a batch is larger."),
+    "kafka.delivery.timeout.ms": OptionDoc("How long a record is tried before the task fails."),
+    "kafka.request.timeout.ms": OptionDoc("How long to wait for one answer before trying again."),
+    "kafka.enable.idempotence": OptionDoc("Whether a record that is sent again is written once."),
+    "kafka.retries": OptionDoc("Attempts after the first; `kafka.delivery.timeout.ms` ends them too."),
+    "kafka.retry.backoff.ms": OptionDoc("The pause before the first retry."),
+}
+
+COLUMNS: Mapping[str, str] = {
+    "key": "null where the record has none",
+    "value": "null in a tombstone",
+    "topic": "",
+    "partition": "",
+    "offset": "",
+    "timestamp": "the producer's, or the broker's with `message.timestamp.type=LogAppendTime`",
+    "timestampType": "0: the producer's, 1: the broker's",
+    "headers": "with `includeHeaders`",
+}
+
+WRITTEN_COLUMNS: Mapping[str, str] = {
+    "key": "null: any partition",
+    "value": "must be there; null is a tombstone",
+    "headers": "",
+    "topic": "must be there unless the option `topic` is given",
+    "partition": "null: by the key, as Kafka's default partitioner does",
+    "timestamp": "null: now",
+}
