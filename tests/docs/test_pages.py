@@ -1,0 +1,66 @@
+"""Links lead somewhere, generated pages are as generated, and every page of the site can be found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sparklog.docs.pages import PAGES
+from sparklog.spark.columns import TYPES
+from sparklog.spark.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
+from sparklog.spark.option_parsing import OPTIONS
+from sparklog.spark.write import WRITTEN
+from support.docs.markdown import ROOT, anchors, links, pages
+
+CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")
+MENTION = re.compile(r"\bdocs/[\w/.-]+\.md\b")
+
+
+def broken(page: Path, target: str) -> str:
+    """What is wrong with a link; empty: nothing."""
+    path, _, anchor = target.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    if not found.exists():
+        return "there is no such file"
+    if page.is_relative_to(ROOT / "docs") and not found.is_relative_to(ROOT / "docs"):
+        return "the site has only what is in docs/"
+    if anchor and anchor not in anchors(found):
+        return f"there is no such heading in {found.name}"
+    return ""
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
+    wrong = {f"{page.name}:{line}: {target}": broken(page, target) for line, target in links(page)}
+    assert {link: why for link, why in wrong.items() if why} == {}
+
+
+def test_pages_that_the_code_mentions_are_there() -> None:
+    missing = []
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".proto", ".toml", ".java") and path.is_file():
+                found = MENTION.findall(path.read_text())
+                missing += [f"{path.relative_to(ROOT)}: {name}" for name in found if not (ROOT / name).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_files_are_as_they_would_be_generated(name: str) -> None:
+    assert (ROOT / name).read_text() == PAGES[name](), "run: make reference"
+
+
+def test_every_option_and_column_of_the_source_is_explained() -> None:
+    assert OPTION_DOCS.keys() == {option.name for option in OPTIONS.values()}
+    assert COLUMNS.keys() == TYPES.keys()
+    assert WRITTEN_COLUMNS.keys() == WRITTEN.keys()
+
+
+def test_the_site_s_navigation_has_every_page_once() -> None:
+    text = (ROOT / "conf" / "mkdocs.yml").read_text()
+    navigation = re.findall(r"[\w/-]+\.md", text.partition("\nnav:\n")[2])
+    there = [str(page.relative_to(ROOT / "docs")) for page in pages() if page.is_relative_to(ROOT / "docs")]
+
+    assert sorted(navigation) == sorted(there)
