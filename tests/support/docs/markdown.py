@@ -3,7 +3,7 @@
 A block of code has a line directly above it where it is not to be run with its page:
 
     <!-- not run: needs ZooKeeper -->            with a reason
-    <!-- run by: tests/spark/test_path.py -->    a test runs what it shows
+    <!-- tested by: tests/spark/test_path.py -->    a test runs what it shows
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 TOP_LEVEL = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-_BLOCK = re.compile(r"^(?:<!-- (not run|run by): (.*?) -->\n)?```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^(?:<!-- (not run|tested by): (.*?) -->\n)?```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*)$", re.MULTILINE)
 
@@ -30,7 +30,7 @@ class Block:
     language: str
     text: str
     mark: str
-    """``not run``, ``run by``, or nothing: it is run with its page."""
+    """``not run``, ``tested by``, or nothing: it is run with its page."""
     reason: str
 
     @property
