@@ -35,7 +35,7 @@ from support.patience import wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics
 
-JOBS_MD = Path(__file__).parents[2] / "docs" / "operating" / "jobs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operating" / "offset-replay.md"
 PATIENT_MS = 3_600_000
 """Members that nobody polls while a job runs stay members."""
 NEW_PROTOCOL = {
@@ -102,9 +102,9 @@ def test_what_kafka_wrote(make_context: Any, kafka_s: Path) -> None:
 
 
 def documented(heading: str) -> list[str]:
-    """The SQL blocks under a heading of docs/operating/jobs.md."""
-    _, _, text = JOBS_MD.read_text().partition(f"### {heading}\n")
-    section, _, _ = text.partition("\n### ")
+    """The SQL blocks under a heading of docs/operating/offset-replay.md."""
+    _, _, text = PAGE.read_text().partition(f"## {heading}\n")
+    section, _, _ = text.partition("\n## ")
     return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
 
 
