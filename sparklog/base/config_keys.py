@@ -178,7 +178,7 @@ def render(value: Any) -> str:
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """What to tell somebody who wrote `name`, with the nearest of the known names."""
-    return f"unknown key {name!r}" + (nearest(name, known) or "; the README lists the keys")
+    return f"unknown key {name!r}" + (nearest(name, known) or "; docs/reference/configuration.md lists the keys")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
