@@ -15,7 +15,13 @@ from sparklog.spark.write import WRITTEN
 from support.docs.markdown import ROOT, anchors, links, pages
 
 CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")
+MODULE = re.compile(r"(?<![\w/.<])((?:[\w-]+/)+[a-z_]\w*(?:\.(?:py|txt|toml|proto))?)(?![\w/.*-])")
+"""As in `log/swap.py`, and in the diagrams: log/append."""
+LAYERS = sorted(path.name for path in (ROOT / "sparklog").iterdir() if (path / "__init__.py").exists())
 MENTION = re.compile(r"\bdocs/[\w/.-]+\.md\b")
+
+
+CONCEPTS = [page for page in pages() if page.parent.name in ("concepts", "decisions") or page.name == "CONTRIBUTING.md"]
 
 
 def broken(page: Path, target: str) -> str:
@@ -45,6 +51,20 @@ def test_pages_that_the_code_mentions_are_there() -> None:
                 found = MENTION.findall(path.read_text())
                 missing += [f"{path.relative_to(ROOT)}: {name}" for name in found if not (ROOT / name).exists()]
     assert missing == []
+
+
+def is_there(module: str) -> bool:
+    """Whether a name with a layer or a folder of the project in front is a file or a folder; any other name is."""
+    first, _, rest = module.partition("/")
+    if first not in (*LAYERS, *CODE):
+        return True
+    places = [ROOT / "sparklog" / module, ROOT / module, *(ROOT / "sparklog" / layer / module for layer in LAYERS)]
+    return any(place.exists() or place.with_suffix(".py").exists() for place in places)
+
+
+@pytest.mark.parametrize("page", CONCEPTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_modules_that_pages_name_are_there(page: Path) -> None:
+    assert [name for name in MODULE.findall(page.read_text()) if not is_there(name)] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
