@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, ForwardRef
 
 from sparklog import testing
 from sparklog.base import errors
@@ -97,6 +97,7 @@ class _Written:
     """An annotation as it is written in the code."""
 
     def __init__(self, text: object) -> None:
+        text = text.__forward_arg__ if isinstance(text, ForwardRef) else text
         self._text = text if isinstance(text, str) else inspect.formatannotation(text)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from support.docs.markdown import ROOT, anchors, links, pages
 CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")
 MODULE = re.compile(r"(?<![\w/.<])((?:[\w-]+/)+[a-z_]\w*(?:\.(?:py|txt|toml|proto))?)(?![\w/.*-])")
 """As in `log/swap.py`, and in the diagrams: log/append."""
-LAYERS = sorted(path.name for path in (ROOT / "sparklog").iterdir() if (path / "__init__.py").exists())
+LAYERS = sorted(path.parent.name for path in (ROOT / "sparklog").glob("*/__init__.py"))
 MENTION = re.compile(r"\bdocs/[\w/.-]+\.md\b")
 
 
@@ -55,8 +55,8 @@ def test_pages_that_the_code_mentions_are_there() -> None:
 
 def is_there(module: str) -> bool:
     """Whether a name with a layer or a folder of the project in front is a file or a folder; any other name is."""
-    first, _, rest = module.partition("/")
-    if first not in (*LAYERS, *CODE):
+    first = module.partition("/")[0]
+    if first not in {*LAYERS, *CODE}:
         return True
     places = [ROOT / "sparklog" / module, ROOT / module, *(ROOT / "sparklog" / layer / module for layer in LAYERS)]
     return any(place.exists() or place.with_suffix(".py").exists() for place in places)

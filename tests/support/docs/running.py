@@ -30,7 +30,11 @@ _OF_SPARK = re.compile(r"""(?<=["`])(?:[\w-]+-)?(?:table|checkpoint)(?=["`])""")
 """Folders that Spark writes to: a JVM that runs already has its own idea of where it is."""
 _SHELL = """\
 set -euo pipefail
-sparklog() { if [ "$1" = up ]; then return 0; fi; command sparklog "$@"; }
+sparklog() {
+  if [ "$*" = up ]; then return 0; fi
+  if [ "$1" = up ]; then echo "another broker than the page's: say above the block which test does this"; exit 1; fi
+  command sparklog "$@"
+}
 """
 
 
