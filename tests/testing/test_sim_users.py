@@ -72,6 +72,6 @@ def test_a_produce_is_answered_though_the_store_loses_the_answer_to_a_topic_s_cr
     ids=str,
 )
 def test_users_lose_nothing(kinds: list[Kind]) -> None:
-    for seed in seeds(2, soak=20):
+    for seed in seeds(1, soak=20):
         verdict = run(dataclasses.replace(scenario_of(seed, kinds=kinds), users=2, administers=True))
         assert verdict.anomalies == [], describe(verdict)
