@@ -87,7 +87,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(CACHE)/delta/.fetched: conf/ivy.xml | $(VENV)/.installed
+$(CACHE)/delta/.fetched: sparklog/spark/ivy.xml | $(VENV)/.installed
 	$(IVY) -ivy $< -retrieve '$(@D)/[artifact]-[revision].[ext]'
 	touch $@
 

@@ -32,7 +32,7 @@ from bench.harness import broker_process
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Producer
 from sparklog.spark.columns import TableShape, table_schema
-from sparklog.spark.jars import FOLDER, fetch_command
+from sparklog.spark.jars import fetch_command
 from sparklog.spark.session import local_session
 
 TOPIC = "bench"
@@ -41,6 +41,7 @@ ROWS_PER_TABLE = 50_000
 CEILING_ROWS = 10_000
 KEY_BYTES, VALUE_BYTES = 8, 100
 KAFKA_IVY = Path(__file__).with_name("ivy.xml")
+CACHE = Path(__file__).parents[1] / ".cache"
 
 Query = Callable[[DataFrame], Any]
 QUERIES: dict[str, Query] = {
@@ -144,9 +145,9 @@ def timed(query: Query, frame: DataFrame) -> float:
 
 def kafka_jars() -> list[str]:
     """The jars of Spark's own Kafka source, fetched when they are not there."""
-    folder = FOLDER.parent / "spark-kafka"
+    folder = CACHE / "spark-kafka"
     if not folder.exists():
-        subprocess.run(fetch_command(folder, ivy_file=KAFKA_IVY), check=True)
+        subprocess.run(fetch_command(folder, cache=CACHE / "ivy", ivy_file=KAFKA_IVY), check=True)
     return sorted(map(str, folder.glob("*.jar")))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import GOLDEN
+from support import CACHE, GOLDEN
 from support.processes.java import end_spark, spark_options
 from support.runs.seeds import examples
 from support.scenarios.texts import CheckScenario
@@ -96,10 +96,10 @@ def golden() -> Path:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one SparkSession of a process, with Delta and with Spark's own Kafka source, which `make test` fetches."""
     # Loaded here: tests without a JVM need not wait for pyspark.
-    from sparklog.spark.jars import FOLDER, find_jars
+    from sparklog.spark.jars import delta_jars
     from sparklog.spark.session import local_session
 
-    jars = [*find_jars(), *(FOLDER.parent / "spark-kafka").glob("*.jar")]
+    jars = [*delta_jars(), *(CACHE / "spark-kafka").glob("*.jar")]
     settings = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

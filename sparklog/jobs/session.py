@@ -4,7 +4,7 @@
     spark-submit jobs/….py       the JVM is there, the master and settings are those that spark-submit was given
 
 spark-submit with no flags knows nothing of Delta. Where its JVM cannot find Delta's classes, the jars of
-`spark.jars.find_jars` are added to the class loader that spark-submit made for its --jars, and to `spark.jars`, by
+`spark.jars.delta_jars` are added to the class loader that spark-submit made for its --jars, and to `spark.jars`, by
 which executors get them: what --jars would have done, as no SparkContext has begun by then.
 
 A session on this machine gets the settings for small machines of `spark.session`, but for what somebody set.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from sparklog.spark.jars import find_jars
-from sparklog.spark.session import DELTA, local_settings
+from sparklog.spark.jars import delta_jars
+from sparklog.spark.session import DELTA, IVY_SETTINGS, local_settings
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """In the environment of a script that spark-submit runs: where its JVM listens."""
@@ -30,13 +31,17 @@ LOCAL = "local[*]"
 
 
 def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a session, or return the one that runs. Raises ConfigError where Delta's jars have not been fetched."""
+    """Start a session, or return the one that runs.
+
+    Delta's jars are fetched before the first one. Raises ConfigError where they cannot be.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need the packages of this interpreter
     given = {**(conf or {}), **({"spark.master": master} if master else {})}
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
     else:
-        settings = {"spark.master": LOCAL, "spark.jars": ",".join(map(str, find_jars())), **DELTA, **given}
+        jars = delta_jars(settings=given.get(IVY_SETTINGS))
+        settings = {"spark.master": LOCAL, "spark.jars": ",".join(map(str, jars)), **DELTA, **given}
     if settings["spark.master"].startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of many a machine
         settings = {**local_settings(os.cpu_count() or 1), **settings}
@@ -95,7 +100,9 @@ def _submitted_settings(given: Mapping[str, str]) -> dict[str, str]:
         extensions.append(DELTA["spark.sql.extensions"])
     delta = {**DELTA, "spark.sql.extensions": ",".join(extensions)}
     if not _finds_delta():
-        delta["spark.jars"] = ",".join([*filter(None, settings.get("spark.jars", "").split(",")), *_add_delta()])
+        jars = delta_jars(settings=settings.get(IVY_SETTINGS))
+        _load_classes(jars)
+        delta["spark.jars"] = ",".join([*filter(None, settings.get("spark.jars", "").split(",")), *map(str, jars)])
     return {**settings, **delta}
 
 
@@ -107,12 +114,10 @@ def _finds_delta() -> bool:
     return True
 
 
-def _add_delta() -> list[str]:
-    """Let the running JVM find Delta's classes -> the jars."""
-    jars = find_jars()
+def _load_classes(jars: Iterable[Path]) -> None:
+    """Let the running JVM find the classes of these jars."""
     for jar in jars:
         _class_loader().addURL(SparkContext._jvm.java.net.URI(jar.as_uri()).toURL())
-    return [str(jar) for jar in jars]
 
 
 def _class_loader() -> Any:

@@ -1,57 +1,116 @@
 """Delta's jars: five files beside PySpark's own, fetched once and kept in a folder.
 
-``python -m sparklog.spark.jars FOLDER`` fetches what conf/ivy.xml lists, with the Ivy among PySpark's jars: no Maven,
-nothing transitive, a few seconds. ``--settings FILE`` names an Ivy settings file, such as one for a mirror.
-`find_jars` looks where `make setup` puts them.
+`delta_jars` returns them. What is missing is fetched first: the jars that ivy.xml lists, from Maven Central, with the
+Ivy among PySpark's jars: no Maven, nothing transitive, a few seconds. The folder is the first of these:
+
+    $SPARKLOG_DELTA_JARS      for machines without a way to Maven Central: an image, or a folder that all of them see
+    .cache/delta              in a checkout of sparklog; `make setup` fills it
+    ~/.cache/sparklog/delta   else; $XDG_CACHE_HOME instead of ~/.cache where that is set
+
+A mirror of Maven Central is named as Spark names it, by `spark.jars.ivySettings`. ``python -m sparklog.spark.jars
+FOLDER --settings FILE`` fetches ahead of the first session. Jars are looked for by their versions, so that several
+versions of sparklog may share a folder.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import click
 import pyspark
 
 from sparklog.base.errors import ConfigError
 
-PROJECT = Path(__file__).resolve().parents[2]
-FOLDER = PROJECT / ".cache" / "delta"
-IVY_FILE = PROJECT / "conf" / "ivy.xml"
-NEEDED = ("delta-spark", "delta-storage", "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog")
+VARIABLE = "SPARKLOG_DELTA_JARS"
+IVY_FILE = Path(__file__).with_name("ivy.xml")
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def find_jars(folder: Path = FOLDER) -> list[Path]:
-    """Delta's jars in `folder`, one of each. Raises ConfigError where one is missing."""
-    found = []
-    for name in NEEDED:
-        jars = sorted(folder.glob(f"{name}[-_][0-9]*.jar"))
-        if not jars:
-            raise ConfigError(
-                f"no {name} jar in {folder}: run `make setup`, or `python -m sparklog.spark.jars {folder}`"
-            )
-        found.append(jars[-1])
-    return found
+def default_folder() -> Path:
+    """Where Delta's jars are kept."""
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder).absolute()
+    if (CHECKOUT / "pyproject.toml").is_file():
+        return CHECKOUT / ".cache" / "delta"
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches).absolute() / "sparklog" / "delta"
 
 
-def fetch_command(folder: Path, *, ivy_file: Path = IVY_FILE, settings: Path | None = None) -> list[str]:
-    """The command that puts the jars into `folder`; Ivy's own cache goes beside it."""
-    ivy = sorted((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))[-1]
+def delta_jars(folder: Path | None = None, *, settings: str | Path | None = None) -> list[Path]:
+    """Delta's jars in `folder`, by default `default_folder`; fetched there where one is missing.
+
+    `settings` is an Ivy settings file, such as one that names a mirror. Raises ConfigError where the jars cannot be
+    fetched.
+    """
+    folder = folder or default_folder()
+    jars = [folder / name for name in jar_names()]
+    if not all(jar.exists() for jar in jars):
+        try:
+            _fetch(folder, settings)
+        except OSError as error:
+            raise ConfigError(_advice(folder, str(error))) from error
+        if missing := [jar.name for jar in jars if not jar.exists()]:
+            raise ConfigError(_advice(folder, f"no {missing[0]}"))
+    return jars
+
+
+def jar_names() -> list[str]:
+    """The files that ivy.xml stands for."""
+    dependencies = ElementTree.parse(IVY_FILE).iter("dependency")
+    return [f"{dependency.get('name')}-{dependency.get('rev')}.jar" for dependency in dependencies]
+
+
+def fetch_command(
+    folder: Path, *, cache: Path, ivy_file: Path = IVY_FILE, settings: str | Path | None = None
+) -> list[str]:
+    """The command that puts jars into `folder`; `cache` is Ivy's own. Raises ConfigError where Spark has no Ivy."""
+    homes = [Path(pyspark.__file__).parent, Path(os.environ.get("SPARK_HOME", "."))]
+    ivy = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
+    if not ivy:
+        raise ConfigError("neither PySpark nor SPARK_HOME has jars/ivy-*.jar, which fetches Delta's jars")
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     mirror = ["-settings", str(settings)] if settings else []
     return [
-        "java", "-jar", str(ivy), "-error", *mirror, "-cache", str(folder.parent / "ivy"),
+        str(java), "-jar", str(ivy[0]), "-warn", *mirror, "-cache", str(cache),
         "-ivy", str(ivy_file), "-retrieve", f"{folder}/[artifact]-[revision].[ext]",
     ]  # fmt: skip
 
 
+def _fetch(folder: Path, settings: str | Path | None) -> None:
+    """Processes may fetch at once: each fetches into a folder of its own, and whole files are moved from there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as name:
+        fetched = Path(name, "jars")
+        command = fetch_command(fetched, cache=Path(name, "ivy"), settings=settings)
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            said = [text for line in done.stdout.splitlines() if (text := line.strip(": \t")) and "VERBOSE" not in text]
+            raise ConfigError(_advice(folder, said[-1] if said else f"Ivy ended with status {done.returncode}"))
+        for jar in fetched.glob("*.jar"):
+            jar.replace(folder / jar.name)
+
+
+def _advice(folder: Path, why: str) -> str:
+    return (
+        f"Delta's jars are not in {folder} and cannot be fetched: {why}; name a mirror of Maven Central with "
+        f"spark.jars.ivySettings, or a folder that has the jars with {VARIABLE}"
+    )
+
+
 @click.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), required=False)
 @click.option("--settings", type=click.Path(exists=True, path_type=Path), help="Ivy settings, such as a mirror.")
-def main(folder: Path, settings: Path | None) -> None:
-    """Fetch the jars that Spark needs for Delta tables into FOLDER."""
-    subprocess.run(fetch_command(folder, settings=settings), check=True)
-    for jar in find_jars(folder):
-        click.echo(jar)
+def main(folder: Path | None, settings: Path | None) -> None:
+    """Fetch the jars that Spark needs for Delta tables into FOLDER, by default where sessions look for them."""
+    try:
+        for jar in delta_jars(folder, settings=settings):
+            click.echo(jar)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":

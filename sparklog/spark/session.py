@@ -15,12 +15,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from sparklog.spark.jars import FOLDER, find_jars
+from sparklog.spark.jars import delta_jars
 
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+IVY_SETTINGS = "spark.jars.ivySettings"
+"""Spark's own name for the file that names a mirror of Maven Central."""
 
 
 def local_settings(cores: int) -> dict[str, str]:
@@ -45,20 +47,22 @@ def local_session(
     memory: str = "1g",
     delta: bool = True,
     settings: Mapping[str, str] | None = None,
-    jars: Path = FOLDER,
+    jars: Path | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
     """Start a session in this process, or return the one that runs.
 
-    `memory` is the JVM's heap; `settings` come last and win. With `delta` the jars of `jars.find_jars` are loaded;
-    raises ConfigError where they have not been fetched. What the JVM and Python workers print goes to `log_file`, if
-    there is one.
+    `memory` is the JVM's heap; `settings` come last and win. With `delta` Delta's jars are loaded from the folder
+    `jars`, and fetched there before the first session: see `jars.delta_jars`, which raises ConfigError where it cannot.
+    What the JVM and Python workers print goes to `log_file`, if there is one.
     """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of many a machine
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages of this interpreter
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name).config("spark.driver.memory", memory)
     if delta:
-        builder = builder.config("spark.jars", ",".join(map(str, find_jars(jars)))).config(map=DELTA)
+        ivy_settings = (settings or {}).get(IVY_SETTINGS)
+        found = delta_jars(jars, settings=ivy_settings)
+        builder = builder.config("spark.jars", ",".join(map(str, found))).config(map=DELTA)
     builder = builder.config(map={**local_settings(cores), **(settings or {})})
     with _stderr_to(log_file) if log_file else nullcontext():
         return builder.getOrCreate()
