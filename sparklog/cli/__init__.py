@@ -24,6 +24,7 @@ from sparklog.base.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from sparklog.base.extras import advice
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 
@@ -52,10 +53,6 @@ NEXT_STEPS: dict[type[SparklogError], str] = {
     UnknownTopicOrPartition: "see what there is with: sparklog topics list",
     TopicAlreadyExists: "look at it with: sparklog topics describe",
 }
-
-
-OF_SPARK = ("delta", "deltalake", "pyspark")
-"""What jobs need, and a broker or a client does not."""
 
 
 class Tools(click.Group):
@@ -117,9 +114,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except ModuleNotFoundError as missing:
-        if missing.name not in OF_SPARK:
+        if not (what := advice(missing)):
             raise
-        return _fail(f"sparklog: {missing.name} is not installed: pip install 'sparklog[spark]'", WRONG_USE)
+        return _fail(f"sparklog: {what}", WRONG_USE)
     except (SparklogError, OSError) as error:
         hint = next((f": {text}" for kind, text in NEXT_STEPS.items() if isinstance(error, kind)), "")
         return _fail(f"sparklog: {_reason(error)}{hint}", WRONG_USE if isinstance(error, ConfigError) else FAILED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparklog.base.config_keys import nearest
 from sparklog.base.errors import ConfigError
+from sparklog.base.extras import advice
 
 if TYPE_CHECKING:
     from sparklog.jobs.job import Job
@@ -37,7 +38,7 @@ def _load(module: str, attribute: str) -> Job:
     try:
         job: Job = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        raise ConfigError(f"{module}: {error}") from error
+        raise ConfigError(advice(error) or f"{module}: {error}") from error
     except AttributeError:
         raise ConfigError(f"{module} has no {attribute}") from None
     return job
