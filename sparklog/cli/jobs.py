@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -16,12 +17,17 @@ from sparklog.base.addresses import Address
 from sparklog.cli import run
 from sparklog.cli.common import json_option, print_json, print_table
 from sparklog.cli.job_runs import COULD_NOT_RUN, NOTHING, REPORTS, reason, run_command, whole_path
+from sparklog.jobs.table import JOBS
 
 if TYPE_CHECKING:
     from sparklog.base.metrics_http import MetricsServer
     from sparklog.jobs.runs import PastRun
     from sparklog.jobs.schedule import JobServer
     from sparklog.jobs.schedule_config import Schedule, ServerConfig
+
+SCRIPTS = Path(__file__).with_name("scripts")
+"""No package: importing one of these files runs a job."""
+NEW_SCHEDULE = "python -m sparklog.jobs.config_doc > jobs.toml"
 
 
 @click.group("jobs")
@@ -31,7 +37,7 @@ def command() -> None:
     \b
       sparklog jobs run compaction --dry-run
       sparklog jobs run compaction --master spark://host:7077
-      spark-submit jobs/compaction.py
+      spark-submit "$(sparklog jobs script compaction)" --dry-run
       sparklog jobs serve --config conf/jobs.toml
       sparklog jobs list --config conf/jobs.toml
 
@@ -77,7 +83,7 @@ def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> No
         titles = [name.upper().replace("_", " ") for name in rows[0]]
         print_table(titles, [[_cell(value) for value in row.values()] for row in rows])
     else:
-        click.echo(f"no schedule, and no run in {folder}; --config names a schedule, such as conf/jobs.toml", err=True)
+        click.echo(f"no schedule, and no run in {folder}; --config names a schedule: {NEW_SCHEDULE}", err=True)
 
 
 @command.command()
@@ -92,7 +98,7 @@ def serve(config_file: str | None, log_level: str) -> int:
     a stop, 2 if it could not start, or a job would not end.
     """
     if not config_file:
-        raise click.UsageError("--config FILE is missing; conf/jobs.toml is one to begin with")
+        raise click.UsageError(f"--config FILE is missing; one to begin with: {NEW_SCHEDULE}")
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
@@ -141,8 +147,22 @@ def _end(server: JobServer, metrics: MetricsServer | None) -> int:
     return 0
 
 
+@command.command()
+@click.argument("name", type=click.Choice([*JOBS, "schedule"]))
+def script(name: str) -> None:
+    """Print the path of a job's script for spark-submit, or of the schedule's.
+
+    \b
+      spark-submit --master yarn "$(sparklog jobs script compaction)" --bootstrap broker:9094
+      spark-submit "$(sparklog jobs script schedule)" --config jobs.toml
+
+    The script takes the options of `sparklog jobs run`, the schedule's those of `sparklog jobs serve`.
+    """
+    click.echo(SCRIPTS / f"{name}.py")
+
+
 def submit(*arguments: str) -> NoReturn:
-    """What a script of jobs/ does: `sparklog jobs` with these arguments, and the script's own."""
+    """What such a script does: `sparklog jobs` with these arguments, and the script's own."""
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
 
 

@@ -35,7 +35,12 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
     metavar="HOST:PORT|none",
     help="Where Kafka's clients connect, without TLS; port 0: any; none: nowhere.  [default: 127.0.0.1:9092]",
 )
-@click.option("--config", "config_file", metavar="FILE", help="A TOML file with configuration keys (conf/broker.toml).")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="A TOML file with configuration keys; python -m sparklog.base.config_doc prints all of them.",
+)
 @click.option(
     "--brokers",
     type=click.IntRange(1),

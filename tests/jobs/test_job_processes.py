@@ -12,8 +12,12 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 
+from sparklog.cli import cli
+from sparklog.cli.jobs import SCRIPTS
 from sparklog.jobs.runs import last_runs
+from sparklog.jobs.table import JOBS
 from support import ROOT, environment
 from support.patience import PATIENCE_S, wait_until
 from support.processes.output import first_line
@@ -57,7 +61,21 @@ def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_
     assert (last.status, last.findings) == (1, 1)
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "jobs").glob("*.py")), ids=lambda path: path.name)
+def test_a_checkout_has_the_scripts_that_are_installed():
+    assert {path.name for path in (ROOT / "jobs").iterdir()} == {path.name for path in SCRIPTS.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", [*JOBS, "schedule"])
+def test_the_path_of_each_script_is_printed(name):
+    printed = CliRunner().invoke(cli, ["jobs", "script", name]).stdout.strip()
+    assert printed == str(SCRIPTS / f"{name}.py")
+
+
+@pytest.mark.parametrize(
+    "script",
+    sorted([*(ROOT / "jobs").glob("*.py"), *SCRIPTS.glob("*.py")]),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_each_script_for_spark_submit_is_a_command_with_help(script):
     done = subprocess.run(
         [sys.executable, script, "--help"], check=False, capture_output=True, text=True, timeout=PATIENCE_S

@@ -1,0 +1,5 @@
+"""The schedule for spark-submit, with the options of: sparklog jobs serve --help"""
+
+from sparklog.cli.jobs import submit
+
+submit("serve")
