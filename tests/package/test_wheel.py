@@ -1,0 +1,142 @@
+"""sparklog as users have it: its wheel, in an environment without a checkout, from an empty folder.
+
+The environments are those of `support.environments`: of other packages they have links to this project's own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sparklog.spark.jars import delta_jars
+from support.environments import build_wheel, make_environment, variables
+from support.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PIPELINE = '''
+"""The test of somebody who has installed sparklog[spark] and pytest, and has no checkout."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import sparklog
+from sparklog.cli import run
+from sparklog.client import Producer
+from sparklog.jobs.table import JOBS
+from sparklog.spark.session import local_session
+
+MIRROR = {{"spark.jars.ivySettings": {mirror!r}}}
+DEAR = {{"offset_replay", "isr_audit"}}
+
+
+def test_a_pipeline_and_its_upkeep(sparklog_broker):
+    assert Path(sparklog.__file__).is_relative_to(sys.prefix)
+    bootstrap = sparklog_broker.bootstrap
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send("orders", b"12", key=b"alice").result()
+
+    spark = local_session("pipeline", settings=MIRROR)
+    script = subprocess.check_output(["sparklog", "jobs", "script", "retention"], text=True).strip()
+    submitted = subprocess.Popen(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"])
+
+    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
+    [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
+    assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
+
+    for name in JOBS:
+        assert run(["jobs", "run", name, "--bootstrap", bootstrap, *(["--dry-run"] if name in DEAR else [])]) == 0
+    assert Path("sparklog-reports", "compaction", "_delta_log").is_dir()
+    assert submitted.wait() == 0
+    assert Path("submitted", "retention", "_delta_log").is_dir()
+'''
+IMPORT_ALL = """
+import importlib, pkgutil
+import sparklog
+from sparklog.base.extras import advice
+
+for module in pkgutil.walk_packages(sparklog.__path__, "sparklog."):
+    if not module.name.endswith(".__main__"):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as missing:
+            print(module.name, advice(missing) or missing)
+"""
+DEFAULTS = """
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.sql.adaptive.enabled false
+"""
+MIRROR = """
+<ivysettings>
+  <settings defaultResolver="mirror"/>
+  <resolvers><ibiblio name="mirror" m2compatible="true" root="{root}"/></resolvers>
+</ivysettings>
+"""
+POM = """
+<project>
+  <modelVersion>4.0.0</modelVersion><groupId>io.delta</groupId><artifactId>{name}</artifactId><version>{version}</version>
+</project>
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """Ivy settings of a Maven repository that has Delta's jars, and no network in front of it."""
+    root = tmp_path / "repository"
+    for jar in delta_jars():
+        name, _, version = jar.stem.rpartition("-")
+        folder = root / "io" / "delta" / name / version
+        folder.mkdir(parents=True)
+        (folder / jar.name).symlink_to(jar)
+        (folder / f"{jar.stem}.pom").write_text(POM.format(name=name, version=version).strip())
+    settings = tmp_path / "mirror.xml"
+    settings.write_text(MIRROR.format(root=root.as_uri()))
+    return settings
+
+
+@pytest.mark.jvm
+def test_fixture_source_and_jobs_work_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
+    bin_folder = make_environment(tmp_path / "environment", wheel, "sparklog[spark]", "pytest")
+    empty, conf, caches = (tmp_path / name for name in ("empty", "conf", "caches"))
+    empty.mkdir()
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(DEFAULTS)
+    pipeline = tmp_path / "test_pipeline.py"
+    pipeline.write_text(PIPELINE.format(mirror=str(mirror)))
+    done = subprocess.run(
+        [bin_folder / "python", "-m", "pytest", "-p", "no:cacheprovider", pipeline],
+        check=False, capture_output=True, text=True, cwd=empty, timeout=4 * PATIENCE_S,
+        env=variables(bin_folder, XDG_CACHE_HOME=str(caches), SPARK_CONF_DIR=str(conf)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {jar.name for jar in (caches / "sparklog" / "delta").iterdir()} == {jar.name for jar in delta_jars()}
+
+
+def test_without_the_extra_all_but_spark_is_there_and_jobs_say_what_to_install(tmp_path: Path, wheel: Path) -> None:
+    bin_folder = make_environment(tmp_path / "environment", wheel, "sparklog")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [bin_folder / command[0], *command[1:]],
+            check=False, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, env=variables(bin_folder),
+        )  # fmt: skip
+
+    imported = run("python", "-c", IMPORT_ALL)
+    assert imported.returncode == 0, imported.stderr
+    missing = dict(line.split(" ", 1) for line in imported.stdout.splitlines())
+    assert missing.pop("sparklog.testing.plugin") == "No module named 'pytest'"
+    assert {name.split(".")[1] for name in missing} == {"spark", "jobs"}
+    assert all(what.endswith(": pip install 'sparklog[spark]'") for what in missing.values())
+    for command in (["jobs", "run", "compaction"], ["jobs", "list"], ["audit"]):
+        refused = run("sparklog", *command)
+        assert refused.returncode == 2
+        assert refused.stderr.endswith(" is not installed: pip install 'sparklog[spark]'\n")
