@@ -10,23 +10,10 @@ those of sparklog/base/errors.py.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparklog.base.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from sparklog.client.commits import OffsetAndMetadata
-    from sparklog.client.consumed import CONSUMED, ConsumerRecord
-    from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
-    from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
-    from sparklog.client.listeners import RebalanceListener
-    from sparklog.client.maintenance import Lease
-    from sparklog.client.offsets import ListedOffset
-    from sparklog.client.sync_admin import Admin
-    from sparklog.client.sync_consumer import Consumer
-    from sparklog.client.sync_maintenance import Maintenance
-    from sparklog.client.sync_producer import Producer
+from sparklog.base.lazy import lazy
 
 __all__ = [
     "CONSUMED",
@@ -48,32 +35,44 @@ __all__ = [
     "TableDelivery",
     "TableMetadata",
     "TopicPartition",
+    "aio",
 ]
 
-# Found when first used: an admin client needs neither Arrow nor the compiled kernels, which take longest to load.
 _MODULES = {
-    "CONSUMED": "consumed",
-    "Admin": "sync_admin",
-    "Consumer": "sync_consumer",
-    "ConsumerInterceptor": "interceptors",
-    "ConsumerRecord": "consumed",
-    "Delivery": "delivery",
-    "Interceptor": "interceptors",
-    "Lease": "maintenance",
-    "ListedOffset": "offsets",
-    "Maintenance": "sync_maintenance",
-    "OffsetAndMetadata": "commits",
-    "OffsetRange": "delivery",
-    "Producer": "sync_producer",
-    "ProducerRecord": "interceptors",
-    "RebalanceListener": "listeners",
-    "RecordMetadata": "delivery",
-    "TableDelivery": "delivery",
-    "TableMetadata": "delivery",
+    "CONSUMED": "sparklog.client.consumed",
+    "Admin": "sparklog.client.sync_admin",
+    "Consumer": "sparklog.client.sync_consumer",
+    "ConsumerInterceptor": "sparklog.client.interceptors",
+    "ConsumerRecord": "sparklog.client.consumed",
+    "Delivery": "sparklog.client.delivery",
+    "Interceptor": "sparklog.client.interceptors",
+    "Lease": "sparklog.client.maintenance",
+    "ListedOffset": "sparklog.client.offsets",
+    "Maintenance": "sparklog.client.sync_maintenance",
+    "OffsetAndMetadata": "sparklog.client.commits",
+    "OffsetRange": "sparklog.client.delivery",
+    "Producer": "sparklog.client.sync_producer",
+    "ProducerRecord": "sparklog.client.interceptors",
+    "RebalanceListener": "sparklog.client.listeners",
+    "RecordMetadata": "sparklog.client.delivery",
+    "TableDelivery": "sparklog.client.delivery",
+    "TableMetadata": "sparklog.client.delivery",
+    "aio": "sparklog.client.aio",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+if TYPE_CHECKING:
+    from sparklog.client import aio
+    from sparklog.client.commits import OffsetAndMetadata
+    from sparklog.client.consumed import CONSUMED, ConsumerRecord
+    from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+    from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
+    from sparklog.client.listeners import RebalanceListener
+    from sparklog.client.maintenance import Lease
+    from sparklog.client.offsets import ListedOffset
+    from sparklog.client.sync_admin import Admin
+    from sparklog.client.sync_consumer import Consumer
+    from sparklog.client.sync_maintenance import Maintenance
+    from sparklog.client.sync_producer import Producer
+else:
+    # An admin client needs neither Arrow nor the compiled kernels, which take longest to load.
+    __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from sparklog.client.admin import AsyncAdmin
-from sparklog.client.consumer import AsyncConsumer
-from sparklog.client.maintenance import AsyncMaintenance
-from sparklog.client.producer import AsyncProducer
+from typing import TYPE_CHECKING
+
+from sparklog.base.lazy import lazy
 
 __all__ = ["AsyncAdmin", "AsyncConsumer", "AsyncMaintenance", "AsyncProducer"]
+
+_MODULES = {
+    "AsyncAdmin": "sparklog.client.admin",
+    "AsyncConsumer": "sparklog.client.consumer",
+    "AsyncMaintenance": "sparklog.client.maintenance",
+    "AsyncProducer": "sparklog.client.producer",
+}
+
+if TYPE_CHECKING:
+    from sparklog.client.admin import AsyncAdmin
+    from sparklog.client.consumer import AsyncConsumer
+    from sparklog.client.maintenance import AsyncMaintenance
+    from sparklog.client.producer import AsyncProducer
+else:
+    __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

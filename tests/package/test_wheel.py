@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -101,6 +102,10 @@ def mirror(tmp_path: Path) -> Path:
     settings = tmp_path / "mirror.xml"
     settings.write_text(MIRROR.format(root=root.as_uri()))
     return settings
+
+
+def test_type_checkers_are_told_that_there_are_types(wheel: Path) -> None:
+    assert "sparklog/py.typed" in ZipFile(wheel).namelist()
 
 
 @pytest.mark.jvm
