@@ -4,8 +4,8 @@
     sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin, AsyncMaintenance: for code on an event loop; the
                              implementation of both
 
-Keyword arguments are Kafka's configuration names with underscores (sparklog/client/config.py lists them); errors are
-those of sparklog/base/errors.py.
+Keyword arguments are Kafka's configuration names with underscores: sparklog/client/config.py says what they mean, and
+ProducerOptions, ConsumerOptions and AdminOptions are their types. Errors are those of sparklog/base/errors.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from sparklog.base.lazy import lazy
 __all__ = [
     "CONSUMED",
     "Admin",
+    "AdminOptions",
     "Consumer",
     "ConsumerInterceptor",
+    "ConsumerOptions",
     "ConsumerRecord",
     "Delivery",
     "Interceptor",
@@ -29,6 +31,7 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetRange",
     "Producer",
+    "ProducerOptions",
     "ProducerRecord",
     "RebalanceListener",
     "RecordMetadata",
@@ -41,8 +44,10 @@ __all__ = [
 _MODULES = {
     "CONSUMED": "sparklog.client.consumed",
     "Admin": "sparklog.client.sync_admin",
+    "AdminOptions": "sparklog.client.options",
     "Consumer": "sparklog.client.sync_consumer",
     "ConsumerInterceptor": "sparklog.client.interceptors",
+    "ConsumerOptions": "sparklog.client.options",
     "ConsumerRecord": "sparklog.client.consumed",
     "Delivery": "sparklog.client.delivery",
     "Interceptor": "sparklog.client.interceptors",
@@ -52,6 +57,7 @@ _MODULES = {
     "OffsetAndMetadata": "sparklog.client.commits",
     "OffsetRange": "sparklog.client.delivery",
     "Producer": "sparklog.client.sync_producer",
+    "ProducerOptions": "sparklog.client.options",
     "ProducerRecord": "sparklog.client.interceptors",
     "RebalanceListener": "sparklog.client.listeners",
     "RecordMetadata": "sparklog.client.delivery",
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     from sparklog.client.listeners import RebalanceListener
     from sparklog.client.maintenance import Lease
     from sparklog.client.offsets import ListedOffset
+    from sparklog.client.options import AdminOptions, ConsumerOptions, ProducerOptions
     from sparklog.client.sync_admin import Admin
     from sparklog.client.sync_consumer import Consumer
     from sparklog.client.sync_maintenance import Maintenance

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
@@ -36,6 +36,7 @@ from sparklog.client.descriptions import (
 from sparklog.client.group_admin import GroupAdmin
 from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
+from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
 from sparklog.client.topic_descriptions import ask_leaders
 from sparklog.v1 import admin_pb2
@@ -50,7 +51,9 @@ class AsyncAdmin:
     Options are those of AdminConfig. Raises ConfigError for any that is wrong.
     """
 
-    def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
         self.config = AdminConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
         self._groups = GroupAdmin(self._cluster)

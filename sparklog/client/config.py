@@ -4,6 +4,8 @@ A field is a keyword argument of the client that it belongs to: ``Producer(linge
 Every value may also be given as text (``acks="1"``, ``batch_size="65536"``), as it comes from a file or the
 environment. Defaults are Kafka's, but for `batch_size` and `buffer_memory`, which are larger: what a request costs
 this client is paid per batch, so larger batches are what makes it fast.
+
+A new field goes into `options` too, where type checkers and editors find the keyword arguments.
 """
 
 # ruff: noqa: RUF009 - key() declares a field, as dataclasses.field does

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import nullcontext
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config_keys import MAX_INT
@@ -32,6 +32,7 @@ from sparklog.client.fetcher import Fetcher
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from sparklog.client.options import ConsumerOptions
 from sparklog.client.participation import Participation, required
 from sparklog.client.places import Places
 from sparklog.client.positions import COMMITTED, Assignment
@@ -58,7 +59,7 @@ class AsyncConsumer(Places):
         clock: Clock | None = None,
         random: Random | None = None,
         open_channel: OpenChannel = open_channel,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = ConsumerConfig.parse(options)
         super().__init__(Assignment(COMMITTED if self.config.group_id else None))

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import grpc
 
@@ -39,6 +39,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
 from sparklog.client.connection import error_of
+from sparklog.client.options import AdminOptions
 from sparklog.client.retry import retrying
 from sparklog.client.uploads import SnapshotUpload, Upload
 from sparklog.log.description import LogDescription, SegmentDescription
@@ -79,7 +80,9 @@ class AsyncMaintenance:
     Options are those of AdminConfig. Raises ConfigError for any that is wrong.
     """
 
-    def __init__(self, *, clock: Clock | None = None, random: Random | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
         self.config = AdminConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
 

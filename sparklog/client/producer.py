@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config_keys import MAX_LONG
@@ -35,6 +35,7 @@ from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.delivery import Delivery, OnDelivery, Outcome, RecordMetadata, TableDelivery, settled
 from sparklog.client.interceptors import Interceptors, ProducerRecord
 from sparklog.client.loop_thread import report_defect
+from sparklog.client.options import ProducerOptions
 from sparklog.client.partitioner import STICKY, checked, remembered_partition
 from sparklog.client.sender import Sender
 from sparklog.client.tables import batches_of, checked_table, pieces
@@ -58,7 +59,7 @@ class AsyncProducer:
         clock: Clock | None = None,
         random: Random | None = None,
         open_channel: OpenChannel = open_channel,
-        **options: Any,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         self.config = ProducerConfig.parse(options)
         self._clock = clock or SystemClock()

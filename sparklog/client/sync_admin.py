@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Unpack
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
@@ -20,6 +20,7 @@ from sparklog.client.descriptions import (
 from sparklog.client.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.loop_thread import Blocking
 from sparklog.client.offsets import ListedOffset, OffsetSpec
+from sparklog.client.options import AdminOptions
 
 
 class Admin(Blocking):
@@ -31,7 +32,7 @@ class Admin(Blocking):
     Options are those of AdminConfig. Raises ConfigError for any that is wrong. The methods are those of AsyncAdmin.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._core = AsyncAdmin(**options)
         self.config = self._core.config
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client.commits import OffsetAndMetadata, Offsets
@@ -13,6 +13,7 @@ from sparklog.client.consumer import AsyncConsumer
 from sparklog.client.listeners import check_plain
 from sparklog.client.loop_thread import Blocking
 from sparklog.client.offsets import ListedOffset
+from sparklog.client.options import ConsumerOptions
 
 
 class Consumer(Blocking):
@@ -27,7 +28,7 @@ class Consumer(Blocking):
     AsyncConsumer. Not for several threads at once.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
         self._core = AsyncConsumer(**options)
         self.config = self._core.config
         super().__init__()

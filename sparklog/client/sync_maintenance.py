@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.loop_thread import Blocking
 from sparklog.client.maintenance import AsyncMaintenance, Lease
+from sparklog.client.options import AdminOptions
 from sparklog.client.uploads import Upload
 from sparklog.log.description import LogDescription, SegmentDescription
 
@@ -23,7 +24,7 @@ class Maintenance(Blocking):
     AsyncMaintenance; chunks are any iterable of bytes, read in the caller's thread.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._core = AsyncMaintenance(**options)
         self.config = self._core.config
         super().__init__()

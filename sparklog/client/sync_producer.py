@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from sparklog.client.batches import Headers
 from sparklog.client.delivery import Delivery, OnDelivery, TableDelivery
 from sparklog.client.interceptors import ProducerRecord
 from sparklog.client.loop_thread import Blocking
+from sparklog.client.options import ProducerOptions
 from sparklog.client.producer import AsyncProducer
 
 
@@ -23,7 +24,7 @@ class Producer(Blocking):
     the process ends is lost.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._core = AsyncProducer(**options)
         self.config = self._core.config
         super().__init__()

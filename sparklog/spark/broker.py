@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,7 +58,7 @@ class BrokerLookup:
     """What a broker says of its topics."""
 
     def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
-        self._client = {
+        self._client: dict[str, Any] = {
             "bootstrap_servers": broker.bootstrap_servers,
             "request_timeout_ms": min(broker.timeout_ms, ANSWER_MS),
             "default_api_timeout_ms": broker.timeout_ms,

@@ -103,7 +103,7 @@ class BrokerOptions:
     """Deadline of one call, of a fetch too: a call that hangs would hang the query."""
     retries: int
     retry_backoff_ms: int
-    security: Mapping[str, str]
+    security: Mapping[str, Any]
     """Keyword arguments of the clients of `sparklog.client`: how they speak TLS."""
     group_id: str | None
     """The consumer group that progress is committed to."""

@@ -32,8 +32,8 @@ def test_each_public_name_is_listed_and_is_there(package):
 
 def test_names_are_completed_by_the_interpreter():
     client = importlib.import_module("sparklog.client")
-    completed = rlcompleter.Completer({"client": client}).attr_matches("client.Pro")
-    assert [name.rstrip("()") for name in completed] == ["client.Producer", "client.ProducerRecord"]
+    completed = rlcompleter.Completer({"client": client}).attr_matches("client.Table")
+    assert [name.rstrip("()") for name in completed] == ["client.TableDelivery", "client.TableMetadata"]
 
 
 def test_listing_names_loads_nothing():
