@@ -42,16 +42,15 @@ def test_a_pipeline_and_its_upkeep(sparklog_broker):
 
     spark = local_session("pipeline", settings=MIRROR)
     script = subprocess.check_output(["sparklog", "jobs", "script", "retention"], text=True).strip()
-    submitted = subprocess.Popen(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"])
-
-    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
-    [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
-    assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
-
-    for name in JOBS:
-        assert run(["jobs", "run", name, "--bootstrap", bootstrap, *(["--dry-run"] if name in DEAR else [])]) == 0
+    with subprocess.Popen(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"]) as submitted:
+        read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
+        [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
+        assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
+        for name in JOBS:
+            options = ["--bootstrap", bootstrap, *(["--dry-run"] if name in DEAR else [])]
+            assert run(["jobs", "run", name, *options]) == 0
     assert Path("sparklog-reports", "compaction", "_delta_log").is_dir()
-    assert submitted.wait() == 0
+    assert submitted.returncode == 0
     assert Path("submitted", "retention", "_delta_log").is_dir()
 '''
 IMPORT_ALL = """

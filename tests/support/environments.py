@@ -22,6 +22,10 @@ from support import ROOT
 from support.patience import PATIENCE_S
 
 OURS = "sparklog"
+OF_THE_DEVELOPER = ("PYTEST", "PYTHON", "SPARK_CONF", "SPARK_HOME", "SPARKLOG", "XDG")
+"""Variables that begin so might bring the checkout in again."""
+KEPT = ("PYTEST_CURRENT_TEST", "SPARKLOG_TEST_RUN")
+"""By these support.runs.leftovers knows a process."""
 
 
 def build_wheel(folder: Path) -> Path:
@@ -53,8 +57,8 @@ def make_environment(home: Path, wheel: Path, *requirements: str) -> Path:
 
 def variables(bin_folder: Path, **more: str) -> dict[str, str]:
     """The process's environment where that of `bin_folder` is activated."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_CONF", "XDG"))}
-    return {**ours, "PATH": f"{bin_folder}:{os.environ['PATH']}", "VIRTUAL_ENV": str(bin_folder.parent), **more}
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(OF_THE_DEVELOPER)}
+    return {**kept, "PATH": f"{bin_folder}:{os.environ['PATH']}", "VIRTUAL_ENV": str(bin_folder.parent), **more}
 
 
 def required(requirements: Iterable[str]) -> list[Distribution]:
