@@ -44,7 +44,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.adoption import adopt, has_lost_changes, restore
 from sparklog.broker.api import Api
 from sparklog.broker.apis import APIS, PEER_APIS
-from sparklog.broker.assembly import Given, put_together
+from sparklog.broker.composition import Dependencies, compose
 from sparklog.broker.handing_over import hand_over
 from sparklog.broker.metrics import Metrics
 from sparklog.broker.services import Services
@@ -137,8 +137,8 @@ class Broker:
             version=__version__,
         )
         store, cluster_id = await asyncio.to_thread(self._open)
-        self.services = put_together(
-            Given(
+        self.services = compose(
+            Dependencies(
                 config=self.config, info=info, cluster_id=cluster_id, fs=self._fs, clock=self._clock,
                 random=self._random, store=store, logs=self._logs, metrics=self.metrics, slices=self.slices,
                 waiting=self._waiting,

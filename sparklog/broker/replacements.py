@@ -5,7 +5,7 @@
     commit    `Log.replace`: verify, swap. Asked again, it says the same again
     end       by abort, expiry, a refused commit, the broker's stop: what is staged is removed
 
-Only the leader's log is replaced; its followers take over what they find there (replica/mirror.py).
+Only the leader's log is replaced; its followers take over what they find there (replica/segment_sync.py).
 
 What is done to the files of one log is done one thing at a time, in threads. A replica's log that is no more the one
 that the lease is for (the topic was deleted, and perhaps made again) takes nothing. What a crash leaves staged is
@@ -32,7 +32,7 @@ from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
 from sparklog.log.staged import StagedFile
 from sparklog.replica.manager import Replica, ReplicaManager
-from sparklog.runtime.turns import Turns
+from sparklog.runtime.serial_executor import SerialExecutor
 
 MAX_LEASE_MS = 3_600_000
 MAX_HOLDER = 1_000  # characters
@@ -58,7 +58,7 @@ class Replacements:
         self._metrics = metrics
         self._new_id = new_id
         self._leases: Leases[Log] = Leases()
-        self._turns = Turns()
+        self._turns = SerialExecutor()
         self._committing = asyncio.Semaphore(COMMITS_AT_ONCE)
 
     def __len__(self) -> int:

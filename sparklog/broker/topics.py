@@ -47,7 +47,7 @@ from sparklog.cluster.metadata_cache import MetadataCache, is_led
 from sparklog.cluster.model import ReplicaAssignment, Topic
 from sparklog.cluster.topics import TopicStore, without_leader
 from sparklog.controller.assignment import Racks, assign_more, assign_replicas
-from sparklog.runtime.turns import Turns
+from sparklog.runtime.serial_executor import SerialExecutor
 
 MAX_PARTITIONS_PER_REQUEST = 10_000  # as in org.apache.kafka.controller.ReplicationControlManager
 TIMEOUT_MS = 30_000
@@ -79,7 +79,7 @@ class Topics:
         self._metadata = metadata
         self._random_below = random_below
         self._check_room = check_room
-        self._writes = Turns()
+        self._writes = SerialExecutor()
 
     async def settled(self) -> None:
         """Wait until nothing is being written any more."""

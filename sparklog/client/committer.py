@@ -19,13 +19,13 @@ from sparklog.base.clock import Clock
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut, UnknownMemberId
 from sparklog.base.ids import TopicPartition
+from sparklog.client.callback_invoker import CallbackInvoker
 from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offsets, with_metadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.membership import Membership
-from sparklog.client.positions import Assignment
-from sparklog.client.turns import Turns
+from sparklog.client.subscription_state import Assignment
 
 Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 
@@ -40,7 +40,7 @@ class Committer:
         commits: Commits,
         membership: Membership,
         assignment: Assignment,
-        turns: Turns,
+        turns: CallbackInvoker,
         config: ConsumerConfig,
         clock: Clock,
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.positions import PartitionState
+from sparklog.client.subscription_state import PartitionState
 from sparklog.records.arrow import COLUMNS, decode, schema
 
 CONSUMED = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *schema()])

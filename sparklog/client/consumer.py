@@ -22,22 +22,22 @@ from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, SparklogError
 from sparklog.base.ids import TopicPartition
+from sparklog.client.callback_invoker import Call
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
 from sparklog.client.committer import Callback
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumed import ConsumerRecord, next_rows, to_records, to_table
+from sparklog.client.consumer_coordinator import ConsumerCoordinator, required
 from sparklog.client.fetcher import Fetcher
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from sparklog.client.options import ConsumerOptions
-from sparklog.client.participation import Participation, required
 from sparklog.client.places import Places
-from sparklog.client.positions import COMMITTED, Assignment
 from sparklog.client.subscription import select
-from sparklog.client.turns import Call
+from sparklog.client.subscription_state import COMMITTED, Assignment
 
 Rows = list[tuple[TopicPartition, Any]]
 
@@ -65,9 +65,9 @@ class AsyncConsumer(Places):
         super().__init__(Assignment(COMMITTED if self.config.group_id else None))
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
         self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
-        self._group: Participation | None = None
+        self._group: ConsumerCoordinator | None = None
         if self.config.group_id:
-            self._group = Participation(
+            self._group = ConsumerCoordinator(
                 self._cluster, self.config, self._assignment, tell=self._fetcher.tell, wake=self._wake
             )
             self._fetcher.committed = self._group.committed

@@ -50,14 +50,14 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection, error_of
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
-from sparklog.client.positions import COMMITTED, Assignment, PartitionState, Place
+from sparklog.client.subscription_state import COMMITTED, Assignment, FetchPosition, PartitionState
 from sparklog.v1 import log_pb2
 
 logger = logging.getLogger(__name__)
 
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
-Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, Place | None]]]
+Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
 """Tells where a group has committed; None where it has not."""
 
 Moment = dict[PartitionState, int]

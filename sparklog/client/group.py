@@ -1,7 +1,7 @@
 """A consumer's part in a group: which partitions it reads, and how it comes by them.
 
 One task, `_run`, goes round: let go of what may not be kept, join, synchronize, take up what was assigned, stay until
-the group has to come together anew. It does to the user's partitions only what `Turns` lets it.
+the group has to come together anew. It does to the user's partitions only what `CallbackInvoker` lets it.
 
     eager         (range, roundrobin, sticky) everything is committed, revoked and dropped before joining
     cooperative   (cooperative-sticky alone) reading goes on; what was assigned elsewhere is committed, revoked and
@@ -36,15 +36,15 @@ from sparklog.base.consumer_protocol import Assignment as Assigned
 from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.assignors import Assignor, Member
+from sparklog.client.callback_invoker import CallbackInvoker
 from sparklog.client.cluster import Cluster
 from sparklog.client.committer import Committer
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.listeners import method
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.membership import LEAVE_TIMEOUT_MS, Membership, is_loss
-from sparklog.client.positions import Assignment
 from sparklog.client.subscription import Selection
-from sparklog.client.turns import Turns
+from sparklog.client.subscription_state import Assignment
 from sparklog.v1 import admin_pb2
 
 MISSING_TOPIC_MS = 1_000
@@ -61,7 +61,7 @@ class Group:
         config: ConsumerConfig,
         assignment: Assignment,
         membership: Membership,
-        turns: Turns,
+        turns: CallbackInvoker,
         committer: Committer,
         wake: Callable[[], None],
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client.offsets import EARLIEST, LATEST
-from sparklog.client.positions import Assignment, PartitionState
+from sparklog.client.subscription_state import Assignment, PartitionState
 
 
 class Places(ABC):

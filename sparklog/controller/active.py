@@ -22,12 +22,12 @@ from sparklog.controller.changes import Changes
 from sparklog.controller.channels import Channels, Correspondent
 from sparklog.controller.cluster_reading import Cluster, read_cluster
 from sparklog.controller.context import ControllerContext
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.operations import begin_operations
 from sparklog.controller.outbox import Outbox, Request
 from sparklog.controller.partition_machine import PartitionMachine
-from sparklog.controller.parts import Parts
 from sparklog.controller.replica_machine import ReplicaMachine
 from sparklog.controller.watching import StoreEvent, Watching
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse, StopReplica, StopReplicaResponse
@@ -55,7 +55,7 @@ class ActiveController:
         channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
         outbox = Outbox(context, config.broker_id, channels.send, numbers)
         self.elected = elected
-        self.parts = Parts(
+        self.parts = Dependencies(
             config=config,
             context=context,
             store=fenced,

@@ -28,9 +28,9 @@ from sparklog.controller.cluster_reading import (
     read_topics,
     watch_requests,
 )
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
-from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class Changes:
     """Of one controller, from its election to its end."""
 
-    def __init__(self, parts: Parts, operations: Operations) -> None:
+    def __init__(self, parts: Dependencies, operations: Operations) -> None:
         self._parts = parts
         self._context = parts.context
         self._operations = operations

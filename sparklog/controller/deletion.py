@@ -26,8 +26,8 @@ from sparklog.cluster.history import Kind
 from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import CONFIGS, DELETIONS, TOPICS
 from sparklog.controller.context import Replica
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.operation import Operation
-from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 
 MAX_ROUNDS = 100
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 class TopicDeletion(Operation):
     """Of one controller, from its election to its end."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         self._context = parts.context
         self._store = parts.store
         self._outbox = parts.outbox

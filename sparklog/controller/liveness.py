@@ -22,10 +22,10 @@ from sparklog.cluster.history import Kind
 from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
 from sparklog.controller.context import Replica
-from sparklog.controller.lives import let_count
+from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.epoch_publication import publish_broker_epochs
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
-from sparklog.controller.parts import Parts
 from sparklog.controller.states import REPLICA_MOVES, PartitionState, ReplicaState
 from sparklog.controller.watching import StoreEvent
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 class Liveness:
     """Of one controller, from its election to its end."""
 
-    def __init__(self, parts: Parts, operations: Operations) -> None:
+    def __init__(self, parts: Dependencies, operations: Operations) -> None:
         self._parts = parts
         self._context = parts.context
         self._operations = operations
@@ -52,7 +52,7 @@ class Liveness:
             self._open(found[broker_id])
         self._came = {each: broker for each, broker in found.items() if each not in known}
         self._note_lives(self._came, lives.epochs.keys() - found.keys(), lives.epochs.keys() & self._came.keys())
-        await let_count(parts, self._context.brokers)
+        await publish_broker_epochs(parts, self._context.brokers)
 
     async def begin(self) -> None:
         """Bring all partitions and replicas into a state, elect where nobody leads, and tell everybody."""
@@ -84,7 +84,7 @@ class Liveness:
         self._note_lives({each: live[each] for each in came}, dead, again)
         for broker_id in (*again, *dead):
             self._forget(broker_id)
-        await let_count(parts, context.brokers)
+        await publish_broker_epochs(parts, context.brokers)
         await read_again(context, parts.store, {each.name for each in context.replicas_on({*again, *dead})})
         parts.outbox.update_metadata()
         await self.replicas_failed(context.replicas_on(again))
@@ -153,7 +153,7 @@ class Liveness:
         if not came:
             return
         context, parts = self._context, self._parts
-        await let_count(parts, {**context.brokers, **came})
+        await publish_broker_epochs(parts, {**context.brokers, **came})
         for broker_id in sorted(came):
             self._open(came[broker_id])
         parts.outbox.update_metadata()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.controller.deletion import TopicDeletion
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.operation import Operation
-from sparklog.controller.parts import Parts
 from sparklog.controller.preferred import Elections
 from sparklog.controller.reassignment import Reassignment, Targets
 from sparklog.controller.shutdown import shut_down
@@ -19,7 +19,7 @@ from sparklog.controller.shutdown import shut_down
 class Operations:
     """Of one controller, from its election to its end."""
 
-    parts: Parts
+    parts: Dependencies
     reassignment: Reassignment
     deletion: TopicDeletion
     elections: Elections
@@ -45,7 +45,7 @@ class Operations:
         return await shut_down(self.parts, broker_id=broker_id, broker_epoch=broker_epoch)
 
 
-def begin_operations(parts: Parts) -> Operations:
+def begin_operations(parts: Dependencies) -> Operations:
     deletion = TopicDeletion(parts)
     return Operations(
         parts=parts,

@@ -27,9 +27,9 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.store import Delete, Store
 from sparklog.controller.context import ControllerContext
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.election import Election, choose_preferred
 from sparklog.controller.operation import Operation
-from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState
 
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 class Elections(Operation):
     """Of one controller, from its election to its end."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Dependencies) -> None:
         config = parts.config
         self._context = parts.context
         self._store = parts.store

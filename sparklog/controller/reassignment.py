@@ -50,10 +50,10 @@ from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.store import Delete, Node, Set, Store
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
 from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.election import Election
 from sparklog.controller.operation import Operation
 from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
-from sparklog.controller.parts import Parts
 from sparklog.controller.states import PartitionState, ReplicaState
 
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
@@ -128,7 +128,7 @@ def _check_target(
 class Reassignment(Operation):
     """Of one controller, from its election to its end."""
 
-    def __init__(self, parts: Parts, *, is_marked: Callable[[str], bool]) -> None:
+    def __init__(self, parts: Dependencies, *, is_marked: Callable[[str], bool]) -> None:
         """`is_marked`: whether a topic waits to be deleted, so that no new move of it begins."""
         self._context = parts.context
         self._store = parts.store

@@ -1,7 +1,7 @@
 """Controlled shutdown: a broker that is about to stop leads nothing any more, and nobody waits for it.
 
     1. it is elected for nothing from now on (`shutting_down`), until it is registered again; no leader may take it into
-       an ISR any more (`lives.py`)
+       an ISR any more (`epoch_publication.py`)
     2. partitions that it leads: a leader among the others that are online and in sync, if there is one; its replica
        leaves the ISR
     3. partitions that it follows: it is told to stop, and its replica leaves the ISR
@@ -15,13 +15,13 @@ from __future__ import annotations
 from sparklog.base.errors import BrokerNotAvailable, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
 from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.dependencies import Dependencies
 from sparklog.controller.election import Election
-from sparklog.controller.lives import let_count
-from sparklog.controller.parts import Parts
+from sparklog.controller.epoch_publication import publish_broker_epochs
 from sparklog.controller.states import PartitionState, ReplicaState
 
 
-async def shut_down(parts: Parts, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
+async def shut_down(parts: Dependencies, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
     """What the broker leads still; raises BrokerNotAvailable or StaleBrokerEpoch, or what the machines raise."""
     context = parts.context
     broker = context.brokers.get(broker_id)
@@ -30,7 +30,7 @@ async def shut_down(parts: Parts, *, broker_id: int, broker_epoch: int) -> tuple
     if broker_epoch < broker.epoch:
         raise StaleBrokerEpoch(f"broker {broker_id} is at epoch {broker.epoch} by now, not at {broker_epoch}")
     context.shutting_down.add(broker_id)
-    await let_count(parts, context.brokers)
+    await publish_broker_epochs(parts, context.brokers)
     shared = _shared(context, broker_id)
     await parts.partitions.move(_led(context, shared, broker_id), PartitionState.ONLINE, Election.CONTROLLED_SHUTDOWN)
     led = set(_led(context, shared, broker_id))

@@ -1,6 +1,6 @@
 """A group of the classic protocol: its members, its generation, its state (org.apache.kafka.coordinator.group.classic).
 
-Values and questions only; what happens to a group, and why, is in `machine.py`.
+Values and questions only; what happens to a group, and why, is in `classic_groups.py`.
 
 What the log keeps of it is one `GroupValue` for each generation: `snapshot` makes it, `restore` takes it up. While a
 group prepares a rebalance it is ahead of its log and takes nothing from it.

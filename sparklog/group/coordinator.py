@@ -31,9 +31,9 @@ from sparklog.base.errors import (
     NotCoordinator,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.group.coordinator_runtime import RETRY_MS, CallLater, CoordinatorRuntime
 from sparklog.group.generations import Generation, generations
 from sparklog.group.group import TopicsView
-from sparklog.group.host import RETRY_MS, CallLater, Host
 from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.partition_log import PartitionLog
@@ -69,8 +69,8 @@ from sparklog.group.requests import (
 )
 from sparklog.group.shard import Shard
 from sparklog.replica.manager import Replica, ReplicaManager
-from sparklog.runtime.machine import Decision
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.state_machine import Decision
 
 OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
@@ -87,7 +87,7 @@ class _Place:
     leader_epoch: int
     led_since: int
     """Where it is another by now, the leadership was lost meanwhile."""
-    host: Host | None = None
+    host: CoordinatorRuntime | None = None
     failed: NotCoordinator | None = None
     """Why it could not be loaded: nothing changes that but another leader, or a start."""
 
@@ -223,7 +223,7 @@ class GroupCoordinator:
             for begun in generations(records, shard.groups):
                 self._on_generation(begun)
 
-        place.host = Host(shard, log, self._clock, call_later, tell)
+        place.host = CoordinatorRuntime(shard, log, self._clock, call_later, tell)
         place.host.begin()
 
     @property
@@ -250,7 +250,7 @@ class GroupCoordinator:
             except KafkaError as error:
                 raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
 
-    async def _host(self, group_id: str) -> Host:
+    async def _host(self, group_id: str) -> CoordinatorRuntime:
         """Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId."""
         self._check_serves()
         await self.ensure_topic()
@@ -260,7 +260,7 @@ class GroupCoordinator:
         if self._is_stopped:
             raise NotCoordinator("this broker is stopping")
 
-    def _host_of(self, partition: int) -> Host:
+    def _host_of(self, partition: int) -> CoordinatorRuntime:
         self._check_serves()  # it may have stopped while the topic was made
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.partition.is_leader:
@@ -342,7 +342,7 @@ class GroupCoordinator:
             for partition in tuple(self._places):
                 self.unload(partition)
 
-        async def forget(host: Host) -> None:
+        async def forget(host: CoordinatorRuntime) -> None:
             while not host.is_closed:
                 if await self._remove(host, lambda shard: shard.delete_topics(ids)):
                     return
@@ -361,7 +361,9 @@ class GroupCoordinator:
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 
-    async def _remove(self, host: Host, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]) -> bool:
+    async def _remove(
+        self, host: CoordinatorRuntime, decide: Callable[[Shard], Decision[CoordinatorRecord, None]]
+    ) -> bool:
         try:
             await host.do(decide(host.shard))
         except KafkaError as error:
@@ -369,7 +371,7 @@ class GroupCoordinator:
             return False
         return True
 
-    def _hosts(self) -> Sequence[Host]:
+    def _hosts(self) -> Sequence[CoordinatorRuntime]:
         return [place.host for place in self._places.values() if place.host is not None]
 
     # Groups

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sparklog.group.records import CoordinatorRecord, OffsetValue
 from sparklog.group.requests import OffsetCommit, OffsetFetch
-from sparklog.runtime.machine import Draft
+from sparklog.runtime.state_machine import Draft
 
 CLASSIC = "classic"
 CONSUMER = "consumer"

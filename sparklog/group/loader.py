@@ -21,8 +21,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import CorruptRecord
 from sparklog.group.records import CoordinatorRecord, Key, decode
-from sparklog.log.continuity import Continuity
 from sparklog.log.log import Log
+from sparklog.log.offset_gaps import OffsetGapCheck
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, what_is_stale
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.records import Record, iterate_records
@@ -85,7 +85,7 @@ def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wa
             if not is_wanted():
                 break
             from_snapshot += _replay_snapshot(data, log.log_start_offset, replay)
-    seen = Continuity(found.id.end_offset)
+    seen = OffsetGapCheck(found.id.end_offset)
     records = _load_log(log, found.id.end_offset, end_offset, replay, is_wanted, seen)
     if is_wanted() and not seen.reaches(end_offset):
         raise _CompactedMeanwhile
@@ -108,7 +108,7 @@ def is_complete(log: Log, offset: int, end_offset: int) -> bool:
 
     Goes by the headers of batches. Raises KafkaStorageError, or CorruptRecord.
     """
-    seen = Continuity(offset)
+    seen = OffsetGapCheck(offset)
     while seen.is_unbroken and seen.next_offset < end_offset:
         piece = log.read(seen.next_offset, CHUNK_BYTES, max_offset=end_offset)
         if not piece.size:
@@ -137,7 +137,7 @@ def _load_log(
     end_offset: int,
     replay: Replay,
     is_wanted: Callable[[], bool],
-    seen: Continuity | None = None,
+    seen: OffsetGapCheck | None = None,
 ) -> int:
     """Replay the log's records from `offset` on; their number. `seen` is told of their batches."""
     transactions = _Transactions(replay)

@@ -1,6 +1,6 @@
-"""The two phases in which a generation of a classic group comes about, and how members are lost (see machine.py).
+"""The two phases of a rebalance of a classic group, and how members are lost (see classic_groups.py).
 
-What is done to a group here follows from what has happened to it; whether it may happen, machine.py has checked.
+What is done to a group here follows from what has happened to it; whether it may happen, classic_groups.py has checked.
 """
 
 from __future__ import annotations

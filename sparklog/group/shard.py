@@ -1,4 +1,4 @@
-"""The groups whose coordinator is the leader of one partition of `__consumer_offsets`: a machine (runtime/machine.py).
+"""The groups of one partition of `__consumer_offsets`: a state machine (runtime/state_machine.py).
 
 It holds groups of both protocols and their offsets, sends each request to those who decide it, and each record to
 those who keep it. A group whose members only commit comes into being with its first offset.
@@ -15,9 +15,9 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, NonEmptyGroup
 from sparklog.group.classic_group import CONSUMER_PROTOCOL, ClassicGroup
+from sparklog.group.classic_groups import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.consumer_groups import ConsumerGroups, ConsumerTimer
 from sparklog.group.group import Group, TopicsView, Work
-from sparklog.group.machine import ClassicGroups, GroupAssigned, GroupCreated, StaticReplaced
 from sparklog.group.migration import Downgraded
 from sparklog.group.offsets import Offsets
 from sparklog.group.rebalance import ClassicTimer
@@ -50,7 +50,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import EMPTY, STABLE
-from sparklog.runtime.machine import Decision
+from sparklog.runtime.state_machine import Decision
 
 
 class Shard:

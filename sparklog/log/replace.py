@@ -45,7 +45,7 @@ from sparklog.log.segment.cache import SegmentCache
 from sparklog.log.segment.segment import Segment
 from sparklog.log.staged import StagedFile
 from sparklog.log.state import LogState
-from sparklog.log.swap import Swap, Swaps, Wanted, remove_staged, staged_path
+from sparklog.log.swap import ExpectedSegment, Swap, Swaps, remove_staged, staged_path
 
 KnownSegment = SegmentDescription | SegmentSum
 
@@ -211,8 +211,8 @@ class SegmentReplacer:
                     swaps.discard()
             return new
 
-    def _wanted(self, staged: StagedSegment, last_offset: int) -> Wanted:
-        return Wanted(
+    def _wanted(self, staged: StagedSegment, last_offset: int) -> ExpectedSegment:
+        return ExpectedSegment(
             last_offset=last_offset,
             latest_epoch=self._state.stored_epochs.latest,
             size_bytes=staged.size_bytes,

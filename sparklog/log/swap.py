@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExpectedSegment:
     """What a staged file has to be."""
 
     last_offset: int
@@ -99,7 +99,7 @@ class Swap:
         self._config = config
         self._active: SegmentWriter | None = None
 
-    def verify(self, wanted: Wanted, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def verify(self, wanted: ExpectedSegment, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
 
         Gives up with InvalidUpdateVersion where it is no longer wanted.
@@ -122,7 +122,7 @@ class Swap:
             self._fs.flush_dir(self._folder)
         self.segment.is_flushed, self.segment.crc32c = True, wanted.crc32c
 
-    def _check_batches(self, wanted: Wanted, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
+    def _check_batches(self, wanted: ExpectedSegment, active: SegmentWriter, is_wanted: Callable[[], bool]) -> None:
         file = _Summed(self.segment.file)
         position, last_offset = 0, -1
         for place in check_batches(file, 0, wanted.size_bytes, self.segment.base_offset):
@@ -138,7 +138,7 @@ class Swap:
         if last_offset != wanted.last_offset:
             raise InvalidRecord(f"{self.segment} ends with offset {last_offset}, its sources with {wanted.last_offset}")
 
-    def _check(self, wanted: Wanted, place: BatchPlace) -> None:
+    def _check(self, wanted: ExpectedSegment, place: BatchPlace) -> None:
         if place.magic != MAGIC:
             raise InvalidRecord(f"{self.segment}: message format v{place.magic} at offset {place.base_offset}")
         if place.last_offset > wanted.last_offset or place.last_offset - self.segment.base_offset > MAX_RELATIVE_OFFSET:

@@ -12,7 +12,7 @@
     no answer  all partitions are left alone for a while. Pauses grow up to replica.fetch.backoff.ms
 
 With every answer the high watermark and the log start become the leader's, as far as the log goes. Where the leader has
-replaced closed segments since, they are taken over beside that (replica/mirror.py).
+replaced closed segments since, they are taken over beside that (replica/segment_sync.py).
 
 A partition that comes gives up the poll that waits, so that it is asked for at once; who acknowledges a new topic's
 first record waits for that. The next poll is not given up, but a short one: many that come one after the other would
@@ -51,7 +51,7 @@ from sparklog.replica.fetch_requests import FetchRequests
 from sparklog.replica.following import FetchState
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
-from sparklog.replica.mirror import Ask, Mirror
+from sparklog.replica.segment_sync import Ask, SegmentSync
 from sparklog.replica.throttle import Throttle, is_listed
 
 FIRST_PAUSE_MS = 50
@@ -65,7 +65,7 @@ class Followed:
 
     __slots__ = ("failures", "lag", "mirror", "name", "retry_at", "state", "work")
 
-    def __init__(self, name: TopicPartition, state: FetchState, mirror: Mirror) -> None:
+    def __init__(self, name: TopicPartition, state: FetchState, mirror: SegmentSync) -> None:
         self.name = name
         self.state = state
         self.failures = 0

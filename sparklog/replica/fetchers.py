@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from sparklog.base.ids import TopicPartition
 from sparklog.replica.fetcher import FetcherContext, Followed, LeaderFetcher
 from sparklog.replica.following import FetchState
-from sparklog.replica.mirror import Mirror
+from sparklog.replica.segment_sync import SegmentSync
 
 Key = tuple[int, int]
 """A leader, and the number of one of its fetchers."""
@@ -78,9 +78,9 @@ class ReplicaFetchers:
             fetcher.remove(name)
         return part
 
-    def _mirror(self, name: TopicPartition, state: FetchState, key: Key) -> Mirror:
+    def _mirror(self, name: TopicPartition, state: FetchState, key: Key) -> SegmentSync:
         context = self._context
-        return Mirror(
+        return SegmentSync(
             name,
             state,
             ask=context.ask,

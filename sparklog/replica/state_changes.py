@@ -49,7 +49,7 @@ from sparklog.replica.messages import (
     StopReplicaResponse,
 )
 from sparklog.replica.partition import NO_EPOCH
-from sparklog.runtime.turns import Turns
+from sparklog.runtime.serial_executor import SerialExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class StateChanges:
         self._topic_defaults = topic_defaults or TopicConfig()
         self._newest_change = newest_change
         self._files = HighWatermarkFiles(fs, self._is_here)
-        self._turns = Turns()
+        self._turns = SerialExecutor()
         self._controller_epoch = NO_EPOCH
         self._number = 0
         """Of the controller's last request."""

@@ -34,8 +34,8 @@ from sparklog.base.errors import (
     UnsupportedForMessageFormat,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.log.continuity import Continuity
 from sparklog.log.description import LogDescription, SegmentDescription
+from sparklog.log.offset_gaps import OffsetGapCheck
 from sparklog.records.arrow import decode_batches
 from sparklog.records.batch import BatchHeader, iterate_headers
 from sparklog.records.records import iterate_records
@@ -94,7 +94,7 @@ class Survey(NamedTuple):
 def survey(slice_: Slice) -> Survey:
     markers: dict[int, list[Marker]] = {}
     begun: dict[int, int] = {}
-    seen = Continuity(slice_.offset_from)
+    seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         for position, header in _headers(data):
             if header.base_offset >= slice_.offset_to:
@@ -114,7 +114,7 @@ def survey(slice_: Slice) -> Survey:
 
 def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
     """COLUMNS, and whether a record was written in a transaction. Raises Compacted, and as `batches` does."""
-    seen = Continuity(slice_.offset_from)
+    seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         headers = [header for _, header in _headers(data) if header.base_offset < slice_.offset_to]
         for header in headers:

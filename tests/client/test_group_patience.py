@@ -13,13 +13,13 @@ import pytest
 from sparklog.base.clock import SystemClock
 from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
+from sparklog.client.callback_invoker import CallbackInvoker
 from sparklog.client.commits import Commits
 from sparklog.client.committer import Committer
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.membership import Membership
-from sparklog.client.positions import Assignment
 from sparklog.client.retry import Backoff
-from sparklog.client.turns import Turns
+from sparklog.client.subscription_state import Assignment
 from sparklog.testing.sim_clock import LoopClock, SimClock
 from sparklog.v1 import groups_pb2
 from support.controller.virtual_time import simulated
@@ -72,7 +72,7 @@ async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -
     assignment.assign([PARTITION])
     assignment.state(PARTITION).move_to(7)
     membership = Membership(coordinator, config, lambda: 0)
-    return Committer(Commits(coordinator, config), membership, assignment, Turns(lambda: None), config, clock)
+    return Committer(Commits(coordinator, config), membership, assignment, CallbackInvoker(lambda: None), config, clock)
 
 
 class OnceHung(Silent):
@@ -134,7 +134,7 @@ async def test_what_is_given_up_does_not_wait_for_commits_without_end(committer:
 
 
 async def test_a_call_that_was_not_made_is_asked_for_again() -> None:
-    turns, made = Turns(lambda: None), []
+    turns, made = CallbackInvoker(lambda: None), []
     waiting = asyncio.create_task(turns.call(made.append, 1))
     await asyncio.sleep(0)
 

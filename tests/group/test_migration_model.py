@@ -33,7 +33,7 @@ from sparklog.group.requests import (
     SyncGroup,
 )
 from sparklog.group.shard import Shard
-from sparklog.runtime.machine import SetTimer
+from sparklog.runtime.state_machine import SetTimer
 from support.groups.consumer_group import FakeTopics
 from support.runs.seeds import examples
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from sparklog.runtime.turns import Turns
+from sparklog.runtime.serial_executor import SerialExecutor
 from support.patience import PATIENCE_S
 
 
@@ -16,7 +16,7 @@ class Key:
 
 
 async def test_one_at_a_time_for_each_key_in_order() -> None:
-    turns, key, other = Turns(), Key(), Key()
+    turns, key, other = SerialExecutor(), Key(), Key()
     seen: list[int] = []
     go_on = asyncio.Event()
 
@@ -35,7 +35,7 @@ async def test_one_at_a_time_for_each_key_in_order() -> None:
 
 
 async def test_work_whose_caller_has_gone_comes_to_its_end_before_the_next_begins() -> None:
-    turns, key = Turns(), Key()
+    turns, key = SerialExecutor(), Key()
     may_end, seen = threading.Event(), []
     has_begun = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ async def test_work_whose_caller_has_gone_comes_to_its_end_before_the_next_begin
 
 
 async def test_what_fails_lets_the_next_have_its_turn() -> None:
-    turns, key = Turns(), Key()
+    turns, key = SerialExecutor(), Key()
 
     async def fail() -> None:
         raise ZeroDivisionError
@@ -69,7 +69,7 @@ async def test_what_fails_lets_the_next_have_its_turn() -> None:
 
 
 async def test_settled_waits_for_all_that_runs() -> None:
-    turns, seen = Turns(), []
+    turns, seen = SerialExecutor(), []
     asked = [asyncio.create_task(turns.run_in_thread(Key(), lambda: seen.append(1))) for _ in range(3)]
     await asyncio.sleep(0)
     for task in asked:

@@ -24,7 +24,7 @@ from sparklog.broker.services import Services
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotWriter
-from sparklog.runtime.turns import Turns
+from sparklog.runtime.serial_executor import SerialExecutor
 
 SILENCE_S = 60
 MARGIN_BYTES = 1 << 20
@@ -59,7 +59,7 @@ async def handle(services: Services, request: InstallSnapshotRequest) -> Install
 
 
 async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes]) -> int:
-    turns = Turns()  # what is on its way to the disk gets there first, where the call is cancelled
+    turns = SerialExecutor()  # what is on its way to the disk gets there first, where the call is cancelled
     try:
         await _receive(log, writer, chunks, turns)
     except BaseException:
@@ -68,7 +68,7 @@ async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes])
     return await turns.run_in_thread(writer, partial(log.install_snapshot, writer))
 
 
-async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], turns: Turns) -> None:
+async def _receive(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes], turns: SerialExecutor) -> None:
     limit, size = 2 * log.size_bytes + MARGIN_BYTES, 0
     try:
         while (chunk := await asyncio.wait_for(anext(chunks, None), SILENCE_S)) is not None:

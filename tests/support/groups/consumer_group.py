@@ -14,7 +14,7 @@ from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
 from sparklog.group.records import decode, encode
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.runtime.machine import CancelTimer, Draft, SetTimer
+from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
 
 GROUP = "readers"
 AT_ONCE = BrokerConfig(group_consumer_assignment_interval_ms=0)

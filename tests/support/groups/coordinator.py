@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotCoordinator
-from sparklog.group.host import Host
+from sparklog.group.coordinator_runtime import CoordinatorRuntime
 from sparklog.group.records import CoordinatorRecord, decode, encode
 from sparklog.group.shard import Shard
 from sparklog.testing import SimClock
@@ -114,8 +114,8 @@ class GroupWorld:
     def _new_id(self) -> UUID:
         return UUID(int=next(self._ids))
 
-    def _start(self, shard: Shard) -> Host:
-        host = Host(shard, self.log, self.clock, self._call_later)
+    def _start(self, shard: Shard) -> CoordinatorRuntime:
+        host = CoordinatorRuntime(shard, self.log, self.clock, self._call_later)
         host.begin()
         return host
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 Result = TypeVar("Result")
 
 
-class Turns:
+class SerialExecutor:
     """A line for each key. Used on one event loop."""
 
     def __init__(self) -> None:

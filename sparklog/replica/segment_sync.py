@@ -75,7 +75,7 @@ class Compared:
     """This log went so far."""
 
 
-class Mirror:
+class SegmentSync:
     """One partition's, as long as it is copied from one leader. Used on the event loop."""
 
     def __init__(

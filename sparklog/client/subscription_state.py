@@ -30,7 +30,7 @@ Reset = OffsetSpec | Literal["committed"] | None
 """Where to look for a position. None: as auto_offset_reset says, as also where nothing is committed."""
 
 
-class Place(NamedTuple):
+class FetchPosition(NamedTuple):
     """Where to go on reading. leader_epoch: that of the last record before, or of one that was fetched with it; -1: not
     known. By it a leader says whether that record is still there (KIP-320); a later one finds the same. topic_id: of
     the topic that it is a place in (KIP-516); empty: not known."""
@@ -198,12 +198,14 @@ class Assignment:
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
 
-    def standing(self) -> dict[TopicPartition, Place]:
+    def standing(self) -> dict[TopicPartition, FetchPosition]:
         """The next record of each partition, where that is known, as the user sees it; takes the lock."""
         unread = self._first_unread()
         with self.lock:
             return {
-                state.partition: Place(unread.get(state.partition, state.position), state.epoch_before, state.topic_id)
+                state.partition: FetchPosition(
+                    unread.get(state.partition, state.position), state.epoch_before, state.topic_id
+                )
                 for state in self
                 if state.position is not None
             }

@@ -12,6 +12,7 @@ from typing import Any
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.base.ids import TopicPartition
+from sparklog.client.callback_invoker import Call, CallbackInvoker
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Commits, OffsetAndMetadata
 from sparklog.client.committer import Committer
@@ -20,13 +21,12 @@ from sparklog.client.coordinator import Coordinator
 from sparklog.client.group import Group
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.membership import LEAVE_TIMEOUT_MS, Membership
-from sparklog.client.positions import Assignment, Place
 from sparklog.client.retry import retrying
 from sparklog.client.subscription import Selection
-from sparklog.client.turns import Call, Turns
+from sparklog.client.subscription_state import Assignment, FetchPosition
 
 
-class Participation:
+class ConsumerCoordinator:
     """What a consumer with a group_id has to do with its group."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Participation:
         self._assignment = assignment
         self._tell = tell
         coordinator = Coordinator(cluster, config.group_id)
-        self.turns = Turns(tell)
+        self.turns = CallbackInvoker(tell)
         membership = Membership(coordinator, config, self._idle_ms)
         self.committer = Committer(
             Commits(coordinator, config), membership, assignment, self.turns, config, cluster.clock
@@ -99,11 +99,11 @@ class Participation:
         self.turns.grant()
         return self.turns.next_call()
 
-    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Place | None]:
+    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition | None]:
         """Where the group has committed; one attempt."""
         found = await self.committer.committed(partitions)
         return {
-            partition: Place(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
+            partition: FetchPosition(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
             for partition, each in found.items()
         }
 
@@ -157,8 +157,8 @@ class Participation:
         return 0 if self._polling else self._cluster.clock.monotonic_ms() - self._polled_ms
 
 
-def required(participation: Participation | None) -> Participation:
+def required(group: ConsumerCoordinator | None) -> ConsumerCoordinator:
     """Raises InvalidRequest without a group."""
-    if participation is None:
+    if group is None:
         raise InvalidRequest("this consumer has no group: give it a group_id")
-    return participation
+    return group

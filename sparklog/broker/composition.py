@@ -46,8 +46,8 @@ from sparklog.log.directory.manager import LogManager
 from sparklog.replica.fetcher import FetcherContext
 from sparklog.replica.fetchers import ReplicaFetchers
 from sparklog.replica.manager import ReplicaManager
-from sparklog.replica.mirror import Ask
 from sparklog.replica.partition import Partition
+from sparklog.replica.segment_sync import Ask
 from sparklog.replica.state_changes import StateChanges
 from sparklog.replica.throttle import Throttle
 from sparklog.runtime.purgatory import Purgatory
@@ -55,7 +55,7 @@ from sparklog.runtime.slices import Slices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Dependencies:
     """What a broker's parts are made of."""
 
     config: BrokerConfig
@@ -79,7 +79,7 @@ class Given:
         return self.random.randint(1, MAX_INT)
 
 
-def put_together(given: Given) -> Services:
+def compose(given: Dependencies) -> Services:
     """The parts, none of which has begun anything. Called on the event loop that they are used on."""
     config, clock, store = given.config, given.clock, given.store
     metadata = MetadataCache(config.topic_defaults)
@@ -133,7 +133,7 @@ def put_together(given: Given) -> Services:
 
 
 def _replicas(
-    given: Given, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
+    given: Dependencies, metadata: MetadataCache, follower_fetches: FollowerFetches, history: ClusterHistory
 ) -> ReplicaManager:
     config = given.config
 
@@ -158,7 +158,7 @@ def _replicas(
     )
 
 
-def _state_changes(given: Given, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
+def _state_changes(given: Dependencies, replicas: ReplicaManager, fetchers: ReplicaFetchers) -> StateChanges:
     def newest_change() -> int:
         with suppress(StoreError):
             return given.store.newest_change()
@@ -187,7 +187,7 @@ def _fetchers(config: BrokerConfig, metadata: MetadataCache, peers: Peers, repli
 
 
 def _history(
-    given: Given, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
+    given: Dependencies, metadata: MetadataCache, peers: Peers, topics: Topics, producer_ids: ProducerIds
 ) -> ClusterHistory:
     return ClusterHistory(
         broker_id=given.config.broker_id,
@@ -201,7 +201,7 @@ def _history(
 
 
 def _groups(
-    given: Given, metadata: MetadataCache, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
+    given: Dependencies, metadata: MetadataCache, replicas: ReplicaManager, topics: Topics, history: ClusterHistory
 ) -> GroupCoordinator:
     return GroupCoordinator(
         config=given.config,
@@ -217,7 +217,7 @@ def _groups(
     )
 
 
-def _registration(given: Given, replicas: ReplicaManager) -> Registration:
+def _registration(given: Dependencies, replicas: ReplicaManager) -> Registration:
     config = given.config
 
     def begin_life(epoch: int) -> None:

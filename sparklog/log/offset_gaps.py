@@ -10,7 +10,7 @@ from __future__ import annotations
 from sparklog.records.batch import BatchHeader
 
 
-class Continuity:
+class OffsetGapCheck:
     """Of the batches from `next_offset` on."""
 
     __slots__ = ("is_unbroken", "next_offset")

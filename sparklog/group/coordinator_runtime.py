@@ -1,4 +1,4 @@
-"""The shell around one shard: it does what the shard decides (runtime/machine.py), on the event loop.
+"""The shell around one shard: it does what the shard decides (runtime/state_machine.py), on the event loop.
 
 Records go to the log as one batch; who asked is answered once they are committed, and so is who asks for something
 that needs none: the state may be that of records before it. Requests that wait (joins, syncs) are futures by ticket: a
@@ -35,8 +35,8 @@ from sparklog.base.errors import (
 from sparklog.group.records import CoordinatorRecord
 from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
 from sparklog.group.shard import Shard
-from sparklog.runtime.machine import Decision, SetTimer, Timer
 from sparklog.runtime.remote_waits import waiting_for_others
+from sparklog.runtime.state_machine import Decision, SetTimer, Timer
 
 RETRY_MS = 500
 NOTHING = -1
@@ -78,7 +78,7 @@ CallLater = Callable[..., Handle]
 """`call_later(seconds, function, *arguments)`, of an event loop or of a simulation."""
 
 
-class Host:
+class CoordinatorRuntime:
     """One shard that serves, until `close`."""
 
     def __init__(

@@ -51,8 +51,8 @@ class Call:
             self.made.set_result(None)
 
 
-class Turns:
-    """Turns and calls that a group waits for."""
+class CallbackInvoker:
+    """CallbackInvoker and calls that a group waits for."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         """`tell` wakes whoever waits in `poll`."""

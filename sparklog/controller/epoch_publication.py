@@ -1,0 +1,21 @@
+"""Publishes the epochs of the brokers whose replicas may be in sync; leaders go by them (`cluster/broker_epochs.py`).
+
+A broker that is shutting down is left out: it would be gone before a leader that had let it in again notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparklog.cluster.broker_epochs import read_broker_epochs
+from sparklog.cluster.model import BrokerInfo
+from sparklog.controller.dependencies import Dependencies
+
+
+async def publish_broker_epochs(parts: Dependencies, brokers: Mapping[int, BrokerInfo]) -> None:
+    """Publish these brokers' epochs, except those shutting down."""
+    shutting_down = parts.context.shutting_down
+    epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}
+    published = await parts.store.read(read_broker_epochs)
+    if epochs != published.epochs:
+        await parts.store.multi([published.write(epochs)])
