@@ -56,7 +56,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-BENCH ?= decode compaction_kernels produce fetch recovery kafka_wire bystander spark_read compaction failover
+BENCH ?= paths decode compaction_kernels produce fetch recovery kafka_wire bystander spark_read compaction failover
 bench: setup $(CACHE)/kafka/.fetched  ## The published figures, measured here (BENCH=produce for one of them)
 	for name in $(BENCH); do $(BIN)/python -m bench.$$name || exit 1; done
 

@@ -27,6 +27,7 @@ from sparklog.base.errors import ConfigError
 
 VARIABLE = "SPARKLOG_DELTA_JARS"
 IVY_FILE = Path(__file__).with_name("ivy.xml")
+FETCHED_WITHIN_S = 600
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -86,7 +87,17 @@ def _fetch(folder: Path, settings: str | Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as name:
         fetched = Path(name, "jars")
         command = fetch_command(fetched, cache=Path(name, "ivy"), settings=settings)
-        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            done = subprocess.run(
+                command,
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=FETCHED_WITHIN_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfigError(_advice(folder, f"Ivy did not end within {FETCHED_WITHIN_S} s")) from None
         if done.returncode:
             said = [text for line in done.stdout.splitlines() if (text := line.strip(": \t")) and "VERBOSE" not in text]
             raise ConfigError(_advice(folder, said[-1] if said else f"Ivy ended with status {done.returncode}"))
