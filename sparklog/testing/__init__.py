@@ -7,13 +7,9 @@ with start_broker() as broker:
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sparklog.testing.broker import RunningBroker, start_broker
-    from sparklog.testing.cluster import RunningCluster, start_cluster
-    from sparklog.testing.sim_clock import SimClock
+from sparklog.base.lazy import lazy
 
 __all__ = ["RunningBroker", "RunningCluster", "SimClock", "start_broker", "start_cluster"]
 
@@ -25,10 +21,11 @@ _MODULES = {
     "start_cluster": "sparklog.testing.cluster",
 }
 
-
-def __getattr__(name: str) -> Any:
-    # Found when first used: pytest imports this package (for its plugin) in every project that has sparklog installed,
-    # which should not cost those that never start a broker a tenth of a second for gRPC.
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+# Found when first used: pytest imports this package (for its plugin) in every project that has sparklog installed,
+# which should not cost those that never start a broker a tenth of a second for gRPC.
+if TYPE_CHECKING:
+    from sparklog.testing.broker import RunningBroker, start_broker
+    from sparklog.testing.cluster import RunningCluster, start_cluster
+    from sparklog.testing.sim_clock import SimClock
+else:
+    __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

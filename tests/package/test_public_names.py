@@ -11,7 +11,7 @@ import pytest
 
 from support import ROOT
 
-PACKAGES = ["sparklog", "sparklog.client", "sparklog.client.aio"]
+PACKAGES = ["sparklog", "sparklog.client", "sparklog.client.aio", "sparklog.testing"]
 HEAVY = ("pyarrow", "numba", "numpy", "grpc", "pyspark")
 
 
