@@ -23,6 +23,7 @@ from sparklog.testing.sim_run import Verdict, run
 from sparklog.testing.sim_seed import Scenario, scenario_of
 
 SHOWN_ANOMALIES = 8
+TOLD_EVERY_S = 60
 
 
 def main() -> int:
@@ -59,11 +60,14 @@ def _flags(options: argparse.Namespace) -> str:
 
 def _run_many(options: argparse.Namespace) -> int:
     """Seeds from the first on, in their order, until the time is up; 1 if any failed."""
-    began = time.monotonic()
+    began = told = time.monotonic()
     done = failed = sends = 0
     for verdict in _verdicts(options, began + options.seconds):
         done += 1
         sends += verdict.acknowledged
+        if time.monotonic() - told > TOLD_EVERY_S:
+            told = time.monotonic()
+            print(f"{done} seeds, {failed} failed", file=sys.stderr, flush=True)
         if verdict.anomalies:
             failed += 1
             print(describe(verdict, _flags(options)), flush=True)
