@@ -30,19 +30,19 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
 from sparklog.client.consumed import ConsumerRecord, next_rows, to_records, to_table
 from sparklog.client.consumer_coordinator import ConsumerCoordinator, required
-from sparklog.client.fetcher import Fetcher
+from sparklog.client.fetcher import Fetcher, News
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
 from sparklog.client.options import ConsumerOptions
-from sparklog.client.places import Places
+from sparklog.client.positions import Positions
 from sparklog.client.subscription import select
 from sparklog.client.subscription_state import COMMITTED, Assignment
 
 Rows = list[tuple[TopicPartition, Any]]
 
 
-class AsyncConsumer(Places):
+class AsyncConsumer:
     """Reads records from partitions, for use on an event loop.
 
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
@@ -62,15 +62,17 @@ class AsyncConsumer(Places):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = ConsumerConfig.parse(options)
-        super().__init__(Assignment(COMMITTED if self.config.group_id else None))
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
-        self._fetcher = Fetcher(self._assignment, self._cluster, self.config)
+        self._assignment = Assignment(COMMITTED if self.config.group_id else None)
+        self._positions = Positions(self._assignment, self._wake)
+        self._news = News()
         self._group: ConsumerCoordinator | None = None
         if self.config.group_id:
             self._group = ConsumerCoordinator(
-                self._cluster, self.config, self._assignment, tell=self._fetcher.tell, wake=self._wake
+                self._cluster, self.config, self._assignment, tell=self._news.tell, wake=self._wake
             )
-            self._fetcher.committed = self._group.committed
+        committed = self._group.committed if self._group else None
+        self._fetcher = Fetcher(self._assignment, self._cluster, self.config, self._news, committed)
         self._interceptors = ConsumerInterceptors(self.config.interceptors)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,6 +134,47 @@ class AsyncConsumer(Places):
         if self._group and self._group.is_subscribed:
             await self._leave("unsubscribe")
 
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read, in order."""
+        return self._assignment.partitions()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
+        self._positions.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start of these partitions, or of all that are assigned."""
+        self._positions.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on after the last record of these partitions, or of all that are assigned."""
+        self._positions.seek_to_end(*partitions)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record of that time or later, or at the end where there is none."""
+        self._positions.seek_to_timestamp(timestamp_ms, *partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        self._positions.pause(*partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        self._positions.resume(*partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return self._positions.paused()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that have been fetched ahead of `poll`, as they came over the wire."""
+        return self._positions.queued_bytes
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """As `position`, but None instead of waiting."""
+        return self._positions.known_position(partition)
+
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that `poll` will return.
 
@@ -142,7 +185,7 @@ class AsyncConsumer(Places):
         try:
             async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
                 while (position := self.known_position(partition)) is None:
-                    await self._fetcher.news()
+                    await self._news.wait()
         except TimeoutError:
             raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
         return position
@@ -185,7 +228,7 @@ class AsyncConsumer(Places):
             some, error = to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
             records += some
             if error is not None:
-                self._give_back([(partition, rows.slice(len(some))), *list(taken)[1:]])
+                self._positions.give_back([(partition, rows.slice(len(some))), *list(taken)[1:]])
                 if not records:
                     raise error
                 break
@@ -238,7 +281,7 @@ class AsyncConsumer(Places):
                             return call
                         if self._has_something():
                             return None
-                        await self._fetcher.news()
+                        await self._news.wait()
             except TimeoutError:
                 return None
 
@@ -344,7 +387,7 @@ class AsyncConsumer(Places):
 
     async def next_call_of(self, leaving: asyncio.Task[None]) -> Call | None:
         """What the user has to call while the consumer leaves its group."""
-        return await required(self._group).next_call_of(leaving, self._fetcher.news)
+        return await required(self._group).next_call_of(leaving, self._news.wait)
 
     async def _leave(self, reason: str) -> None:
         leaving = await self.begin_to_leave(reason)
@@ -402,7 +445,7 @@ class AsyncConsumer(Places):
                     most -= rows.num_rows
                     self._assignment.to_the_end(state)
                 elif not taken:
-                    self._raise_error(state)
+                    self._positions.raise_error(state)
         if begun:
             self._wake()
         return taken

@@ -64,26 +64,46 @@ Moment = dict[PartitionState, int]
 """Partitions, and their generation when a request for them began."""
 
 
+class News:
+    """Wakes `poll` when there is something new: records, an error, a position that was looked up, a call to make."""
+
+    def __init__(self) -> None:
+        self._come = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return with the next news."""
+        await self._come.wait()
+
+    def tell(self) -> None:
+        """Wake whoever waits."""
+        self._come.set()
+        self._come = asyncio.Event()
+
+
 class Fetcher:
     """Fills the chunks of an assignment. All of it runs on one event loop."""
 
-    def __init__(self, assignment: Assignment, cluster: Cluster, config: ConsumerConfig) -> None:
-        self.committed: Committed | None = None
+    def __init__(
+        self,
+        assignment: Assignment,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        news: News,
+        committed: Committed | None = None,
+    ) -> None:
+        """committed: None without a group."""
+        self._committed = committed
+        self._news = news
         self._assignment = assignment
         self._cluster = cluster
         self._config = config
         self._clock = cluster.clock
         self._woken = asyncio.Event()
-        self._news = asyncio.Event()
         self._under_way: dict[asyncio.Task[None], Moment] = {}
 
     def wake(self) -> None:
         """Look for partitions to fetch; called on the event loop."""
         self._woken.set()
-
-    async def news(self) -> None:
-        """Return when there is something new: records, an error, or a position that has been looked up."""
-        await self._news.wait()
 
     async def run(self) -> None:
         """Fetch until cancelled."""
@@ -196,19 +216,19 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(found[state.partition].offset)
-        self.tell()
+        self._news.tell()
 
     async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
         """Go to where the group has committed; returns the partitions for which it has."""
         asked = [state.partition for state in moment if state.reset == COMMITTED]
-        if not asked or self.committed is None:
+        if not asked or self._committed is None:
             return set()
-        found = {item: place for item, place in (await self.committed(asked)).items() if place is not None}
+        found = {item: place for item, place in (await self._committed(asked)).items() if place is not None}
         with self._assignment.lock:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation) and state.partition in found:
                     state.begin_at(*found[state.partition])
-        self.tell()
+        self._news.tell()
         return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
@@ -249,7 +269,7 @@ class Fetcher:
                 self._failed({state: moment[state]}, refused)
             else:
                 self._keep(state, moment[state], part)
-        self.tell()
+        self._news.tell()
 
     def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
         """Only of a leader is it certain that it knows every epoch, so another replica is told of none; nor is a leader
@@ -311,7 +331,7 @@ class Fetcher:
             for state, generation in moment.items():
                 if self._assignment.is_current(state, generation):
                     self._react(state, error)
-        self.tell()
+        self._news.tell()
 
     def _react(self, state: PartitionState, error: KafkaError) -> None:
         """With the lock held."""
@@ -348,8 +368,3 @@ class Fetcher:
             logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
             state.look_up(None)
             state.retry_at_ms = 0
-
-    def tell(self) -> None:
-        """Wake whoever waits for `news`."""
-        self._news.set()
-        self._news = asyncio.Event()

@@ -23,7 +23,11 @@ clients."""
 
 def commands_page() -> str:
     """The whole page."""
-    return page("Command line", _INTRODUCTION, _sections(cli, click.Context(cli, info_name="sparklog"), level=2))
+    return page(
+        "Command line",
+        _INTRODUCTION,
+        _sections(cli, click.Context(cli, info_name="sparklog", **cli.context_settings), level=2),
+    )
 
 
 def _sections(command: click.Command, context: click.Context, level: int) -> Iterator[str]:

@@ -168,7 +168,7 @@ def whoever_is_registered_is_who_he_was(monkeypatch: pytest.MonkeyPatch) -> None
         parts = self._parts
         for broker in (await parts.store.read(liveness.read_brokers, parts.watching)).values():
             self._open(broker)
-        await liveness.let_count(parts, parts.context.brokers)
+        await liveness.publish_broker_epochs(parts, parts.context.brokers)
 
     monkeypatch.setattr(Liveness, "look", look)
 

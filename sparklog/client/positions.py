@@ -1,12 +1,11 @@
-"""The places of a consumer in the partitions that it reads, and how to change them.
+"""The positions of a consumer in the partitions that it reads, and how to change them.
 
 None of this waits, and all of it is for any thread; it takes effect with the next `poll`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
@@ -14,15 +13,13 @@ from sparklog.client.offsets import EARLIEST, LATEST
 from sparklog.client.subscription_state import Assignment, PartitionState
 
 
-class Places(ABC):
-    """What AsyncConsumer can do with the partitions that are assigned to it."""
+class Positions:
+    """What a consumer can do with the partitions that are assigned to it."""
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, wake: Callable[[], None]) -> None:
+        """wake: the fetcher, which looks again; called in any thread."""
         self._assignment = assignment
-
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read, in order."""
-        return self._assignment.partitions()
+        self._wake = wake
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
@@ -70,10 +67,10 @@ class Places(ABC):
         with self._assignment.lock:
             state = self._assignment.state(partition)
             if state.position is None:
-                self._raise_error(state)
+                self.raise_error(state)
             return state.position
 
-    def _give_back(self, rows: Iterable[tuple[TopicPartition, Any]]) -> None:
+    def give_back(self, rows: Iterable[tuple[TopicPartition, Any]]) -> None:
         """Stand before rows that were taken and not returned; the next poll begins with them."""
         first = {partition: some.column("offset")[0].as_py() for partition, some in rows}
         with self._assignment.lock:
@@ -82,7 +79,7 @@ class Places(ABC):
             self._assignment.to_the_front(first)
         self._wake()
 
-    def _raise_error(self, state: PartitionState) -> None:
+    def raise_error(self, state: PartitionState) -> None:
         """Raise what keeps the partition from being read, once; it is then tried again."""
         if state.error is not None:
             error, state.error = state.error, None
@@ -102,7 +99,3 @@ class Places(ABC):
             for state in self._assignment.chosen(partitions):
                 state.paused = paused
         self._wake()
-
-    @abstractmethod
-    def _wake(self) -> None:
-        """Called by whoever changes something, in any thread."""
