@@ -56,6 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"spark-{'source' if uses_source(item) else 'jobs'}"))
         if needs_spark or folder in ("clients", "kafka") or uses_processes(item):
             item.add_marker(pytest.mark.processes)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=is_short)
+
+
+def is_short(item: pytest.Item) -> bool:
+    """Whether it starts no JVM of its own: those that do take longest, and go first, so that none is left at the end."""
+    return item.get_closest_marker("jvm") is None or item.get_closest_marker("spark") is not None
 
 
 def uses_source(item: pytest.Item) -> bool:
