@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_short(item: pytest.Item) -> bool:
-    """Whether it starts no JVM of its own: those that do take longest, and go first, so that none is left at the end."""
+    """Whether it starts no JVM of its own. Those that do take longest, and go first: none is left at the end."""
     return item.get_closest_marker("jvm") is None or item.get_closest_marker("spark") is not None
 
 
