@@ -1,5 +1,17 @@
-"""Write every generated file into the checkout."""
+"""Write every generated file into the checkout; with --check, print those that are not as they would be written."""
 
-from sparklog.docs.pages import write_pages
+import click
 
-write_pages()
+from sparklog.docs.pages import stale_pages, write_pages
+
+
+@click.command(help=__doc__)
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is stale.")
+def main(*, check: bool) -> None:
+    if not check:
+        write_pages()
+    elif stale := stale_pages():
+        raise click.ClickException(f"not as make reference writes them: {', '.join(stale)}")
+
+
+main()

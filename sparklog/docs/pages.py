@@ -33,3 +33,8 @@ def write_pages(root: Path = ROOT) -> None:
     """Write all of them into a checkout."""
     for name, written in PAGES.items():
         (root / name).write_text(written(), encoding="utf-8")
+
+
+def stale_pages(root: Path = ROOT) -> list[str]:
+    """The names of those that `write_pages` would change in a checkout."""
+    return [name for name, written in PAGES.items() if (root / name).read_text(encoding="utf-8") != written()]
