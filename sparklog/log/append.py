@@ -1,6 +1,6 @@
 """Appending to a log as its leader: the segment that is written, where a new one begins, what producers have sent.
 
-    append     check and stamp the batches (produced.py), see whether they are the next of their producers or were
+    append     check and stamp the batches (validator.py), see whether they are the next of their producers or were
                written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
     roll       the segment is finished, the next one begins at the log end offset, and the producers' state there is
                written down: a recovery begins with it

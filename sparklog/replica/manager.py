@@ -76,11 +76,11 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.broker_epoch = NO_BROKER_EPOCH
         """This broker's own, once it has one."""
-        self.isr_changes = IsrChanges(alter_isr or _no_store, clock or SystemClock(), on_high_watermark, on_isr_change)
         self._on_high_watermark = on_high_watermark
         self._on_log_end = on_log_end
         self._on_leadership: list[OnLeadership] = []
         self._clock = clock or SystemClock()
+        self.isr_changes = IsrChanges(alter_isr or _no_store, self._clock, on_high_watermark, on_isr_change)
         self._max_lag_ms = max_lag_ms
         self._broker_epoch_of = broker_epoch_of
         self._exists = exists

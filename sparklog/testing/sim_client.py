@@ -66,6 +66,14 @@ class SimClient:
             raise LeaderNotAvailable(str(name))
         return found
 
+    async def ask_leader(self, name: TopicPartition, api: Api[Any, Any], request: Any) -> None:
+        """Have the leader do something; where it does not, another is looked for the next time."""
+        try:
+            address, _ = await self.leader(name)
+            await self.ask(address, api, request)
+        except KafkaError:
+            self.forget_leader(name)
+
     def forget_leader(self, name: TopicPartition) -> None:
         """It was not where it was thought to be: look again before the next request."""
         self._leaders.pop(name, None)

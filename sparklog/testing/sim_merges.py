@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import commit_replace
@@ -72,11 +71,7 @@ class Merger:
             await asyncio.sleep(chance.expovariate(3))
             partition = chance.choice(self._partitions)
             request = Merge(partition=partition, first=chance.choice((0, 0, 1, 2)), count=chance.randint(2, 4))
-            try:
-                address, _ = await self._client.leader(partition)
-                await self._client.ask(address, MERGE, request)
-            except KafkaError:
-                self._client.forget_leader(partition)
+            await self._client.ask_leader(partition, MERGE, request)
 
 
 def borders_of(log: Log, start: int) -> Iterator[tuple[int, int]]:

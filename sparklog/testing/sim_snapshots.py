@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import install_snapshot
@@ -68,8 +67,4 @@ class Snapshotter:
             await asyncio.sleep(chance.expovariate(1))
             partition = chance.choice(self._partitions)
             request = TakeSnapshot(partition=partition, takes_s=chance.choice((0, 0.1, 0.5)))
-            try:
-                address, _ = await self._client.leader(partition)
-                await self._client.ask(address, TAKE_SNAPSHOT, request)
-            except KafkaError:
-                self._client.forget_leader(partition)
+            await self._client.ask_leader(partition, TAKE_SNAPSHOT, request)

@@ -188,11 +188,7 @@ class Compactor:
             await asyncio.sleep(chance.expovariate(3))
             is_small = is_small or await self._make_segments_small()
             partition = chance.choice(self._partitions)
-            try:
-                address, _ = await self._client.leader(partition)
-                await self._client.ask(address, COMPACT, Compact(partition=partition))
-            except KafkaError:
-                self._client.forget_leader(partition)
+            await self._client.ask_leader(partition, COMPACT, Compact(partition=partition))
 
     async def _make_segments_small(self) -> bool:
         """Those of the offsets topic; whether it was there already."""

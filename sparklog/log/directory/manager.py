@@ -4,7 +4,7 @@
                  num.recovery.threads.per.data.dir threads
     create       an empty log, in the directory with the fewest partitions
     delete       the folder gets another name, and goes after file.delete.delay.ms
-    look after   upkeep.py
+    look after   background_tasks.py
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
 A directory that fails, and what is offline then: directories.py. A log that cannot be opened because flushed batches

@@ -16,7 +16,7 @@
               8     first offset of the transaction in progress; -1: none
 
 A snapshot is taken where a segment begins and where a log is closed, so that state can be had from the last snapshot
-and the batches behind it (producer_recovery.py). A corrupt or missing one costs only a longer walk.
+and the batches behind it (recovery.py). A corrupt or missing one costs only a longer walk.
 
 A snapshot says the same as the batches below its offset: one above the end of a log that was cut is removed, and the
 names flushed, before any other records can get those offsets.

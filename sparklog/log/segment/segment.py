@@ -3,8 +3,9 @@
     ReadSegment   looking things up, over any file system; file and indexes are opened when first needed
     Segment       one of a broker's: held in memory while `SegmentCache` has room, flushed, renamed, removed
 
-Which segment is written, and how, is `SegmentWriter`'s business (active.py). Any thread may read; what a writer does
-beside them only adds to what they see, but for truncation, which the log keeps to offsets that nobody reads.
+Which segment is written, and how, is `SegmentWriter`'s business (segment_writer.py). Any thread may read; what a
+writer does beside them only adds to what they see, but for truncation, which the log keeps to offsets that nobody
+reads.
 
 An index is a hint. It may be older or newer than the file (a reader of a live folder opens them one after the other),
 so what is found through it is believed only if the batch there begins at or below the offset that was looked for; if
