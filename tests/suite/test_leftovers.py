@@ -1,4 +1,4 @@
-"""A run that leaves a process, a port, an open log or a dead worker behind fails, though each test has passed."""
+"""A run that leaves a process, port, open log, dead worker or file behind fails, though each test has passed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ OPENS = """
 def test_door(tmp_path):
     global log
     log = open(tmp_path / "00000000000000000000.log", "w")
+"""
+WRITES = """
+def test_door():
+    open("checkpoint", "w").close()
 """
 DIES = """
 import os
@@ -73,8 +77,11 @@ def test_a_process_is_named_with_its_test_and_killed(run, pytester: pytest.Pytes
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["one process", "worker process"])
-@pytest.mark.parametrize(("text", "found"), [(LISTENS, "port *"), (OPENS, "open file *00000000000000000000.log")])
-def test_a_port_or_a_log_is_named(run, text: str, found: str, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(LISTENS, "port *"), (OPENS, "open file *00000000000000000000.log"), (WRITES, "file checkpoint")],
+)
+def test_a_port_a_log_or_a_file_is_named(run, text: str, found: str, options: tuple[str, ...]) -> None:
     result = run(text, *options)
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED

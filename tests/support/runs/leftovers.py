@@ -1,8 +1,10 @@
-"""Fails a run that leaves something behind (a pytest plugin): a process, a listening port, an open log, a dead worker.
+"""Fails a run that leaves something behind (a pytest plugin): a process, a listening port, an open log, a dead worker, a
+file in the folder that it was started in.
 
 Every process that a run starts inherits `SPARKLOG_TEST_RUN`, and pytest's `PYTEST_CURRENT_TEST`, which names the test
 that started it. Processes are looked for when all tests and fixtures have ended, and killed once they are reported.
-Each of pytest's own processes says which ports it listens on and which files of logs it has open.
+Each of pytest's own processes says which ports it listens on and which files of logs it has open. Hidden files are
+tools' own.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import gc
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -32,10 +35,13 @@ class LeftOvers:
         self._found: list[str] = []
         self._ports_before: set[int] = set()
         self._files_before: set[str] = set()
+        self._folder = config.invocation_params.dir
+        self._names_before: set[str] = set()
 
     def pytest_sessionstart(self) -> None:
         self._ports_before = listening_ports()  # pytest-rerunfailures has one
         self._files_before = open_files_of_logs()  # what pytest prints may go to a .log
+        self._names_before = names_in(self._folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
@@ -52,12 +58,18 @@ class LeftOvers:
             self._output["leftovers"] = self._found
             return
         self._found += end_processes(self._run)
+        self._found += [f"file {name}" for name in names_in(self._folder) - self._names_before]
         if self._found and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for each in self._found:
             terminalreporter.write_line(f"LEFT OVER {each}", red=True)
+
+
+def names_in(folder: Path) -> set[str]:
+    """Names of the files and folders in it, but for hidden ones and compiled modules."""
+    return {name for name in os.listdir(folder) if not name.startswith(".") and name != "__pycache__"}
 
 
 def listening_ports() -> set[int]:
