@@ -1,5 +1,5 @@
-"""Fails a run that leaves something behind (a pytest plugin): a process, a listening port, an open log, a dead worker, a
-file in the folder that it was started in.
+"""Fails a run that leaves something behind (a pytest plugin): a process, a listening port, an open log, a dead worker,
+a file in the folder that it was started in.
 
 Every process that a run starts inherits `SPARKLOG_TEST_RUN`, and pytest's `PYTEST_CURRENT_TEST`, which names the test
 that started it. Processes are looked for when all tests and fixtures have ended, and killed once they are reported.
