@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.processes)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=is_short)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and their modules stay until the end: no garbage collection need look through them."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_short(item: pytest.Item) -> bool:

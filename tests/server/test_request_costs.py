@@ -46,7 +46,11 @@ def brokers() -> Iterator[Brokers]:
 
 @pytest.mark.parametrize(("name", "shape"), WORST, ids=[name for name, _ in WORST])
 def test_no_request_costs_more_than_its_bytes_are_worth(brokers: Brokers, name: str, shape: str) -> None:
-    assert not excess(confirm(SUBJECTS[name], brokers, Shape.parse(shape)))
+    subject, worst = SUBJECTS[name], Shape.parse(shape)
+    cost = brokers.measure(subject, worst)
+    assert cost
+    if excess(Found(name, worst, cost)):  # it may be what other requests have left behind, or the first of its kind
+        assert not excess(confirm(subject, brokers, worst))
 
 
 def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:

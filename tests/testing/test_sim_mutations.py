@@ -235,10 +235,10 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
         (whoever_is_registered_is_who_he_was, of_kinds(Kind.POWER), 11),
         (commits_count_at_once, with_members(Kind.KILL, Kind.ISOLATE), 5),
         (whoever_is_online_is_elected, of_kinds(Kind.KILL, Kind.ISOLATE), 2),
-        (positions_are_of_whichever_topic_has_the_name, with_users(Kind.KILL, Kind.PAUSE), 7),
-        (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(Kind.KILL), 8),
+        (positions_are_of_whichever_topic_has_the_name, with_users(Kind.KILL, Kind.PAUSE), 6),
+        (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(Kind.KILL), 19),
         (what_is_appended_is_shown_as_committed, with_members(Kind.KILL, Kind.ISOLATE, Kind.PAUSE), 22),
-        (a_gap_belongs_to_the_batch_before_it, with_read_tables(Kind.KILL, Kind.RESTART), 0),
+        (a_gap_belongs_to_the_batch_before_it, with_read_tables(Kind.KILL, Kind.RESTART), 7),
         (a_store_is_believed_whatever_it_has_lost, one_broker(Kind.LOST_STORE), 0),
         (indexes_are_believed, with_users(Kind.DAMAGE), 88),
         (a_lost_file_of_records_is_not_missed, of_kinds(Kind.BAD_LOG), 22),
@@ -248,7 +248,7 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_broken_rule_is_found(
     break_it: Break, scenarios: Scenarios, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the first seed on that finds it today; soaks begin elsewhere."""
+    """From a seed on that finds it today, in little time; soaks begin elsewhere."""
     break_it(monkeypatch)
     begin = first if SEED is None else seeds(0, soak=1)[0]
     assert any(does_harm(scenarios(seed)) for seed in range(begin, begin + SEEDS))

@@ -55,7 +55,6 @@ def measure(broker: RunningBroker, request: bytes, ask: Callable[[bytes], int]) 
     for kept in _caches():
         kept.cache_clear()
     gc.collect()
-    gc.freeze()  # what the tests have in memory is not the broker's to look through
     ctypes.CDLL(None).malloc_trim(0)
     _PEAK.write_text("5")
     before_bytes = _status_bytes("VmRSS")
@@ -64,7 +63,6 @@ def measure(broker: RunningBroker, request: bytes, ask: Callable[[bytes], int]) 
         began_s = _broker_s(client)
         answer_bytes = ask(request)
         cpu_s = _broker_s(client) - began_s
-    gc.unfreeze()
     return Cost(
         request_bytes=len(request),
         cpu_s=cpu_s,
