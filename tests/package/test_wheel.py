@@ -20,39 +20,44 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PIPELINE = '''
 """The test of somebody who has installed sparklog[spark] and pytest, and has no checkout."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import sparklog
 from sparklog.cli import run
 from sparklog.client import Producer
-from sparklog.jobs.table import JOBS
 from sparklog.spark.session import local_session
 
 MIRROR = {{"spark.jars.ivySettings": {mirror!r}}}
-DEAR = {{"offset_replay", "isr_audit"}}
 
 
-def test_a_pipeline_and_its_upkeep(sparklog_broker):
+def test_a_pipeline_and_its_compaction(sparklog_broker):
     assert Path(sparklog.__file__).is_relative_to(sys.prefix)
     bootstrap = sparklog_broker.bootstrap
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send("orders", b"12", key=b"alice").result()
 
     spark = local_session("pipeline", settings=MIRROR)
-    script = subprocess.check_output(["sparklog", "jobs", "script", "retention"], text=True).strip()
-    with subprocess.Popen(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"]) as submitted:
-        read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
-        [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
-        assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
-        for name in JOBS:
-            options = ["--bootstrap", bootstrap, *(["--dry-run"] if name in DEAR else [])]
-            assert run(["jobs", "run", name, *options]) == 0
+    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
+    [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
+    assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
+    assert run(["jobs", "run", "compaction", "--bootstrap", bootstrap]) == 0
     assert Path("sparklog-reports", "compaction", "_delta_log").is_dir()
-    assert submitted.returncode == 0
-    assert Path("submitted", "retention", "_delta_log").is_dir()
 '''
+JOBS_OF_THE_WHEEL = """
+import subprocess
+
+from sparklog.cli import run
+from sparklog.jobs.table import JOBS
+
+
+def test_every_job_runs_and_spark_submit_finds_its_script(sparklog_broker):
+    bootstrap = sparklog_broker.bootstrap
+    script = subprocess.check_output(["sparklog", "jobs", "script", "retention"], text=True).strip()
+    subprocess.run(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"], check=True)
+    for name in JOBS:
+        assert run(["jobs", "run", name, "--bootstrap", bootstrap]) == 0
+"""
 IMPORT_ALL = """
 import importlib, pkgutil
 import sparklog
@@ -109,20 +114,32 @@ def test_type_checkers_are_told_that_there_are_types(wheel: Path) -> None:
 
 @pytest.mark.jvm
 def test_fixture_source_and_jobs_work_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
+    caches = tmp_path / "caches"
+    run_tests(tmp_path, wheel, PIPELINE.format(mirror=str(mirror)), XDG_CACHE_HOME=str(caches))
+    assert {jar.name for jar in (caches / "sparklog" / "delta").iterdir()} == {jar.name for jar in delta_jars()}
+
+
+@pytest.mark.jvm
+@pytest.mark.soak_only
+def test_each_job_runs_where_only_the_wheel_is(tmp_path: Path, wheel: Path) -> None:
+    run_tests(tmp_path, wheel, JOBS_OF_THE_WHEEL, SPARKLOG_DELTA_JARS=str(delta_jars()[0].parent))
+
+
+def run_tests(tmp_path: Path, wheel: Path, text: str, **more: str) -> None:
+    """Have a user's tests run in an empty folder, with these variables of the environment; all of them pass."""
     bin_folder = make_environment(tmp_path / "environment", wheel, "sparklog[spark]", "pytest")
-    empty, conf, caches = (tmp_path / name for name in ("empty", "conf", "caches"))
+    empty, conf = (tmp_path / name for name in ("empty", "conf"))
     empty.mkdir()
     conf.mkdir()
     (conf / "spark-defaults.conf").write_text(DEFAULTS)
-    pipeline = tmp_path / "test_pipeline.py"
-    pipeline.write_text(PIPELINE.format(mirror=str(mirror)))
+    tests = tmp_path / "test_of_a_user.py"
+    tests.write_text(text)
     done = subprocess.run(
-        [bin_folder / "python", "-m", "pytest", "-p", "no:cacheprovider", pipeline],
+        [bin_folder / "python", "-m", "pytest", "-p", "no:cacheprovider", tests],
         check=False, capture_output=True, text=True, cwd=empty, timeout=4 * PATIENCE_S,
-        env=variables(bin_folder, XDG_CACHE_HOME=str(caches), SPARK_CONF_DIR=str(conf)),
+        env=variables(bin_folder, SPARK_CONF_DIR=str(conf), **more),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {jar.name for jar in (caches / "sparklog" / "delta").iterdir()} == {jar.name for jar in delta_jars()}
 
 
 def test_without_the_extra_all_but_spark_is_there_and_jobs_say_what_to_install(tmp_path: Path, wheel: Path) -> None:
