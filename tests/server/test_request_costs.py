@@ -57,7 +57,7 @@ def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeyp
     subject, list_groups = SUBJECTS["ListGroups"], GroupCoordinator.list
 
     async def planted(self: GroupCoordinator, request: ListGroups) -> ListGroupsResponse:
-        assert sum(one == other for one in request.states for other in request.states for _ in range(16)) >= 0
+        assert sum(one == other for one in request.states for other in request.states for _ in range(64)) >= 0
         return await list_groups(self, request)
 
     with monkeypatch.context() as patched:
