@@ -28,7 +28,7 @@ TESTED := $(CACHE)/delta/.fetched $(CACHE)/kafka/.fetched $(CACHE)/spark-kafka/.
 
 # Two of the processes have a SparkSession, for the tests of the source and for those of jobs. A failed test runs once more.
 test: lint $(TESTED)  ## All tests but those for soaks, with Spark and Apache Kafka's own tools (PYTEST_ARGS="--durations=20")
-	$(BIN)/pytest -q -n 4 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
+	$(BIN)/pytest -q -n 5 --dist loadgroup --reruns 1 -m "not soak_only" $(PYTEST_ARGS)
 
 TESTS ?= -m "processes and not soak_only" tests
 TIMES ?= 20

@@ -161,6 +161,7 @@ def isr_of(node: BrokerNode, name: TopicPartition) -> tuple[int, ...]:
     return tuple(node.broker.services.metadata.get(name.topic).partitions[name.partition].in_sync_replicas)
 
 
+@pytest.mark.soak_only
 def test_nothing_is_found_under_load_while_a_leader_fails_and_partitions_move(
     cluster: RunningCluster, made: Topics, make_context: MakeContext
 ) -> None:

@@ -178,6 +178,7 @@ def interrupt_after_a_table(context: JobContext, **options: Any) -> None:
             replay(context, **options)
 
 
+@pytest.mark.soak_only
 def test_a_run_that_dies_between_two_tables_is_taken_up_by_the_next(make_context: Any, tmp_path: Path) -> None:
     folder, context = tmp_path / "log" / "__consumer_offsets-0", make_context()
     now = datetime.now(UTC)

@@ -32,6 +32,7 @@ from sparklog.spark.read import read_task
 from sparklog.spark.scan import FetchTask, FilesTask, plan_tasks
 from support import GOLDEN
 from support.jobs.archives import DAY_MS, FIRST_DAY_MS, archive_closed, describe, fill_days
+from support.runs.seeds import seeds
 from support.spark_topics import Topics, make_reader, rows_of
 
 pytestmark = pytest.mark.slow
@@ -342,11 +343,13 @@ def test_a_new_topic_of_an_old_name_has_no_past(topics: Topics, tmp_path: Path) 
         past(topics, topic).partitions()
 
 
+@pytest.mark.soak
 def test_history_is_whole_in_every_read_while_records_come_and_move(topics: Topics, tmp_path: Path) -> None:
     uri = str(tmp_path / "archive")
     topic = topics.create(internal_segment_bytes=1500, retention_archive=uri)
     fill_days(topics, topic, 60)
     there = 60
+    rounds = len(seeds(6, soak=30))
     stopping = threading.Event()
 
     def move() -> None:
@@ -361,7 +364,7 @@ def test_history_is_whole_in_every_read_while_records_come_and_move(topics: Topi
     with ThreadPoolExecutor(1) as pool:
         moving = pool.submit(move)
         try:
-            for _ in range(15):
+            for _ in range(rounds):
                 before = there
                 offsets = [row["offset"] for row in rows_of(past(topics, topic))]
                 assert offsets == list(range(len(offsets)))
