@@ -8,6 +8,7 @@ that is wrong.
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import os
@@ -119,6 +120,8 @@ async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
         loop.add_reader(sys.stdin, stop.set)  # nothing is ever written to it
     node = BrokerNode(config)
     await node.start()
+    gc.collect()
+    gc.freeze()  # what a start has made stays: looking through it again and again would delay answers
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
     await stop.wait()

@@ -49,6 +49,7 @@ def start(tmp_path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
+@pytest.mark.soak_only
 def test_spark_submit_needs_no_flags_and_gives_the_status_of_the_run(start, tmp_path):
     script = tmp_path / "cheap.py"
     script.write_text('from sparklog.cli.jobs import submit\nsubmit("run", "support.jobs.cheap_jobs:CHEAP")\n')

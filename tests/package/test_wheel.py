@@ -20,28 +20,36 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PIPELINE = '''
 """The test of somebody who has installed sparklog[spark] and pytest, and has no checkout."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import sparklog
-from sparklog.cli import run
 from sparklog.client import Producer
+
+SCRIPT = """
+import os
+import sys
+
+from sparklog.cli.jobs import submit
 from sparklog.spark.session import local_session
 
-MIRROR = {{"spark.jars.ivySettings": {mirror!r}}}
+spark = local_session("pipeline", settings={"spark.jars.ivySettings": os.environ["MIRROR"]})
+read = spark.read.format("sparklog").option("kafka.bootstrap.servers", sys.argv[2])
+[row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
+assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
+submit("run", "compaction")
+"""
 
 
-def test_a_pipeline_and_its_compaction(sparklog_broker):
+def test_a_pipeline_and_its_compaction(sparklog_broker, tmp_path):
     assert Path(sparklog.__file__).is_relative_to(sys.prefix)
     bootstrap = sparklog_broker.bootstrap
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send("orders", b"12", key=b"alice").result()
-
-    spark = local_session("pipeline", settings=MIRROR)
-    read = spark.read.format("sparklog").option("kafka.bootstrap.servers", bootstrap)
-    [row] = read.option("subscribe", "orders").load().select("key", "value", "offset").collect()
-    assert (bytes(row.key), bytes(row.value), row.offset) == (b"alice", b"12", 0)
-    assert run(["jobs", "run", "compaction", "--bootstrap", bootstrap]) == 0
+    script = tmp_path / "pipeline.py"
+    script.write_text(SCRIPT)
+    subprocess.run(["spark-submit", script, "--bootstrap", bootstrap], check=True)
     assert Path("sparklog-reports", "compaction", "_delta_log").is_dir()
 '''
 JOBS_OF_THE_WHEEL = """
@@ -115,7 +123,7 @@ def test_type_checkers_are_told_that_there_are_types(wheel: Path) -> None:
 @pytest.mark.jvm
 def test_fixture_source_and_jobs_work_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
     caches = tmp_path / "caches"
-    run_tests(tmp_path, wheel, PIPELINE.format(mirror=str(mirror)), XDG_CACHE_HOME=str(caches))
+    run_tests(tmp_path, wheel, PIPELINE, XDG_CACHE_HOME=str(caches), MIRROR=str(mirror))
     assert {jar.name for jar in (caches / "sparklog" / "delta").iterdir()} == {jar.name for jar in delta_jars()}
 
 
