@@ -51,6 +51,7 @@ def killing(broker: BrokerProcess, then: Callable[..., Any]) -> Callable[..., An
     return call
 
 
+@pytest.mark.soak_only
 def test_what_is_archived_when_the_broker_dies_is_deleted_by_the_next_run(
     broker: BrokerProcess, context: JobContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

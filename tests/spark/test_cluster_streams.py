@@ -29,7 +29,7 @@ from support.runs.seeds import first
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 PARTITIONS = 3
 PATIENCE_S = 90
-EVERY_S = 0.005
+EVERY_S = 0.02
 Log = list[list[tuple[int, bytes]]]
 """Offset and value of each record, by partition."""
 
