@@ -83,13 +83,21 @@ def _verdicts(options: argparse.Namespace, until: float) -> Iterator[Verdict]:
     spawn = multiprocessing.get_context("spawn")
     seeds = itertools.count(options.from_seed)
     with ProcessPoolExecutor(options.jobs, mp_context=spawn, initializer=_expect_killed_coroutines) as pool:
-        running = {pool.submit(run, _scenario(options, next(seeds))) for _ in range(options.jobs)}
+        running = {pool.submit(run_named, _scenario(options, next(seeds))) for _ in range(options.jobs)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 if time.monotonic() < until:
-                    running.add(pool.submit(run, _scenario(options, next(seeds))))
+                    running.add(pool.submit(run_named, _scenario(options, next(seeds))))
                 yield future.result()
+
+
+def run_named(scenario: Scenario) -> Verdict:
+    """As `run`. What the simulation itself does wrong is raised with the seed that shows it."""
+    try:
+        return run(scenario)
+    except Exception as error:
+        raise RuntimeError(f"the simulation of seed {scenario.seed} broke off") from error
 
 
 def _expect_killed_coroutines() -> None:

@@ -37,7 +37,16 @@ from sparklog.broker.node import Broker
 from sparklog.cluster.memory import MemoryNodes, MemoryStore
 from sparklog.log.directory.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
 from sparklog.log.directory.topic_configs import TOPIC_CONFIGS
-from sparklog.log.files import DELETE_FOLDER, LEADER_EPOCHS, LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, parse_name
+from sparklog.log.files import (
+    DELETE_FOLDER,
+    FOREIGN_FOLDERS,
+    LEADER_EPOCHS,
+    LOG,
+    OFFSET_INDEX,
+    SNAPSHOT,
+    TIME_INDEX,
+    parse_name,
+)
 from sparklog.log.log import Log
 from sparklog.records.batch import iterate_headers
 from sparklog.testing.memory_fs import MemoryFs, PowerCut
@@ -282,7 +291,7 @@ class SimNode:
             for path in self.fs.files(disk):
                 folder, name = posixpath.split(path)
                 is_record_file = (file := parse_name(name)) and file.suffix == LOG and not file.mark
-                if is_record_file and not folder.endswith(DELETE_FOLDER):
+                if is_record_file and not folder.endswith((DELETE_FOLDER, *FOREIGN_FOLDERS)):
                     found.setdefault(folder, []).append(path)
         return [sorted(paths) for _, paths in sorted(found.items())]
 
