@@ -54,6 +54,7 @@ def test_a_pipeline_and_its_compaction(sparklog_broker, tmp_path):
 '''
 JOBS_OF_THE_WHEEL = """
 import subprocess
+from pathlib import Path
 
 from sparklog.cli import run
 from sparklog.jobs.table import JOBS
@@ -63,6 +64,7 @@ def test_every_job_runs_and_spark_submit_finds_its_script(sparklog_broker):
     bootstrap = sparklog_broker.bootstrap
     script = subprocess.check_output(["sparklog", "jobs", "script", "retention"], text=True).strip()
     subprocess.run(["spark-submit", script, "--bootstrap", bootstrap, "--reports", "submitted"], check=True)
+    assert Path("submitted", "retention", "_delta_log").is_dir()
     for name in JOBS:
         assert run(["jobs", "run", name, "--bootstrap", bootstrap]) == 0
 """
