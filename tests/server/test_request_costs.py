@@ -4,6 +4,7 @@ worse ones.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from random import Random
 
@@ -42,6 +43,8 @@ def brokers() -> Iterator[Brokers]:
     found = Brokers()
     yield found
     found.close()
+    gc.collect()
+    gc.freeze()  # again what stays until the end of all tests
 
 
 @pytest.mark.parametrize(("name", "shape"), WORST, ids=[name for name, _ in WORST])
