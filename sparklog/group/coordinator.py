@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from sparklog.base.clock import Clock
@@ -76,8 +76,15 @@ OFFSETS_TOPIC = "__consumer_offsets"
 MAX_ID_BYTES = (1 << 15) - 1
 LOOK_AGAIN_MS = 10_000
 Response = TypeVar("Response")
+Response_co = TypeVar("Response_co", covariant=True)
 Decide = Callable[[Shard, Hashable, int], Decision[CoordinatorRecord, Response]]
 logger = logging.getLogger(__name__)
+
+
+class GroupRequest(Protocol[Response_co]):
+    """A request, as `requests.py` has them."""
+
+    def refused(self, error: KafkaError, /) -> Response_co: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -275,62 +282,56 @@ class GroupCoordinator:
             raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{partition} is being read")
         return place.host
 
-    async def _ask(self, group_id: str, decide: Decide[Response]) -> Response:
-        host = await self._host(group_id)
-        return await host.ask(lambda ticket, now_ms: decide(host.shard, ticket, now_ms))
+    async def _answer(
+        self, group_id: str, request: GroupRequest[Response], ask: Callable[[CoordinatorRuntime], Awaitable[Response]]
+    ) -> Response:
+        try:
+            return await ask(await self._host(group_id))
+        except KafkaError as error:
+            return request.refused(error)
+
+    async def _decide(self, group_id: str, request: GroupRequest[Response], decide: Decide[Response]) -> Response:
+        def ask(host: CoordinatorRuntime) -> Awaitable[Response]:
+            return host.ask(lambda ticket, now_ms: decide(host.shard, ticket, now_ms))
+
+        return await self._answer(group_id, request, ask)
 
     # Members
 
     async def join(self, request: JoinGroup) -> JoinGroupResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, ticket, now: shard.join(request, ticket, now))
-        except KafkaError as error:
-            return JoinGroupResponse(error=error, member_id=request.member_id)
+        return await self._decide(
+            request.group_id, request, lambda shard, ticket, now: shard.join(request, ticket, now)
+        )
 
     async def sync(self, request: SyncGroup) -> SyncGroupResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, ticket, now: shard.sync(request, ticket, now))
-        except KafkaError as error:
-            return SyncGroupResponse(error=error)
+        return await self._decide(
+            request.group_id, request, lambda shard, ticket, now: shard.sync(request, ticket, now)
+        )
 
     async def heartbeat(self, request: Heartbeat) -> HeartbeatResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, _, now: shard.heartbeat(request, now))
-        except KafkaError as error:
-            return HeartbeatResponse(error=error)
+        return await self._decide(request.group_id, request, lambda shard, _, now: shard.heartbeat(request, now))
 
     async def leave(self, request: LeaveGroup) -> LeaveGroupResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, _, now: shard.leave(request, now))
-        except KafkaError as error:
-            return LeaveGroupResponse(error=error)
+        return await self._decide(request.group_id, request, lambda shard, _, now: shard.leave(request, now))
 
     async def consumer_heartbeat(self, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, _, now: shard.consumer_heartbeat(request, now))
-        except KafkaError as error:
-            return ConsumerGroupHeartbeatResponse(error=error)
+        return await self._decide(
+            request.group_id, request, lambda shard, _, now: shard.consumer_heartbeat(request, now)
+        )
 
     # Offsets
 
     async def commit(self, request: OffsetCommit) -> OffsetCommitResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, _, now: shard.commit(request, now))
-        except KafkaError as error:
-            return OffsetCommitResponse(errors={asked.partition: error for asked in request.offsets})
+        return await self._decide(request.group_id, request, lambda shard, _, now: shard.commit(request, now))
 
     async def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        try:
-            host = await self._host(request.group_id)
+        async def fetch(host: CoordinatorRuntime) -> OffsetFetchResponse:
             return host.fetch_offsets(request)
-        except KafkaError as error:
-            return OffsetFetchResponse(error=error)
+
+        return await self._answer(request.group_id, request, fetch)
 
     async def delete_offsets(self, request: OffsetDelete) -> OffsetDeleteResponse:
-        try:
-            return await self._ask(request.group_id, lambda shard, *_: shard.delete_offsets(request))
-        except KafkaError as error:
-            return OffsetDeleteResponse(error=error)
+        return await self._decide(request.group_id, request, lambda shard, *_: shard.delete_offsets(request))
 
     async def delete_topics(self, ids: Mapping[str, UUID]) -> None:
         """Topics are no more: forget what was committed for them. By their names, the ids that they had.
@@ -387,34 +388,32 @@ class GroupCoordinator:
     async def describe(self, request: DescribeGroups) -> DescribeGroupsResponse:
         groups: list[DescribedGroup] = []
         for group_id in request.group_ids:
-            try:
-                host = await self._host(group_id)
-                await host.committed()
-                groups += host.shard.describe(DescribeGroups(group_ids=[group_id])).groups
-            except KafkaError as error:
-                groups.append(DescribedGroup(group_id=group_id, error=error, state=""))
+            alone = DescribeGroups(group_ids=[group_id])
+            groups += (await self._describe(group_id, alone, Shard.describe)).groups
         return DescribeGroupsResponse(groups=groups)
 
     async def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
         groups: list[DescribedConsumerGroup] = []
         for group_id in request.group_ids:
-            try:
-                host = await self._host(group_id)
-                await host.committed()
-                groups += host.shard.consumers.describe(ConsumerGroupDescribe(group_ids=[group_id])).groups
-            except KafkaError as error:
-                groups.append(DescribedConsumerGroup(group_id=group_id, error=error, state=""))
+            alone = ConsumerGroupDescribe(group_ids=[group_id])
+            groups += (await self._describe(group_id, alone, Shard.consumer_describe)).groups
         return ConsumerGroupDescribeResponse(groups=groups)
+
+    async def _describe(
+        self, group_id: str, alone: GroupRequest[Response], describe: Callable[[Shard, Any], Response]
+    ) -> Response:
+        async def ask(host: CoordinatorRuntime) -> Response:
+            await host.committed()
+            return describe(host.shard, alone)
+
+        return await self._answer(group_id, alone, ask)
 
     async def delete(self, request: DeleteGroups) -> DeleteGroupsResponse:
         errors: dict[str, KafkaError | None] = {}
         for group_id in request.group_ids:
             alone = DeleteGroups(group_ids=[group_id])
-            try:
-                done = await self._ask(group_id, lambda shard, *_, alone=alone: shard.delete(alone))
-                errors |= done.errors
-            except KafkaError as error:
-                errors[group_id] = error
+            done = await self._decide(group_id, alone, lambda shard, *_, alone=alone: shard.delete(alone))
+            errors |= done.errors
         return DeleteGroupsResponse(errors=errors)
 
 

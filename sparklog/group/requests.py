@@ -2,7 +2,8 @@
 
 Each request and response is that of the Kafka API of its name, with all versions in one: what a version does not have
 has the default. The error of a whole group is in `error`; where a request names several groups, members or partitions,
-each has its own. Times are in milliseconds; offsets, epochs and generations are -1 where there is none.
+each has its own. `refused` is the response to a request that is refused as a whole. Times are in milliseconds; offsets,
+epochs and generations are -1 where there is none.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class JoinGroup:
     """Whether a static leader that comes back may be told to leave the assignment as it is: from version 9 on."""
     reason: str = ""
 
+    def refused(self, error: KafkaError) -> JoinGroupResponse:
+        return JoinGroupResponse(error=error, member_id=self.member_id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
@@ -73,6 +77,9 @@ class SyncGroup:
     assignments: Mapping[str, bytes] = field(default_factory=dict)
     """By member id, from the leader; nothing from the others."""
 
+    def refused(self, error: KafkaError) -> SyncGroupResponse:
+        return SyncGroupResponse(error=error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResponse:
@@ -90,6 +97,9 @@ class Heartbeat:
     generation: int
     member_id: str
     group_instance_id: str | None = None
+
+    def refused(self, error: KafkaError) -> HeartbeatResponse:
+        return HeartbeatResponse(error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +122,9 @@ class LeaveGroup:
 
     group_id: str
     members: Sequence[LeavingMember]
+
+    def refused(self, error: KafkaError) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +167,9 @@ class OffsetCommit:
     ILLEGAL_GENERATION."""
     offsets: Sequence[OffsetToCommit]
 
+    def refused(self, error: KafkaError) -> OffsetCommitResponse:
+        return OffsetCommitResponse(errors={asked.partition: error for asked in self.offsets})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponse:
@@ -173,6 +189,9 @@ class OffsetFetch:
     member_epoch: int = -1
     """Of a member of a group of the new protocol, to be checked; -1: not checked."""
     require_stable: bool = False
+
+    def refused(self, error: KafkaError) -> OffsetFetchResponse:
+        return OffsetFetchResponse(error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +219,9 @@ class OffsetDelete:
 
     group_id: str
     partitions: Sequence[TopicPartition]
+
+    def refused(self, error: KafkaError) -> OffsetDeleteResponse:
+        return OffsetDeleteResponse(error=error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +262,11 @@ class DescribeGroups:
 
     group_ids: Sequence[str]
 
+    def refused(self, error: KafkaError) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            groups=[DescribedGroup(group_id=group_id, error=error, state="") for group_id in self.group_ids]
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedMember:
@@ -274,6 +301,9 @@ class DeleteGroups:
 
     group_ids: Sequence[str]
 
+    def refused(self, error: KafkaError) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(errors=dict.fromkeys(self.group_ids, error))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroupsResponse:
@@ -298,6 +328,9 @@ class ConsumerGroupHeartbeat:
     server_assignor: str | None = None
     owned_partitions: Sequence[TopicPartition] | None = None
 
+    def refused(self, error: KafkaError) -> ConsumerGroupHeartbeatResponse:
+        return ConsumerGroupHeartbeatResponse(error=error)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
@@ -314,6 +347,11 @@ class ConsumerGroupDescribe:
     """Key 69: groups of the new protocol."""
 
     group_ids: Sequence[str]
+
+    def refused(self, error: KafkaError) -> ConsumerGroupDescribeResponse:
+        return ConsumerGroupDescribeResponse(
+            groups=[DescribedConsumerGroup(group_id=group_id, error=error, state="") for group_id in self.group_ids]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from sparklog.group.offsets import Offsets
 from sparklog.group.rebalance import ClassicTimer
 from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.group.requests import (
+    ConsumerGroupDescribe,
+    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResponse,
     DeleteGroups,
@@ -156,6 +158,9 @@ class Shard:
             return _described(group)
         text = "is not a classic group" if group else "not found"
         return DescribedGroup(group_id=group_id, error=GroupIdNotFound(f"Group {group_id} {text}."))
+
+    def consumer_describe(self, request: ConsumerGroupDescribe) -> ConsumerGroupDescribeResponse:
+        return self.consumers.describe(request)
 
     # The cluster, the clock, the log
 

@@ -6,12 +6,11 @@ Versions 0 and 1, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 
-
-async def handle(services: Services, request: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResponse:
-    return await services.groups.consumer_heartbeat(request)
-
-
-API = Api(name="ConsumerGroupHeartbeat", handle=handle, key=68, versions=(0, 1))
+API: Api[ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse] = Api(
+    name="ConsumerGroupHeartbeat",
+    handle=lambda services, request: services.groups.consumer_heartbeat(request),
+    key=68,
+    versions=(0, 1),
+)

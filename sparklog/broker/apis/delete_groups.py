@@ -6,12 +6,8 @@ Key 42, versions 0 to 2, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import DeleteGroups, DeleteGroupsResponse
 
-
-async def handle(services: Services, request: DeleteGroups) -> DeleteGroupsResponse:
-    return await services.groups.delete(request)
-
-
-API = Api(name="DeleteGroups", handle=handle, key=42, versions=(0, 2))
+API: Api[DeleteGroups, DeleteGroupsResponse] = Api(
+    name="DeleteGroups", handle=lambda services, request: services.groups.delete(request), key=42, versions=(0, 2)
+)

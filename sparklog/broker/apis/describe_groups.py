@@ -6,12 +6,8 @@ Key 15, versions 0 to 6, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import DescribeGroups, DescribeGroupsResponse
 
-
-async def handle(services: Services, request: DescribeGroups) -> DescribeGroupsResponse:
-    return await services.groups.describe(request)
-
-
-API = Api(name="DescribeGroups", handle=handle, key=15, versions=(0, 6))
+API: Api[DescribeGroups, DescribeGroupsResponse] = Api(
+    name="DescribeGroups", handle=lambda services, request: services.groups.describe(request), key=15, versions=(0, 6)
+)

@@ -6,12 +6,8 @@ Key 12, versions 0 to 4, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import Heartbeat, HeartbeatResponse
 
-
-async def handle(services: Services, request: Heartbeat) -> HeartbeatResponse:
-    return await services.groups.heartbeat(request)
-
-
-API = Api(name="Heartbeat", handle=handle, key=12, versions=(0, 4))
+API: Api[Heartbeat, HeartbeatResponse] = Api(
+    name="Heartbeat", handle=lambda services, request: services.groups.heartbeat(request), key=12, versions=(0, 4)
+)

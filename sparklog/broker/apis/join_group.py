@@ -6,12 +6,8 @@ Waits until the group has come together or its rebalance time-out has passed. Ke
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import JoinGroup, JoinGroupResponse
 
-
-async def handle(services: Services, request: JoinGroup) -> JoinGroupResponse:
-    return await services.groups.join(request)
-
-
-API = Api(name="JoinGroup", handle=handle, key=11, versions=(0, 9))
+API: Api[JoinGroup, JoinGroupResponse] = Api(
+    name="JoinGroup", handle=lambda services, request: services.groups.join(request), key=11, versions=(0, 9)
+)

@@ -6,12 +6,8 @@ Key 13, versions 0 to 5, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import LeaveGroup, LeaveGroupResponse
 
-
-async def handle(services: Services, request: LeaveGroup) -> LeaveGroupResponse:
-    return await services.groups.leave(request)
-
-
-API = Api(name="LeaveGroup", handle=handle, key=13, versions=(0, 5))
+API: Api[LeaveGroup, LeaveGroupResponse] = Api(
+    name="LeaveGroup", handle=lambda services, request: services.groups.leave(request), key=13, versions=(0, 5)
+)

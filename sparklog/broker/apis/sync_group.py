@@ -6,12 +6,8 @@ Waits for the leader. Key 14, versions 0 to 5, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.requests import SyncGroup, SyncGroupResponse
 
-
-async def handle(services: Services, request: SyncGroup) -> SyncGroupResponse:
-    return await services.groups.sync(request)
-
-
-API = Api(name="SyncGroup", handle=handle, key=14, versions=(0, 5))
+API: Api[SyncGroup, SyncGroupResponse] = Api(
+    name="SyncGroup", handle=lambda services, request: services.groups.sync(request), key=14, versions=(0, 5)
+)
