@@ -1,4 +1,4 @@
-"""Figures in Prometheus' text form over HTTP, on threads of their own: the door that brokers and job servers share.
+"""Figures in Prometheus' text form over HTTP, on threads of their own: the listener that brokers and job servers share.
 
 /metrics    the figures
 /health     {"status": "ok"}, or what is wrong; 503 where that leaves nothing to be written to

@@ -1,4 +1,4 @@
-"""One broker: its start, its stop, and what it does in between by the clock. `server/node.py` opens its doors.
+"""One broker: its start, its stop, and what it does in between by the clock. `server/node.py` opens its listeners.
 
     join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster's
               id; adopt what nobody knows; register; stand for election as controller
@@ -76,7 +76,7 @@ Response = TypeVar("Response")
 
 
 class Broker:
-    """A broker without doors: `serve` is how requests come in."""
+    """A broker without listeners: requests come in by `serve`."""
 
     services: Services
 
@@ -279,7 +279,7 @@ class Broker:
         self._waiting.release_all()
 
     async def stop(self) -> None:
-        """Flush and close everything, once the doors are closed."""
+        """Flush and close everything, once the listeners are closed."""
         await self.leave()
         self.prepare_stop()
         await self._schedule.stop()

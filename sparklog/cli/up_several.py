@@ -187,8 +187,8 @@ async def _knows(broker: LocalBroker, brokers: int) -> None:
 def _say_ready(config: BrokerConfig, brokers: list[LocalBroker]) -> None:
     grpc = ",".join(broker.grpc for broker in brokers)
     kafka = ",".join(broker.kafka for broker in brokers if broker.kafka)
-    doors = f"grpc {grpc}, " + (f"kafka {kafka}, " if kafka else "")
-    click.echo(f"sparklog {__version__} ready: {len(brokers)} brokers, {doors}data {','.join(config.log_dirs)}")
+    listeners = f"grpc {grpc}, " + (f"kafka {kafka}, " if kafka else "")
+    click.echo(f"sparklog {__version__} ready: {len(brokers)} brokers, {listeners}data {','.join(config.log_dirs)}")
 
 
 async def _watch(brokers: list[LocalBroker], stop: asyncio.Event) -> None:

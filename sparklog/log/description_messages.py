@@ -1,4 +1,4 @@
-"""Descriptions of logs as messages of the service `Maintenance`, both ways: for the broker's door and for clients."""
+"""Descriptions of logs as messages of the service `Maintenance`, both ways: for the gRPC listener and for clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gRPC door: one listener with the services `Log`, `Groups`, `Admin`, `Maintenance` and `Replication`, with
+"""The gRPC listener: one address with the services `Log`, `Groups`, `Admin`, `Maintenance` and `Replication`, with
 health and reflection.
 
 The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known

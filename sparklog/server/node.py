@@ -1,9 +1,10 @@
-"""A broker with its doors: what `sparklog up` and the test fixtures run.
+"""A broker with its listeners: what `sparklog up` and the test fixtures run.
 
-Start: take the addresses, join the cluster, open the gRPC door, through which other brokers and the controller reach
-this one, and once it leads what it can lead, Kafka's door. Stop: have others take over what this broker leads, while
-the doors are open; then the same in reverse, within controlled.shutdown.timeout.ms, of which requests in flight get the
-first half and the disks the rest.
+Start: take the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use. Once
+the broker leads what it can lead, Kafka's listeners open.
+
+Stop: other brokers take over what this broker leads, while the listeners are open. Then everything closes in reverse order,
+within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class BrokerNode:
         await self.broker.leave()
         self.broker.prepare_stop()
         grace_ms = self._config.controlled_shutdown_timeout_ms // 2
-        await asyncio.gather(*(door.stop(grace_ms) for door in (self._grpc, self._kafka) if door))
+        await asyncio.gather(*(server.stop(grace_ms) for server in (self._grpc, self._kafka) if server))
         if self._metrics:
             await asyncio.to_thread(self._metrics.stop)
         await self.broker.stop()

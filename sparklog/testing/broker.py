@@ -100,7 +100,7 @@ def kafka_address(node: BrokerNode) -> str:
 
 
 async def start_node(config: BrokerConfig) -> BrokerNode:
-    """A broker with its doors, ready."""
+    """A broker with its listeners, ready."""
     node = BrokerNode(config)
     await node.start()
     return node

@@ -1,7 +1,6 @@
 """A client in a simulation: it knows leaders as the last metadata said, asks, and asks again.
 
-It speaks API values over the simulated network; what the doors and our own client libraries do on top of that is not in
-it.
+It speaks API values over the simulated network. What listeners and client libraries do on top of that is not in it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
 from sparklog.testing.sim_grpc import Called, SimGrpcDoor
-from sparklog.testing.sim_kafka import Framed, SimKafkaDoor, listeners
+from sparklog.testing.sim_kafka import Framed, SimKafkaListener, listeners
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
 from sparklog.testing.sim_store import SqliteNodes
@@ -154,7 +154,7 @@ class SimNode:
                 return await kafka_door.serve(request)
             return await broker.serve(api, request)
 
-        grpc_door, kafka_door = SimGrpcDoor(broker), SimKafkaDoor(broker)
+        grpc_door, kafka_door = SimGrpcDoor(broker), SimKafkaListener(broker)
         cluster.network.attach(self.name, process, serve)
         self.broker = broker
         try:

@@ -1,4 +1,4 @@
-"""The gRPC door in a simulation: a broker's services, and channels to them, for the real `sparklog.client`.
+"""The gRPC listener in a simulation: a broker's services, and channels to them, for the real `sparklog.client`.
 
 Requests and answers are bytes on the simulated network. On one side the stubs of `sparklog.v1` and the client above
 them, on the other the servicers of `sparklog.server`: only gRPC's transport is replaced. Calls are unary.

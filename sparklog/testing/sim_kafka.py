@@ -1,6 +1,6 @@
-"""The Kafka door in a simulation: frames over the simulated network, to the listener's own dispatch and translations.
+"""The Kafka listener in a simulation: frames over the simulated network, to the real dispatch and translations.
 
-    SimKafkaDoor   a broker's end: each connection's requests are served one after the other, in their order
+    SimKafkaListener   a broker's end: each connection's requests are served one after the other, in their order
     SimKafka       a client's end: connections to brokers, on which several requests may be under way. A frame that is
                    lost takes its connection with it, and whoever waits for an answer on it is told
 
@@ -59,7 +59,7 @@ class _Incoming:
         self.turn = asyncio.Condition()
 
 
-class SimKafkaDoor:
+class SimKafkaListener:
     """The Kafka listener of one broker's process."""
 
     def __init__(self, broker: Broker) -> None:

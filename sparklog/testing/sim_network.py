@@ -101,10 +101,10 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def served_by_door(name: str) -> Api[Any, Any]:
-    """For what travels as bytes: whoever is reached gives it to one of its doors, and not to a handler."""
+    """For what travels as bytes: the receiver gives it to one of its listeners, and not to a handler."""
 
     async def handle(*_: Any) -> None:
-        raise TypeError(f"{name} came without a door")
+        raise TypeError(f"{name} came without a listener")
 
     return Api(name=name, handle=handle)
 

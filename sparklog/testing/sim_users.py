@@ -1,4 +1,4 @@
-"""The real `sparklog.client` in a simulation: producers, consumers and groups of consumers, over the gRPC door.
+"""The real `sparklog.client` in a simulation: producers, consumers and groups of consumers, over the gRPC listener.
 
     UserProducer    many records at once: several batches and partitions a request, several requests on their way; with
                     acks=all, or with less, which promises nothing that is checked but that no value is invented

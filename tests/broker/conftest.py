@@ -1,4 +1,4 @@
-"""A whole broker without doors, on a disk that can be made slow or broken and a clock that stands still."""
+"""A whole broker without listeners, on a disk that can be made slow or broken and a clock that stands still."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers read from a replica in their own rack, over both doors, and from the leader when that one is gone."""
+"""Consumers read from a replica in their own rack, over both listeners, and from the leader when that one is gone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The Kafka door: listeners that speak Apache Kafka's wire protocol, over the same handlers as gRPC."""
+"""The Kafka listeners: they speak Apache Kafka's wire protocol, over the same handlers as gRPC."""

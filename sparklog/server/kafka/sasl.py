@@ -136,7 +136,7 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
 
 
 def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
-    """A password at one door is worth nothing beside another that everybody can go through."""
+    """A password on one listener protects nothing while another listener lets everybody in."""
     host = Address.parse(config.grpc_listener, "grpc.listener").host
     asks = config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
     if not (asks or host in ("localhost", "::1") or host.startswith("127.")):

@@ -1,4 +1,4 @@
-"""The Kafka door of one broker: all its listeners, and what their connections share (kafka.network.SocketServer).
+"""The Kafka listeners of one broker, and what their connections share (kafka.network.SocketServer).
 
 Stop: nothing more is accepted, idle connections are closed, requests in work are answered and then their connections
 closed; what is not answered within the grace is cut off.
@@ -52,7 +52,7 @@ class KafkaServer:
         )
         context = server_context(config) if any(listener.has_tls for listener in self._listeners) else None
         enabled = mechanisms(broker) if any(listener.has_sasl for listener in self._listeners) else {}
-        self._doors = [
+        self._servers = [
             KafkaListener(self, listener, context if listener.has_tls else None, enabled)
             for listener in self._listeners
         ]
@@ -66,21 +66,21 @@ class KafkaServer:
         """Take all addresses; raises ConfigError where one is taken, or a host of a quota is not known."""
         config = self.broker.config
         self.quotas = ConnectionQuotas(config.max_connections, config.max_connections_per_ip, await _overrides(config))
-        for listener, door in zip(self._listeners, self._doors, strict=True):
-            bound = await door.bind()
+        for listener, server in zip(self._listeners, self._servers, strict=True):
+            bound = await server.bind()
             told = listener.advertised
             self.addresses[listener.name] = told if told.port else told._replace(port=bound.port)
 
     def start(self) -> None:
         """Accept connections; the broker has started."""
-        for door in self._doors:
-            door.start()
+        for server in self._servers:
+            server.start()
         self._sweep_later()
 
     async def stop(self, grace_ms: int) -> None:
         self.is_stopping = True
-        for door in self._doors:
-            door.close()
+        for server in self._servers:
+            server.close()
         for connection in tuple(self.connections):
             connection.stop()
         await self._wait_for_all(grace_ms / 1000)

@@ -1,7 +1,7 @@
 """`docs/reference/kafka-apis.md`: ``python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md``.
 
-Which APIs of Apache Kafka 4.3 are served in which versions, and why the others are not: from the tables of both doors,
-the heads of the files in `broker/apis/`, and all the APIs that `kio` knows.
+Which APIs of Apache Kafka 4.3 are served in which versions, and why the others are not: from the tables of both
+listeners, the heads of the files in `broker/apis/`, and all the APIs that `kio` knows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker process as `sparklog up` starts it, with both doors open on ports of its own."""
+"""A broker process as `sparklog up` starts it, with both listeners open on ports of its own."""
 
 from __future__ import annotations
 
