@@ -1,10 +1,10 @@
 """A broker with its listeners: what `sparklog up` and the test fixtures run.
 
-Start: take the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use. Once
-the broker leads what it can lead, Kafka's listeners open.
+Start: take the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use.
+Once the broker leads what it can lead, Kafka's listeners open.
 
-Stop: other brokers take over what this broker leads, while the listeners are open. Then everything closes in reverse order,
-within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
+Stop: other brokers take over what this broker leads, while the listeners are open. Then everything closes in reverse
+order, within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ from sparklog.testing.memory_fs import MemoryFs, PowerCut
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_elections import Ended, ObservedTree, kept_end
-from sparklog.testing.sim_grpc import Called, SimGrpcDoor
+from sparklog.testing.sim_grpc import Called, SimGrpcListener
 from sparklog.testing.sim_kafka import Framed, SimKafkaListener, listeners
 from sparklog.testing.sim_loop import PROCESS, SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork, SimPeers
@@ -149,12 +149,12 @@ class SimNode:
             if not hasattr(broker, "services"):
                 raise NetworkException(f"{self.name} does not listen yet")
             if isinstance(request, Called):
-                return await grpc_door.serve(request)
+                return await grpc_listener.serve(request)
             if isinstance(request, Framed):
-                return await kafka_door.serve(request)
+                return await kafka_listener.serve(request)
             return await broker.serve(api, request)
 
-        grpc_door, kafka_door = SimGrpcDoor(broker), SimKafkaListener(broker)
+        grpc_listener, kafka_listener = SimGrpcListener(broker), SimKafkaListener(broker)
         cluster.network.attach(self.name, process, serve)
         self.broker = broker
         try:

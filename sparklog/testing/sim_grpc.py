@@ -70,7 +70,7 @@ class _Context:
         raise _Ended(Refused(code.value[0], details, tuple(trailing_metadata)))
 
 
-class SimGrpcDoor:
+class SimGrpcListener:
     """The services of one broker's process."""
 
     def __init__(self, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""Whole brokers without listeners, side by side on one event loop: they call one another straight, and share a store."""
+"""Whole brokers without listeners on one event loop: they call each other directly, and share a store."""
 
 from __future__ import annotations
 
