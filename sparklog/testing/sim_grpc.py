@@ -23,7 +23,7 @@ from sparklog.server.grpc_admin import AdminServicer
 from sparklog.server.grpc_groups import GroupsServicer
 from sparklog.server.grpc_log import LogServicer
 from sparklog.server.grpc_service import service_handler
-from sparklog.testing.sim_network import SimNetwork, served_by_door
+from sparklog.testing.sim_network import SimNetwork, served_by_listener
 
 Metadata = Sequence[tuple[str, str]]
 
@@ -106,7 +106,7 @@ class SimChannel:
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
-        api = served_by_door(method.rpartition("/")[2])
+        api = served_by_listener(method.rpartition("/")[2])
 
         async def call(request: Any, *, timeout: float, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - gRPC's name
             if self._is_closed:

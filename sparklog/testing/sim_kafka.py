@@ -27,7 +27,7 @@ from sparklog.server.kafka.dispatch import answer, read_frame
 from sparklog.server.kafka.messages import Message, make
 from sparklog.server.kafka.translation import Session
 from sparklog.testing.kafka_frames import read_response, request_frame
-from sparklog.testing.sim_network import SimNetwork, served_by_door
+from sparklog.testing.sim_network import SimNetwork, served_by_listener
 
 LISTENER = "PLAINTEXT"
 TIMEOUT_MS = 3_000
@@ -166,7 +166,7 @@ class _Outgoing:
         number, self._asked = self._asked, self._asked + 1
         request = make(load_request_schema(key, version), **fields)
         framed = Framed(connection=self._name, number=number, frame=request_frame(request, number, self._source))
-        api = served_by_door(type(request).__name__)
+        api = served_by_listener(type(request).__name__)
         try:
             response = await self._network.call(self._source, self._target, api, framed, timeout_ms=TIMEOUT_MS)
         except KafkaError:

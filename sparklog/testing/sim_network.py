@@ -100,7 +100,7 @@ _UNCHANGING = frozenset({int, str, bytes, bool, float, type(None), UUID, TopicPa
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
-def served_by_door(name: str) -> Api[Any, Any]:
+def served_by_listener(name: str) -> Api[Any, Any]:
     """For what travels as bytes: the receiver gives it to one of its listeners, and not to a handler."""
 
     async def handle(*_: Any) -> None:

@@ -449,7 +449,7 @@ def test_clients_of_each_listener_are_told_its_address() -> None:
         advertised_listeners=("OUTSIDE://broker.example:19092",),
         listener_security_protocol_map=("INSIDE:PLAINTEXT", "OUTSIDE:PLAINTEXT"),
     ) as broker:
-        inside, outside = (sock._socket.getsockname() for sock in broker.node._kafka._doors)
+        inside, outside = (sock._socket.getsockname() for sock in broker.node._kafka._servers)
         assert broker.kafka == f"127.0.0.1:{inside[1]}"
         with Wire(inside) as wire:
             assert brokers(wire) == [inside]
