@@ -16,6 +16,7 @@ from sparklog.base.errors import NetworkException, StoreError
 from sparklog.base.fs import Fs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.listeners import protocols_of
+from sparklog.broker.api import Handlers
 from sparklog.broker.apis import APIS, PEER_APIS
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
@@ -97,7 +98,8 @@ def compose(given: Dependencies) -> Services:
     fetchers = _fetchers(config, metadata, peers, replicas)
     groups = _groups(given, metadata, replicas, topics, history)
     replicas.watch_leadership(groups.leadership_changed)
-    return Services(
+    handlers = Handlers()
+    services = Services(
         api_versions=tuple(ApiVersion(api.key, *api.versions) for api in APIS if api.key is not None),
         config=config,
         clock=clock,
@@ -129,7 +131,10 @@ def compose(given: Dependencies) -> Services:
             note=history.note,
         ),
         history=history,
+        handlers=handlers,
     )
+    handlers.bind(services, (*APIS, *PEER_APIS.values()))
+    return services
 
 
 def _replicas(

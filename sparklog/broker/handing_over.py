@@ -11,33 +11,41 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from sparklog.broker.controller_calls import ask_controller
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.peers import Peers
 
 MAX_WAIT_MS = 30_000
 logger = logging.getLogger(__name__)
 
 
-async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartition, ...]:
+async def hand_over(
+    broker_epoch: int, *, clock: Clock, config: BrokerConfig, metadata: MetadataCache, peers: Peers
+) -> tuple[TopicPartition, ...]:
     """The partitions that this broker leads still; raises nothing, as nothing may keep a broker from stopping."""
-    config = services.config
     request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
     remaining: tuple[TopicPartition, ...] = ()
     for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
         pause_ms = config.controlled_shutdown_retry_backoff_ms if retries_left else 0
         try:
             response: ControlledShutdownResponse = await ask_controller(
-                services, request, timeout_ms=min(config.controller_socket_timeout_ms, MAX_WAIT_MS)
+                request,
+                clock=clock,
+                metadata=metadata,
+                peers=peers,
+                timeout_ms=min(config.controller_socket_timeout_ms, MAX_WAIT_MS),
             )
             remaining = tuple(response.remaining)
         except KafkaError as error:
             logger.warning("the controller could not be asked to take over: %s", error)
             await asyncio.sleep(pause_ms / 1000)
         else:
-            if await _is_nobody_left(services, remaining, pause_ms):
+            if await _is_nobody_left(metadata, config.broker_id, remaining, pause_ms):
                 break
             logger.info("nobody has taken over %d partitions yet", len(remaining))
     if remaining:
@@ -45,15 +53,16 @@ async def hand_over(services: Services, broker_epoch: int) -> tuple[TopicPartiti
     return remaining
 
 
-async def _is_nobody_left(services: Services, partitions: Iterable[TopicPartition], timeout_ms: int) -> bool:
+async def _is_nobody_left(
+    metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int
+) -> bool:
     """Whether nobody else could lead these, now or within the time: a whole cluster may be stopping."""
-    return await services.metadata.wait_until(lambda: not _could_be_led_elsewhere(services, partitions), timeout_ms)
+    return await metadata.wait_until(lambda: not _could_be_led_elsewhere(metadata, here, partitions), timeout_ms)
 
 
-def _could_be_led_elsewhere(services: Services, partitions: Iterable[TopicPartition]) -> bool:
+def _could_be_led_elsewhere(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition]) -> bool:
     """Whether another live broker has a replica of one of these."""
-    metadata = services.metadata
-    others = metadata.brokers.keys() - {services.config.broker_id}
+    others = metadata.brokers.keys() - {here}
     return any(
         others.intersection(info.replicas) for name in partitions if (info := metadata.find_partition(name)) is not None
     )

@@ -241,7 +241,7 @@ class Broker:
         try:
             if not self._is_ready.is_set() and type(request) not in PEER_APIS:
                 await self._is_ready.wait()
-            return await api.handle(self.services, request)
+            return await self.services.handlers[api](request)
         except KafkaError:
             figures.refused += 1
             raise
@@ -260,13 +260,19 @@ class Broker:
         if self._has_left or self.is_stopping or not hasattr(self, "services"):
             return
         self._has_left = True
-        config = self.config
-        if config.controlled_shutdown_enable and len(self.services.metadata.brokers) > 1:
+        config, services = self.config, self.services
+        if config.controlled_shutdown_enable and len(services.metadata.brokers) > 1:
             pauses_ms = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms
             with suppress(TimeoutError):  # nothing may keep a broker from stopping
                 async with asyncio.timeout((pauses_ms + config.controlled_shutdown_timeout_ms) / 1000):
-                    await hand_over(self.services, self.services.registration.epoch)
-        await self.services.history.flush()
+                    await hand_over(
+                        services.registration.epoch,
+                        clock=services.clock,
+                        config=config,
+                        metadata=services.metadata,
+                        peers=services.peers,
+                    )
+        await services.history.flush()
 
     def prepare_stop(self) -> None:
         """Answer the requests that wait, and let none wait any more."""

@@ -1,4 +1,4 @@
-"""What the handlers of the APIs work with: the parts of one broker, put together by `broker/node.py`."""
+"""The parts of one broker, put together by `broker/composition.py`. A handler of an API names those that it uses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sparklog.base.clock import Clock
 from sparklog.base.config import BrokerConfig
 from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Handlers
 from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.broker.fetch_sessions import FetchSessions
 from sparklog.broker.follower_fetches import FollowerFetches
@@ -63,3 +64,5 @@ class Services:
     """What takes long gives way to others by these."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
+    handlers: Handlers
+    """Those of the APIs, bound to what they use of all these."""

@@ -170,6 +170,15 @@ class Topics:
         except (RequestTimedOut, ConnectionLoss, SessionExpired) as error:
             raise LeaderNotAvailable(str(error)) from None
 
+    async def find_or_create(self, name: str) -> Topic:
+        """The topic of this name; created where there is none and auto.create.topics.enable is set.
+
+        Raises UnknownTopicOrPartition, and as `create_if_missing` does.
+        """
+        if self._config.auto_create_topics_enable and name not in self._metadata:
+            await self.create_if_missing(name)
+        return self._metadata.get(name)
+
     async def wait_for(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         """Until a topic that is in the store is known here, with its leaders. Raises RequestTimedOut."""
 

@@ -86,10 +86,11 @@ class LogServicer:
         return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes, slices))
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
+        services = self._broker.services
         wanted = SubscribeRequest(
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
         )
-        async for response in subscribe.stream(self._broker.services, wanted):
+        async for response in subscribe.stream(wanted, fetch=services.handlers[fetch.API], waiting=services.waiting):
             for part in response.partitions:
                 async for message in all_messages(part, request.format, wanted.max_bytes):
                     yield serialize([message])
@@ -124,8 +125,9 @@ class LogServicer:
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
         """Do all that may wait before the append; what is returned appends in its first step, or has done so."""
+        services = self._broker.services
         translated, refused = await self._translate(request)
-        await produce.create_missing_topics(self._broker.services, translated)
+        await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
         answering = self._produce(request, translated, refused)
         if len(translated.partitions) <= produce.TOGETHER:
             return answering
@@ -170,7 +172,7 @@ class LogServicer:
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
         services = self._broker.services
-        topic = await produce.find_or_create_topic(services, part.topic)
+        topic = await services.topics.find_or_create(part.topic)
         self._without_key += 1
         payloads = await load_payloads()
         encoded = await asyncio.to_thread(

@@ -16,10 +16,10 @@ from crc32c import crc32c
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.apis import commit_replace
-from sparklog.broker.replacements import Staged
-from sparklog.broker.services import Services
+from sparklog.broker.replacements import Replacements, Staged
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
+from sparklog.replica.manager import ReplicaManager
 from sparklog.testing.sim_client import SimClient
 
 LEASE_MS = 5_000
@@ -33,21 +33,21 @@ class Merge:
     """So many of the closed segments."""
 
 
-async def _merge(services: Services, request: Merge) -> None:
-    replica = services.replicas.get_leader(request.partition)
+async def _merge(request: Merge, *, replacements: Replacements, replicas: ReplicaManager) -> None:
+    replica = replicas.get_leader(request.partition)
     epoch, log = replica.partition.leader_epoch, replica.log
     sources = (await asyncio.to_thread(log.describe))[:-1][request.first :][: request.count]
     if not sources:
         return
-    lease = await services.replacements.begin(request.partition, epoch, sources, holder="merger", lease_ms=LEASE_MS)
+    lease = await replacements.begin(request.partition, epoch, sources, holder="merger", lease_ms=LEASE_MS)
     data = b"".join([await asyncio.to_thread(_read, log, each.base_offset, each.identity) for each in sources])
 
     async def pieces() -> AsyncIterator[bytes]:
         yield data
 
-    size_bytes = await services.replacements.upload(lease.id, pieces())
+    size_bytes = await replacements.upload(lease.id, pieces())
     staged = Staged(size_bytes=size_bytes, crc32c=crc32c(data))
-    new = await services.replacements.commit(lease.id, epoch, staged)
+    new = await replacements.commit(lease.id, epoch, staged)
     await asyncio.to_thread(log.set_cleaned_offset, new.next_offset, [new])
 
 
@@ -55,7 +55,7 @@ def _read(log: Log, base_offset: int, identity: str) -> bytes:
     return log.open_file(base_offset, LOG, identity).read()
 
 
-MERGE: Api[Merge, None] = Api(name=commit_replace.API.name, handle=_merge)
+MERGE = Api(name=commit_replace.API.name, handle=_merge)
 
 
 class Merger:

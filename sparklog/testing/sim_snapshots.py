@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import install_snapshot
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
-from sparklog.broker.services import Services
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
+from sparklog.replica.manager import ReplicaManager
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_workload import batches_of, bytes_of
 
@@ -27,8 +27,8 @@ class TakeSnapshot:
     takes_s: float
 
 
-async def _take(services: Services, request: TakeSnapshot) -> None:
-    replica = services.replicas.get_leader(request.partition)
+async def _take(request: TakeSnapshot, *, handlers: Handlers, replicas: ReplicaManager) -> None:
+    replica = replicas.get_leader(request.partition)
     epoch, end_offset = replica.partition.leader_epoch, replica.partition.high_watermark
     data = await asyncio.to_thread(_newest, replica.log, end_offset)
     await asyncio.sleep(request.takes_s)
@@ -36,13 +36,12 @@ async def _take(services: Services, request: TakeSnapshot) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield data
 
-    await install_snapshot.handle(
-        services,
+    await handlers[install_snapshot.API](
         InstallSnapshotRequest(partition=request.partition, leader_epoch=epoch, end_offset=end_offset, chunks=pieces()),
     )
 
 
-TAKE_SNAPSHOT: Api[TakeSnapshot, None] = Api(name=install_snapshot.API.name, handle=_take)
+TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take)
 
 
 def _newest(log: Log, end_offset: int) -> bytes:

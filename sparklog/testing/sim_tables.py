@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError, SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
-from sparklog.broker.replacements import Staged
+from sparklog.broker.replacements import Replacements, Staged
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.broker.services import Services
 from sparklog.client.delivery import RecordMetadata
 from sparklog.client.producer import AsyncProducer
 from sparklog.log.compaction import CompactionPlan, Segments, plan_compaction
@@ -34,6 +34,7 @@ from sparklog.log.log import Log
 from sparklog.records import header_kernels as headers
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
+from sparklog.replica.manager import ReplicaManager
 from sparklog.spark.compaction_keys import Strategy
 from sparklog.spark.compaction_rewrite import header_tables
 from sparklog.spark.compaction_task import survivors
@@ -105,30 +106,30 @@ class Compact:
     partition: TopicPartition
 
 
-async def _compact(services: Services, request: Compact) -> None:
+async def _compact(
+    request: Compact, *, clock: Clock, handlers: Handlers, replacements: Replacements, replicas: ReplicaManager
+) -> None:
     name = request.partition
-    replica = services.replicas.get_leader(name)
-    told = await describe_log.handle(services, describe_log.DescribeLogRequest(partitions=[name]))
+    replica = replicas.get_leader(name)
+    told = await handlers[describe_log.API](describe_log.DescribeLogRequest(partitions=[name]))
     found = told.logs[name]
     if isinstance(found, KafkaError):
         raise found
-    plan = plan_compaction(found, now_ms=services.clock.time_ms(), force=True)
+    plan = plan_compaction(found, now_ms=clock.time_ms(), force=True)
     if not isinstance(plan, CompactionPlan):
         return
     survey = await asyncio.to_thread(_survey, replica.log, plan, found)
     new = []
     for group in plan.groups:
-        lease = await services.replacements.begin(
-            name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS
-        )
-        data, crc = await asyncio.to_thread(survey.rewritten, group, services.clock.time_ms())
-        size_bytes = await services.replacements.upload(lease.id, _pieces(data))
+        lease = await replacements.begin(name, found.leader_epoch, group, holder="compactor", lease_ms=LEASE_MS)
+        data, crc = await asyncio.to_thread(survey.rewritten, group, clock.time_ms())
+        size_bytes = await replacements.upload(lease.id, _pieces(data))
         staged = Staged(size_bytes=size_bytes, crc32c=crc)
-        new.append(await services.replacements.commit(lease.id, found.leader_epoch, staged))
+        new.append(await replacements.commit(lease.id, found.leader_epoch, staged))
     await asyncio.to_thread(replica.log.set_cleaned_offset, plan.end_offset, new)
 
 
-COMPACT: Api[Compact, None] = Api(name=commit_replace.API.name, handle=_compact)
+COMPACT = Api(name=commit_replace.API.name, handle=_compact)
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

@@ -49,6 +49,11 @@ class Services(SimpleNamespace):
         )
         self._answers = list(answers)
 
+    @property
+    def ways(self) -> dict[str, Any]:
+        """To the controller."""
+        return {"clock": self.clock, "metadata": self.metadata, "peers": self.peers}
+
     async def _call(self, broker: str, request: Any, *, timeout_ms: int) -> Any:
         self.asked.append((broker, request))
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
@@ -65,7 +70,7 @@ def simulate(made: Callable[[SimLoop], Services], epoch: int = 7) -> tuple[Servi
     """The services afterwards, what remained, and the seconds that it took."""
     loop = SimLoop()
     services = made(loop)
-    remaining = loop.run(hand_over(services, epoch))
+    remaining = loop.run(hand_over(epoch, config=services.config, **services.ways))
     return services, remaining, loop.time()
 
 
@@ -85,7 +90,7 @@ def test_it_does_not_wait_where_nobody_else_could_take_over() -> None:
     services = Services(SimLoop(), left(T0), alive=(1, 3))
     services.metadata.controller = "broker 3"
     loop = SimLoop()
-    assert loop.run(hand_over(services, 7)) == (T0,)
+    assert loop.run(hand_over(7, config=services.config, **services.ways)) == (T0,)
     assert (len(services.asked), loop.time()) == (1, 0)
 
 
@@ -99,7 +104,7 @@ def test_a_controller_that_cannot_be_asked_does_not_keep_it_from_stopping() -> N
 def test_another_controller_is_looked_for_where_the_one_that_was_known_is_none() -> None:
     loop = SimLoop()
     services = Services(loop, NotController("no"), NetworkException("no"), left())
-    assert loop.run(ask_controller(services, "request", timeout_ms=0)) == left()
+    assert loop.run(ask_controller("request", **services.ways, timeout_ms=0)) == left()
     assert len(services.asked) == 3
 
 
@@ -107,11 +112,11 @@ def test_another_controller_is_looked_for_where_the_one_that_was_known_is_none()
 def test_the_last_error_is_raised_when_the_time_is_up(error: KafkaError) -> None:
     loop = SimLoop()
     with pytest.raises(type(error)):
-        loop.run(ask_controller(Services(loop, error), "request", timeout_ms=9_000))
+        loop.run(ask_controller("request", **Services(loop, error).ways, timeout_ms=9_000))
     assert loop.time() == pytest.approx(9, abs=0.1)
     loop = SimLoop()
     services = Services(loop, error)
     services.metadata.controller = None
     with pytest.raises(NotController):
-        loop.run(ask_controller(services, "request", timeout_ms=0))
+        loop.run(ask_controller("request", **services.ways, timeout_ms=0))
     assert loop.time() == pytest.approx(LEAST_TIMEOUT_MS / 1000, abs=0.1)

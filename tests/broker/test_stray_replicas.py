@@ -47,7 +47,7 @@ async def stops_of(request: UpdateMetadata, *logs: TopicPartition) -> list[StopP
         info=SimpleNamespace(broker_id=1),
         logs=[SimpleNamespace(partition=name, topic_id=ID) for name in logs],
     )
-    await update_metadata.handle(services, request)
+    await update_metadata.API.bind(services)(request)
     return stopped
 
 

@@ -38,9 +38,9 @@ class Callee:
         self.port = self.grpc.add_insecure_port("127.0.0.1:0")
 
     async def serve(self, api: Api[Any, Any], request: Any) -> Any:
-        return await api.handle(None, request)  # type: ignore[arg-type]
+        return await api.bind(None)(request)
 
-    async def _handle(self, _: Any, request: Any) -> Any:
+    async def _handle(self, request: Any) -> Any:
         return await self.answers[type(request)](request)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.broker.replacements import Replacements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,8 @@ class AbortReplaceResponse:
     pass
 
 
-async def handle(services: Services, request: AbortReplaceRequest) -> AbortReplaceResponse:
-    await services.replacements.abort(request.lease_id)
+async def handle(request: AbortReplaceRequest, *, replacements: Replacements) -> AbortReplaceResponse:
+    await replacements.abort(request.lease_id)
     return AbortReplaceResponse()
 
 

@@ -22,7 +22,7 @@ from sparklog.broker.apis.incremental_alter_configs import (
     check_count,
 )
 from sparklog.broker.resources import ConfigResource
-from sparklog.broker.services import Services
+from sparklog.broker.topics import Topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +42,9 @@ class AlterConfigsResponse:
     resources: Sequence[ResourceResult]
 
 
-async def handle(services: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle(request: AlterConfigsRequest, *, topics: Topics) -> AlterConfigsResponse:
     results = await alter_each(
-        services, request.resources, _replacement, _broker_replacement, validate_only=request.validate_only
+        topics, request.resources, _replacement, _broker_replacement, validate_only=request.validate_only
     )
     return AlterConfigsResponse(resources=results)
 

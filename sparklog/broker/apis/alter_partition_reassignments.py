@@ -15,12 +15,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparklog.base.clock import Clock
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.controller_calls import ask_controller
-from sparklog.broker.services import Services
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.peers import Peers
+from sparklog.controller.controller import Controller
 
 SHOWN_WITHIN_MS = 5_000
 """How long an answer waits for this broker to be told of the move; it is under way, told or not."""
@@ -44,21 +46,24 @@ class AlterPartitionReassignmentsResponse:
 
 
 async def handle(
-    services: Services, request: AlterPartitionReassignmentsRequest
+    request: AlterPartitionReassignmentsRequest,
+    *,
+    clock: Clock,
+    controller: Controller,
+    metadata: MetadataCache,
+    peers: Peers,
 ) -> AlterPartitionReassignmentsResponse:
     if request.is_for_controller:
-        errors = await services.controller.ask(
+        errors = await controller.ask(
             lambda active: active.operations.reassign(request.targets, may_resize=request.may_resize)
         )
         return AlterPartitionReassignmentsResponse(errors=errors)
     forwarded = dataclasses.replace(request, is_for_controller=True)
     response: AlterPartitionReassignmentsResponse = await ask_controller(
-        services, forwarded, timeout_ms=request.timeout_ms
+        forwarded, clock=clock, metadata=metadata, peers=peers, timeout_ms=request.timeout_ms
     )
     started = {name: target for name, target in request.targets.items() if response.errors.get(name) is None}
-    await services.metadata.wait_until(
-        lambda: _shows(services.metadata, started), min(request.timeout_ms, SHOWN_WITHIN_MS)
-    )
+    await metadata.wait_until(lambda: _shows(metadata, started), min(request.timeout_ms, SHOWN_WITHIN_MS))
     return response
 
 

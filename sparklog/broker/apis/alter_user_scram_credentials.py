@@ -23,7 +23,6 @@ from sparklog.base.errors import (
     UnsupportedSaslMechanism,
 )
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.cluster.users import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism, UserStore
 
 
@@ -54,14 +53,12 @@ class AlterUserScramCredentialsResponse:
     """By user; None: what was asked for is done."""
 
 
-async def handle(services: Services, request: AlterUserScramCredentialsRequest) -> AlterUserScramCredentialsResponse:
+async def handle(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
     changes: dict[str, list[Deletion | Upsertion]] = {}
     asked_for: list[Deletion | Upsertion] = [*request.deletions, *request.upsertions]
     for change in asked_for:
         changes.setdefault(change.user, []).append(change)
-    results = {
-        user: await asyncio.to_thread(_change_user, services.users, user, asked) for user, asked in changes.items()
-    }
+    results = {user: await asyncio.to_thread(_change_user, users, user, asked) for user, asked in changes.items()}
     return AlterUserScramCredentialsResponse(results=results)
 
 

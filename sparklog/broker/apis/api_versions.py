@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.broker.versions import ApiVersion
 
 
@@ -26,8 +25,8 @@ class ApiVersionsResponse:
     apis: Sequence[ApiVersion]
 
 
-async def handle(services: Services, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return ApiVersionsResponse(apis=services.api_versions)
+async def handle(request: ApiVersionsRequest, *, api_versions: tuple[ApiVersion, ...]) -> ApiVersionsResponse:
+    return ApiVersionsResponse(apis=api_versions)
 
 
 API = Api(name="ApiVersions", handle=handle, key=18, versions=(0, 4))

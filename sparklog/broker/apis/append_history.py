@@ -7,26 +7,23 @@
 
 from __future__ import annotations
 
-from sparklog.broker.api import Api
+from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import produce
-from sparklog.broker.services import Services
 from sparklog.cluster.history import HISTORY, AppendHistory, HistoryAppended
 
 
-async def handle(services: Services, request: AppendHistory) -> HistoryAppended:
+async def handle(request: AppendHistory, *, handlers: Handlers) -> HistoryAppended:
     part = produce.PartitionProduce(topic=HISTORY.topic, partition=HISTORY.partition, data=bytearray(request.records))
-    [result] = (
-        await produce.handle(
-            services,
-            produce.ProduceRequest(
-                acks=produce.ACKS_ALL,
-                timeout_ms=request.timeout_ms,
-                partitions=[part],
-                creates_topics=False,
-                writes_internal_topics=True,
-            ),
+    appended = await handlers[produce.API](
+        produce.ProduceRequest(
+            acks=produce.ACKS_ALL,
+            timeout_ms=request.timeout_ms,
+            partitions=[part],
+            creates_topics=False,
+            writes_internal_topics=True,
         )
-    ).partitions
+    )
+    [result] = appended.partitions
     if result.error:
         raise result.error
     return HistoryAppended(base_offset=result.base_offset)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.leases import Lease
-from sparklog.broker.services import Services
+from sparklog.broker.replacements import Replacements
 from sparklog.log.description import SegmentDescription
 from sparklog.log.log import Log
 
@@ -43,8 +43,8 @@ class BeginReplaceResponse:
     """Where the new segment may be written by whoever shares the disk; absolute."""
 
 
-async def handle(services: Services, request: BeginReplaceRequest) -> BeginReplaceResponse:
-    lease = await services.replacements.begin(
+async def handle(request: BeginReplaceRequest, *, replacements: Replacements) -> BeginReplaceResponse:
+    lease = await replacements.begin(
         request.partition,
         request.leader_epoch,
         request.sources,

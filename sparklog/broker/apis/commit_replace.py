@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.replacements import Staged
-from sparklog.broker.services import Services
+from sparklog.broker.replacements import Replacements, Staged
 from sparklog.log.description import SegmentDescription
 
 
@@ -31,9 +30,9 @@ class CommitReplaceResponse:
     segment: SegmentDescription
 
 
-async def handle(services: Services, request: CommitReplaceRequest) -> CommitReplaceResponse:
+async def handle(request: CommitReplaceRequest, *, replacements: Replacements) -> CommitReplaceResponse:
     staged = Staged(size_bytes=request.size_bytes, crc32c=request.crc32c)
-    segment = await services.replacements.commit(request.lease_id, request.leader_epoch, staged)
+    segment = await replacements.commit(request.lease_id, request.leader_epoch, staged)
     return CommitReplaceResponse(segment=segment)
 
 

@@ -6,11 +6,12 @@ Versions 0 and 1, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 
-API: Api[ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse] = Api(
-    name="ConsumerGroupHeartbeat",
-    handle=lambda services, request: services.groups.consumer_heartbeat(request),
-    key=68,
-    versions=(0, 1),
-)
+
+async def handle(request: ConsumerGroupHeartbeat, *, groups: GroupCoordinator) -> ConsumerGroupHeartbeatResponse:
+    return await groups.consumer_heartbeat(request)
+
+
+API = Api(name="ConsumerGroupHeartbeat", handle=handle, key=68, versions=(0, 1))

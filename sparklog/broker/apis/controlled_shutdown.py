@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.controller.controller import Controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class ControlledShutdownResponse:
     remaining: Sequence[TopicPartition]
 
 
-async def handle(services: Services, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-    remaining = await services.controller.ask(
+async def handle(request: ControlledShutdownRequest, *, controller: Controller) -> ControlledShutdownResponse:
+    remaining = await controller.ask(
         lambda active: active.operations.shut_down(request.broker_id, request.broker_epoch)
     )
     return ControlledShutdownResponse(remaining=remaining)

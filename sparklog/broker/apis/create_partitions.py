@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from sparklog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_replicas
-from sparklog.broker.services import Services
-from sparklog.broker.topics import TIMEOUT_MS
+from sparklog.broker.topics import TIMEOUT_MS, Topics
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,13 @@ class CreatePartitionsResponse:
     topics: Sequence[TopicGrown]
 
 
-async def handle(services: Services, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def handle(
+    request: CreatePartitionsRequest, *, metadata: MetadataCache, topics: Topics
+) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     return CreatePartitionsResponse(
         topics=[
-            await _grow(services, topic, request)
+            await _grow(metadata, topics, topic, request)
             if times[topic.name] == 1
             else TopicGrown(name=topic.name, error=InvalidRequest("Duplicate topic name."))
             for topic in request.topics
@@ -65,10 +67,12 @@ async def handle(services: Services, request: CreatePartitionsRequest) -> Create
     )
 
 
-async def _grow(services: Services, topic: PartitionCount, request: CreatePartitionsRequest) -> TopicGrown:
+async def _grow(
+    metadata: MetadataCache, topics: Topics, topic: PartitionCount, request: CreatePartitionsRequest
+) -> TopicGrown:
     try:
-        _check_assignments(services, topic)
-        total = await services.topics.grow(
+        _check_assignments(metadata, topic)
+        total = await topics.grow(
             topic.name,
             topic.total,
             assignments=topic.assignments,
@@ -80,16 +84,16 @@ async def _grow(services: Services, topic: PartitionCount, request: CreatePartit
     return TopicGrown(name=topic.name, partitions=total)
 
 
-def _check_assignments(services: Services, topic: PartitionCount) -> None:
+def _check_assignments(metadata: MetadataCache, topic: PartitionCount) -> None:
     if topic.assignments is None:
         return
-    added = topic.total - len(services.metadata.get(topic.name).partitions)
+    added = topic.total - len(metadata.get(topic.name).partitions)
     if 0 < added != len(topic.assignments):
         raise InvalidReplicaAssignment(
             f"Attempted to add {added} additional partition(s), but only {len(topic.assignments)} "
             "assignment(s) were specified."
         )
-    check_replicas(topic.assignments, services.metadata.brokers)
+    check_replicas(topic.assignments, metadata.brokers)
 
 
 API = Api(name="CreatePartitions", handle=handle, key=37, versions=(0, 3))

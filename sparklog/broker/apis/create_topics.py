@@ -17,12 +17,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.assignments import Replicas, check_numbers, check_replicas
 from sparklog.broker.config_entries import ConfigEntry, topic_entries
-from sparklog.broker.services import Services
-from sparklog.broker.topics import TIMEOUT_MS
+from sparklog.broker.topics import TIMEOUT_MS, Topics
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +62,13 @@ class CreateTopicsResponse:
     topics: Sequence[TopicResult]
 
 
-async def handle(services: Services, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(
+    request: CreateTopicsRequest, *, config: BrokerConfig, metadata: MetadataCache, topics: Topics
+) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     return CreateTopicsResponse(
         topics=[
-            await _create(services, topic, request)
+            await _create(config, metadata, topics, topic, request)
             if times[topic.name] == 1
             else TopicResult(name=topic.name, error=InvalidRequest(f"topic {topic.name!r} is named twice"))
             for topic in request.topics
@@ -73,10 +76,12 @@ async def handle(services: Services, request: CreateTopicsRequest) -> CreateTopi
     )
 
 
-async def _create(services: Services, topic: NewTopic, request: CreateTopicsRequest) -> TopicResult:
+async def _create(
+    config: BrokerConfig, metadata: MetadataCache, topics: Topics, topic: NewTopic, request: CreateTopicsRequest
+) -> TopicResult:
     try:
-        _check_assignments(topic, services.metadata.brokers)
-        created = await services.topics.create(
+        _check_assignments(topic, metadata.brokers)
+        created = await topics.create(
             topic.name,
             partitions=topic.partitions,
             replication_factor=topic.replication_factor,
@@ -92,7 +97,7 @@ async def _create(services: Services, topic: NewTopic, request: CreateTopicsRequ
         partitions=len(created.partitions),
         replication_factor=len(created.partitions[0].replicas),
         topic_id=created.topic_id,
-        configs=topic_entries(created, services.config),
+        configs=topic_entries(created, config),
     )
 
 

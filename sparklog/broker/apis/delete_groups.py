@@ -6,8 +6,12 @@ Key 42, versions 0 to 2, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import DeleteGroups, DeleteGroupsResponse
 
-API: Api[DeleteGroups, DeleteGroupsResponse] = Api(
-    name="DeleteGroups", handle=lambda services, request: services.groups.delete(request), key=42, versions=(0, 2)
-)
+
+async def handle(request: DeleteGroups, *, groups: GroupCoordinator) -> DeleteGroupsResponse:
+    return await groups.delete(request)
+
+
+API = Api(name="DeleteGroups", handle=handle, key=42, versions=(0, 2))

@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError, OffsetOutOfRange, PolicyViolation, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.replica.manager import Replica
+from sparklog.broker.follower_fetches import FollowerFetches
+from sparklog.log.directory.manager import LogManager
+from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.runtime.purgatory import Purgatory
 
 HIGH_WATERMARK = -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -56,19 +58,24 @@ class DeleteRecordsResponse:
     partitions: Sequence[RecordsDeleted]
 
 
-async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    results = [_delete(services, part) for part in request.partitions]
-    waiting = [each for each in results if isinstance(each, _Deleting)]
-    if waiting:
-        names = [each.replica.partition.name for each in waiting]
+async def handle(
+    request: DeleteRecordsRequest,
+    *,
+    follower_fetches: FollowerFetches,
+    logs: LogManager,
+    replicas: ReplicaManager,
+    waiting: Purgatory[TopicPartition],
+) -> DeleteRecordsResponse:
+    results = [_delete(replicas, part) for part in request.partitions]
+    begun = [each for each in results if isinstance(each, _Deleting)]
+    if begun:
+        names = [each.replica.partition.name for each in begun]
         for name in names:
-            services.follower_fetches.waiting.check(name)  # they should hear of it now
-        await asyncio.to_thread(services.logs.tasks.checkpoint_log_starts)
-        await services.waiting.wait(
-            names, lambda: all(each.is_settled(services) for each in waiting) or None, request.timeout_ms
-        )
+            follower_fetches.waiting.check(name)  # they should hear of it now
+        await asyncio.to_thread(logs.tasks.checkpoint_log_starts)
+        await waiting.wait(names, lambda: all(each.is_settled() for each in begun) or None, request.timeout_ms)
     return DeleteRecordsResponse(
-        partitions=[each.answer(services) if isinstance(each, _Deleting) else each for each in results]
+        partitions=[each.answer() if isinstance(each, _Deleting) else each for each in results]
     )
 
 
@@ -76,34 +83,35 @@ async def handle(services: Services, request: DeleteRecordsRequest) -> DeleteRec
 class _Deleting:
     """The leader's log start has moved; those of the followers are to."""
 
+    replicas: ReplicaManager
     part: RecordsToDelete
     replica: Replica
     target: int
 
-    def is_settled(self, services: Services) -> bool:
+    def is_settled(self) -> bool:
         if not self.replica.partition.is_leader:
             return True
-        return services.replicas.low_watermark(self.replica) >= self.target
+        return self.replicas.low_watermark(self.replica) >= self.target
 
-    def answer(self, services: Services) -> RecordsDeleted:
+    def answer(self) -> RecordsDeleted:
         name = self.replica.partition.name
         try:
-            services.replicas.get_leader(name)
-            if not self.is_settled(services):
+            self.replicas.get_leader(name)
+            if not self.is_settled():
                 raise RequestTimedOut(f"{name}: a replica's log does not begin at {self.target} yet")
         except KafkaError as error:
             return _refused(self.part, error)
         return RecordsDeleted(
             topic=name.topic,
             partition=name.partition,
-            log_start_offset=services.replicas.low_watermark(self.replica),
+            log_start_offset=self.replicas.low_watermark(self.replica),
         )
 
 
-def _delete(services: Services, part: RecordsToDelete) -> RecordsDeleted | _Deleting:
+def _delete(replicas: ReplicaManager, part: RecordsToDelete) -> RecordsDeleted | _Deleting:
     try:
-        replica = services.replicas.get_leader(TopicPartition(part.topic, part.partition))
-        return _Deleting(part, replica, _advance(replica, part.before_offset))
+        replica = replicas.get_leader(TopicPartition(part.topic, part.partition))
+        return _Deleting(replicas, part, replica, _advance(replica, part.before_offset))
     except KafkaError as error:
         return _refused(part, error)
 

@@ -19,8 +19,8 @@ from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.broker.topics import TIMEOUT_MS
+from sparklog.broker.topics import TIMEOUT_MS, Topics
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +51,40 @@ class DeleteTopicsResponse:
     topics: Sequence[TopicDeleted]
 
 
-async def handle(services: Services, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    names = [_name(services, topic) for topic in request.topics]
+async def handle(request: DeleteTopicsRequest, *, metadata: MetadataCache, topics: Topics) -> DeleteTopicsResponse:
+    names = [_name(metadata, topic) for topic in request.topics]
     times = Counter(names)
     return DeleteTopicsResponse(
         topics=[
-            await _delete(services, topic, request.timeout_ms, is_alone=name is None or times[name] == 1)
+            await _delete(metadata, topics, topic, request.timeout_ms, is_alone=name is None or times[name] == 1)
             for topic, name in zip(request.topics, names, strict=True)
         ]
     )
 
 
-def _name(services: Services, topic: TopicToDelete) -> str | None:
+def _name(metadata: MetadataCache, topic: TopicToDelete) -> str | None:
     """What the topic is called; None where there is none of that id."""
     if topic.topic_id is None:
         return topic.name
-    found = services.metadata.find_by_id(topic.topic_id)
+    found = metadata.find_by_id(topic.topic_id)
     return found.name if found else None
 
 
-async def _delete(services: Services, topic: TopicToDelete, timeout_ms: int, *, is_alone: bool) -> TopicDeleted:
+async def _delete(
+    metadata: MetadataCache, topics: Topics, topic: TopicToDelete, timeout_ms: int, *, is_alone: bool
+) -> TopicDeleted:
     try:
         if topic.name is not None and topic.topic_id is not None:
             raise InvalidRequest("You may not specify both topic name and topic id.")
         if not is_alone:
             raise InvalidRequest("Duplicate topic name or id.")
         if topic.topic_id is not None:
-            found = services.metadata.get_by_id(topic.topic_id)
+            found = metadata.get_by_id(topic.topic_id)
         elif topic.name is not None:
-            found = services.metadata.get(topic.name)
+            found = metadata.get(topic.name)
         else:
             raise InvalidRequest("Neither topic name nor id were specified.")
-        await services.topics.delete(found.name, timeout_ms)
+        await topics.delete(found.name, timeout_ms)
     except KafkaError as error:
         return TopicDeleted(name=topic.name, topic_id=topic.topic_id, error=error)
     return TopicDeleted(name=found.name, topic_id=found.topic_id)

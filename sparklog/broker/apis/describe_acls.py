@@ -12,7 +12,6 @@ from typing import NoReturn
 
 from sparklog.base.errors import SecurityDisabled
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class DescribeAclsRequest:
     pass
 
 
-async def handle(services: Services, request: DescribeAclsRequest) -> NoReturn:
+async def handle(request: DescribeAclsRequest) -> NoReturn:
     raise SecurityDisabled("No Authorizer is configured.")
 
 

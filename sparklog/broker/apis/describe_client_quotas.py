@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +20,7 @@ class DescribeClientQuotasResponse:
     pass
 
 
-async def handle(services: Services, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+async def handle(request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse()
 
 

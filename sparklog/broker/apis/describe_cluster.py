@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.cluster.metadata_cache import NO_CONTROLLER
+from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo
 
 
@@ -26,11 +25,13 @@ class DescribeClusterResponse:
     brokers: Sequence[BrokerInfo]
 
 
-async def handle(services: Services, request: DescribeClusterRequest) -> DescribeClusterResponse:
+async def handle(
+    request: DescribeClusterRequest, *, cluster_id: str, metadata: MetadataCache
+) -> DescribeClusterResponse:
     return DescribeClusterResponse(
-        cluster_id=services.cluster_id,
-        controller_id=services.metadata.controller_id if services.metadata.controller else NO_CONTROLLER,
-        brokers=list(services.metadata.brokers.values()),
+        cluster_id=cluster_id,
+        controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,
+        brokers=list(metadata.brokers.values()),
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
 from sparklog.broker.config_entries import ConfigEntry, broker_entries, topic_entries
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.topics import ALL_BROKERS
 
 
@@ -45,19 +46,21 @@ class DescribeConfigsResponse:
     resources: Sequence[ResourceConfigs]
 
 
-async def handle(services: Services, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(resources=[_describe(services, query) for query in request.resources])
+async def handle(
+    request: DescribeConfigsRequest, *, config: BrokerConfig, metadata: MetadataCache
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(resources=[_describe(config, metadata, query) for query in request.resources])
 
 
-def _describe(services: Services, query: ConfigQuery) -> ResourceConfigs:
+def _describe(config: BrokerConfig, metadata: MetadataCache, query: ConfigQuery) -> ResourceConfigs:
     resource = query.resource
     try:
-        resource.check(services.config.broker_id)
+        resource.check(config.broker_id)
         if resource.type == ResourceType.TOPIC:
-            entries = topic_entries(services.metadata.get(check_topic(resource.name)), services.config)
+            entries = topic_entries(metadata.get(check_topic(resource.name)), config)
         else:
-            given = services.metadata.overrides_given_to
-            entries = broker_entries(services.config, given(services.config.broker_id), given(ALL_BROKERS))
+            given = metadata.overrides_given_to
+            entries = broker_entries(config, given(config.broker_id), given(ALL_BROKERS))
     except KafkaError as error:
         return ResourceConfigs(resource=resource, error=error)
     if query.keys:

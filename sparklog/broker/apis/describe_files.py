@@ -16,16 +16,16 @@ import asyncio
 from sparklog.base.errors import OffsetOutOfRange
 from sparklog.broker.api import Api
 from sparklog.broker.follower_fetches import find_led
-from sparklog.broker.services import Services
 from sparklog.log.log import Log
+from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.messages import DescribeFiles, FilesDescribed, SnapshotFile
 
 READ_BYTES = 1 << 28
 
 
-async def handle(services: Services, request: DescribeFiles) -> FilesDescribed:
+async def handle(request: DescribeFiles, *, replicas: ReplicaManager) -> FilesDescribed:
     replica = find_led(
-        services.replicas,
+        replicas,
         request.name,
         topic_id=request.topic_id,
         leader_epoch=request.leader_epoch,

@@ -13,12 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.description import LogDescription
 from sparklog.log.log import Log
+from sparklog.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,27 +35,33 @@ class DescribeLogResponse:
     logs: Mapping[TopicPartition, LogDescription | KafkaError]
 
 
-async def handle(services: Services, request: DescribeLogRequest) -> DescribeLogResponse:
-    known = {name: _begin(services, name) for name in dict.fromkeys(request.partitions or services.replicas.names)}
+async def handle(
+    request: DescribeLogRequest, *, cluster_id: str, config: BrokerConfig, replicas: ReplicaManager
+) -> DescribeLogResponse:
+    known = {
+        name: _begin(cluster_id, config, replicas, name) for name in dict.fromkeys(request.partitions or replicas.names)
+    }
     return DescribeLogResponse(
-        broker_id=services.config.broker_id,
-        cluster_id=services.cluster_id,
+        broker_id=config.broker_id,
+        cluster_id=cluster_id,
         logs=await asyncio.to_thread(lambda: {name: _finish(begun) for name, begun in known.items()}),
     )
 
 
-def _begin(services: Services, name: TopicPartition) -> tuple[Log, LogDescription] | KafkaError:
+def _begin(
+    cluster_id: str, config: BrokerConfig, replicas: ReplicaManager, name: TopicPartition
+) -> tuple[Log, LogDescription] | KafkaError:
     """What can be said without a disk."""
     try:
-        replica = services.replicas.get(name)
+        replica = replicas.get(name)
     except KafkaError as error:
         return error
     partition, log = replica.partition, replica.log
     return log, LogDescription(
         partition=name,
-        cluster_id=services.cluster_id,
+        cluster_id=cluster_id,
         topic_id=encode_id(log.topic_id) if log.topic_id else "",
-        broker_id=services.config.broker_id,
+        broker_id=config.broker_id,
         is_leader=partition.is_leader,
         leader_epoch=partition.leader_epoch,
         log_start_offset=log.log_start_offset,

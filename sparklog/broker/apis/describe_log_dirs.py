@@ -16,11 +16,11 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, KafkaStorageError
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.directory.manager import LogManager
-from sparklog.replica.manager import Replica
+from sparklog.replica.manager import Replica, ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +59,18 @@ class DescribeLogDirsResponse:
     log_dirs: Sequence[LogDir]
 
 
-async def handle(services: Services, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def handle(
+    request: DescribeLogDirsRequest,
+    *,
+    cluster_id: str,
+    config: BrokerConfig,
+    logs: LogManager,
+    replicas: ReplicaManager,
+) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(
-        broker_id=services.config.broker_id,
-        cluster_id=services.cluster_id,
-        log_dirs=await asyncio.to_thread(_log_dirs, services.logs, tuple(services.replicas), request.topics),
+        broker_id=config.broker_id,
+        cluster_id=cluster_id,
+        log_dirs=await asyncio.to_thread(_log_dirs, logs, tuple(replicas), request.topics),
     )
 
 

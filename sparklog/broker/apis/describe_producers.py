@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.producers.producer_state import ProducerState
+from sparklog.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +47,13 @@ class DescribeProducersResponse:
     partitions: Sequence[PartitionProducers]
 
 
-async def handle(services: Services, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(partitions=[_describe(services, name) for name in request.partitions])
+async def handle(request: DescribeProducersRequest, *, replicas: ReplicaManager) -> DescribeProducersResponse:
+    return DescribeProducersResponse(partitions=[_describe(replicas, name) for name in request.partitions])
 
 
-def _describe(services: Services, name: TopicPartition) -> PartitionProducers:
+def _describe(replicas: ReplicaManager, name: TopicPartition) -> PartitionProducers:
     try:
-        producers = services.replicas.get_leader(name).log.producers
+        producers = replicas.get_leader(name).log.producers
     except KafkaError as error:
         return PartitionProducers(topic=name.topic, partition=name.partition, error=error)
     return PartitionProducers(

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import check_topic
 from sparklog.broker.api import Api
-from sparklog.broker.apis.metadata import TopicMetadata, describe
-from sparklog.broker.services import Services
+from sparklog.broker.apis.metadata import TopicDescriber, TopicMetadata
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo
+from sparklog.replica.manager import ReplicaManager
 
 MAX_PARTITIONS = 2000  # max.request.partition.size.limit
 
@@ -42,12 +44,15 @@ class DescribeTopicPartitionsResponse:
     next_cursor: Cursor | None = None
 
 
-async def handle(services: Services, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+async def handle(
+    request: DescribeTopicPartitionsRequest, *, info: BrokerInfo, metadata: MetadataCache, replicas: ReplicaManager
+) -> DescribeTopicPartitionsResponse:
     """Raises InvalidRequest for a cursor at a partition below 0."""
+    describer = TopicDescriber(info=info, metadata=metadata, replicas=replicas)
     cursor = request.cursor or Cursor(topic="", partition=0)
     if cursor.partition < 0:
         raise InvalidRequest(f"the cursor is at partition {cursor.partition}")
-    names = sorted(set(request.names)) if request.names else [topic.name for topic in services.metadata]
+    names = sorted(set(request.names)) if request.names else [topic.name for topic in metadata]
     left = max(0, min(request.limit, MAX_PARTITIONS))
     found: list[TopicMetadata] = []
     for name in names:
@@ -55,7 +60,7 @@ async def handle(services: Services, request: DescribeTopicPartitionsRequest) ->
             continue
         if left == 0:
             return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(topic=name, partition=0))
-        topic = _describe(services, name)
+        topic = _describe(describer, name)
         first = cursor.partition if name == cursor.topic else 0
         page = topic.partitions[first : first + left]
         found.append(replace(topic, partitions=page))
@@ -67,10 +72,10 @@ async def handle(services: Services, request: DescribeTopicPartitionsRequest) ->
     return DescribeTopicPartitionsResponse(topics=found)
 
 
-def _describe(services: Services, name: str) -> TopicMetadata:
+def _describe(describer: TopicDescriber, name: str) -> TopicMetadata:
     try:
         check_topic(name)
-        return describe(services, services.metadata.get(name))
+        return describer.describe(describer.metadata.get(name))
     except KafkaError as error:
         return TopicMetadata(name=name, error=error)
 

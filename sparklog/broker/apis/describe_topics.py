@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.cluster.model import PartitionInfo, Topic
+from sparklog.broker.topics import Topics
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
+from sparklog.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,62 +61,70 @@ class DescribeTopicsResponse:
     topics: Sequence[TopicDescription]
 
 
-async def handle(services: Services, request: DescribeTopicsRequest) -> DescribeTopicsResponse:
-    names = request.names or [topic.name for topic in services.metadata]
-    create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-    return DescribeTopicsResponse(topics=[await _describe(services, name, create=create) for name in names])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DescribeTopics:
+    """Describes topics as this broker knows them, with what it has of them."""
 
+    config: BrokerConfig
+    info: BrokerInfo
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    topics: Topics
 
-async def _describe(services: Services, name: str, *, create: bool) -> TopicDescription:
-    try:
-        if create and name not in services.metadata:
-            await services.topics.create_if_missing(name)
-        topic = services.metadata.get(name)
-    except KafkaError as error:
-        return TopicDescription(name=name, error=error)
-    return TopicDescription(
-        name=name,
-        is_internal=topic.is_internal,
-        partitions=[_partition(services, topic, number) for number in range(len(topic.partitions))],
-        configs=topic.overrides,
-        topic_id=topic.topic_id,
-    )
+    async def __call__(self, request: DescribeTopicsRequest) -> DescribeTopicsResponse:
+        names = request.names or [topic.name for topic in self.metadata]
+        create = request.allow_auto_topic_creation and self.config.auto_create_topics_enable
+        return DescribeTopicsResponse(topics=[await self._describe(name, create=create) for name in names])
 
+    async def _describe(self, name: str, *, create: bool) -> TopicDescription:
+        try:
+            if create and name not in self.metadata:
+                await self.topics.create_if_missing(name)
+            topic = self.metadata.get(name)
+        except KafkaError as error:
+            return TopicDescription(name=name, error=error)
+        return TopicDescription(
+            name=name,
+            is_internal=topic.is_internal,
+            partitions=[self._partition(topic, number) for number in range(len(topic.partitions))],
+            configs=topic.overrides,
+            topic_id=topic.topic_id,
+        )
 
-def _partition(services: Services, topic: Topic, number: int) -> PartitionDescription:
-    info: PartitionInfo = topic.partitions[number]
-    name = TopicPartition(topic.name, number)
-    try:
-        if info.leader not in services.metadata.brokers:
-            raise LeaderNotAvailable(f"{name} has no leader at the moment")
-        if info.leader != services.info.broker_id:
+    def _partition(self, topic: Topic, number: int) -> PartitionDescription:
+        info: PartitionInfo = topic.partitions[number]
+        name = TopicPartition(topic.name, number)
+        try:
+            if info.leader not in self.metadata.brokers:
+                raise LeaderNotAvailable(f"{name} has no leader at the moment")
+            if info.leader != self.info.broker_id:
+                return PartitionDescription(
+                    partition=number,
+                    leader=info.leader,
+                    leader_epoch=info.leader_epoch,
+                    replicas=info.replicas,
+                    in_sync_replicas=info.in_sync_replicas,
+                )
+            replica = self.replicas.get(name)
+        except KafkaError as error:
             return PartitionDescription(
                 partition=number,
-                leader=info.leader,
+                error=error,
                 leader_epoch=info.leader_epoch,
                 replicas=info.replicas,
                 in_sync_replicas=info.in_sync_replicas,
             )
-        replica = services.replicas.get(name)
-    except KafkaError as error:
         return PartitionDescription(
             partition=number,
-            error=error,
+            leader=info.leader,
             leader_epoch=info.leader_epoch,
             replicas=info.replicas,
             in_sync_replicas=info.in_sync_replicas,
+            log_start_offset=replica.log.log_start_offset,
+            high_watermark=replica.partition.high_watermark,
+            log_end_offset=replica.partition.log_end_offset,
+            size_bytes=replica.log.size_bytes,
         )
-    return PartitionDescription(
-        partition=number,
-        leader=info.leader,
-        leader_epoch=info.leader_epoch,
-        replicas=info.replicas,
-        in_sync_replicas=info.in_sync_replicas,
-        log_start_offset=replica.log.log_start_offset,
-        high_watermark=replica.partition.high_watermark,
-        log_end_offset=replica.partition.log_end_offset,
-        size_bytes=replica.log.size_bytes,
-    )
 
 
-API = Api(name="DescribeTopics", handle=handle)
+API = Api(name="DescribeTopics", handle=DescribeTopics)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from sparklog.base.errors import DuplicateResource, KafkaError, ResourceNotFound
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.cluster.users import ScramMechanism, UserStore
 
 
@@ -35,9 +34,9 @@ class DescribeUserScramCredentialsResponse:
 
 
 async def handle(
-    services: Services, request: DescribeUserScramCredentialsRequest
+    request: DescribeUserScramCredentialsRequest, *, users: UserStore
 ) -> DescribeUserScramCredentialsResponse:
-    return DescribeUserScramCredentialsResponse(users=await asyncio.to_thread(_describe, services.users, request.users))
+    return DescribeUserScramCredentialsResponse(users=await asyncio.to_thread(_describe, users, request.users))
 
 
 def _describe(users: UserStore, names: Sequence[str]) -> list[UserCredentials]:

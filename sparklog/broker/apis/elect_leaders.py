@@ -16,12 +16,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sparklog.base.clock import Clock
 from sparklog.base.errors import ElectionNotNeeded, KafkaError, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.controller_calls import ask_controller
-from sparklog.broker.services import Services
 from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.peers import Peers
+from sparklog.controller.controller import Controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,22 +43,28 @@ class ElectLeadersResponse:
     """Who was elected."""
 
 
-async def handle(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(
+    request: ElectLeadersRequest, *, clock: Clock, controller: Controller, metadata: MetadataCache, peers: Peers
+) -> ElectLeadersResponse:
     if request.is_for_controller:
-        return await _elect(services, request)
-    deadline_ms = services.clock.monotonic_ms() + request.timeout_ms
+        return await _elect(controller, request)
+    deadline_ms = clock.monotonic_ms() + request.timeout_ms
     response: ElectLeadersResponse = await ask_controller(
-        services, dataclasses.replace(request, is_for_controller=True), timeout_ms=request.timeout_ms
+        dataclasses.replace(request, is_for_controller=True),
+        clock=clock,
+        metadata=metadata,
+        peers=peers,
+        timeout_ms=request.timeout_ms,
     )
-    metadata, leaders = services.metadata, response.leaders
-    left_ms = max(deadline_ms - services.clock.monotonic_ms(), 0)
+    leaders = response.leaders
+    left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
     await metadata.wait_until(lambda: not _unseen(metadata, leaders), left_ms)
     late = RequestTimedOut("the new leader is elected, but this broker has not been told of it yet")
     return dataclasses.replace(response, errors={**response.errors, **dict.fromkeys(_unseen(metadata, leaders), late)})
 
 
-async def _elect(services: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    elected = await services.controller.ask(
+async def _elect(controller: Controller, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    elected = await controller.ask(
         lambda active: active.operations.elect_leaders(request.partitions, is_unclean=request.is_unclean)
     )
     if request.partitions is None:

@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     FencedLeaderEpoch,
     InconsistentTopicId,
@@ -45,10 +47,12 @@ from sparklog.broker.fetch_sessions import (
     Cached,
     DivergingEpoch,
     FetchContext,
+    FetchSessions,
     Key,
     PartitionFetch,
     PartitionFetched,
 )
+from sparklog.broker.metrics import Metrics
 from sparklog.broker.read_replicas import (
     LEADER_ONLY,
     NO_REPLICA,
@@ -56,17 +60,18 @@ from sparklog.broker.read_replicas import (
     preferred_read_replica,
     readable_replica,
 )
-from sparklog.broker.services import Services
-from sparklog.replica.manager import Replica
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.eager import start
-from sparklog.runtime.slices import of_many
+from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices, of_many
 
 TOGETHER = 500
 """Partitions that are read in one go: some milliseconds."""
 PART = 100
 """Of more, so many before it is looked how long that took."""
 Pair = tuple[PartitionFetch, Cached | None]
-__all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched", "handle"]
+__all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,35 +106,208 @@ class FetchResponse:
         return any(part.error for part in self.partitions)
 
 
-async def handle(services: Services, request: FetchRequest) -> FetchResponse:
-    """Raises InvalidRequest for a negative limit, or a partition that is asked for twice, and what its session does."""
-    _check(request)
-    sessions = services.fetch_sessions
-    context = sessions.begin(
-        session_id=request.session_id,
-        epoch=request.session_epoch,
-        asked=request.partitions,
-        forgotten=request.forgotten,
-        uses_topic_ids=request.uses_topic_ids,
-        now_ms=services.clock.monotonic_ms(),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fetch:
+    """Reads from the replicas here, at once or when there is something to read."""
 
-    def attempt() -> list[PartitionFetched] | None:
-        found = _read_all(services, request, context)
-        return found if _is_enough(services, request, context, found) else None
+    clock: Clock
+    config: BrokerConfig
+    fetch_sessions: FetchSessions
+    metadata: MetadataCache
+    metrics: Metrics
+    replicas: ReplicaManager
+    slices: Slices
+    waiting: Purgatory[TopicPartition]
 
-    found: list[PartitionFetched] | None
-    if context.size > TOGETHER:
-        found = await _read_much(services, request, context)
-    else:
-        found = await services.waiting.wait(_names(context), attempt, request.max_wait_ms)
-        if found is None:
-            found = _read_all(services, request, context)
-    session_id, told = sessions.end(context, found, services.clock.monotonic_ms())
-    for part in told:
-        if part.slice:
-            services.metrics.fetched(part.topic or "", part.slice.size)
-    return FetchResponse(partitions=told, session_id=session_id)
+    async def __call__(self, request: FetchRequest) -> FetchResponse:
+        """Raises InvalidRequest for a negative limit, or a partition asked for twice, and what its session does."""
+        _check(request)
+        sessions = self.fetch_sessions
+        context = sessions.begin(
+            session_id=request.session_id,
+            epoch=request.session_epoch,
+            asked=request.partitions,
+            forgotten=request.forgotten,
+            uses_topic_ids=request.uses_topic_ids,
+            now_ms=self.clock.monotonic_ms(),
+        )
+
+        def attempt() -> list[PartitionFetched] | None:
+            found = self._read_all(request, context)
+            return found if self._is_enough(request, context, found) else None
+
+        found: list[PartitionFetched] | None
+        if context.size > TOGETHER:
+            found = await self._read_much(request, context)
+        else:
+            found = await self.waiting.wait(_names(context), attempt, request.max_wait_ms)
+            if found is None:
+                found = self._read_all(request, context)
+        session_id, told = sessions.end(context, found, self.clock.monotonic_ms())
+        for part in told:
+            if part.slice:
+                self.metrics.fetched(part.topic or "", part.slice.size)
+        return FetchResponse(partitions=told, session_id=session_id)
+
+    def _limit(self, request: FetchRequest) -> int:
+        return min(request.max_bytes, self.config.fetch_max_bytes)
+
+    def _is_enough(self, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]) -> bool:
+        if request.max_wait_ms == 0:
+            return True
+        size = missing = 0
+        for part in found:
+            if request.waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
+                missing += 1
+            elif part.error or part.diverging or part.preferred_read_replica != NO_REPLICA:
+                return True
+            elif part.slice:
+                size += part.slice.size
+        return missing == context.size or size >= min(request.min_bytes, self._limit(request))
+
+    async def _read_much(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+        """As `__call__` does with fewer partitions, but others have their turn while it reads."""
+        names = list(_names(context))
+        due_ms = self.clock.monotonic_ms() + request.max_wait_ms
+        while True:
+            is_new = True
+
+            def attempt() -> bool | None:
+                nonlocal is_new
+                is_new, was_new = False, is_new
+                return None if was_new else True
+
+            # Begun first: what comes to a partition that has been read already is not to be missed.
+            change = start(self.waiting.wait(names, attempt, due_ms - self.clock.monotonic_ms()))
+            try:
+                found = await self._read_in_parts(request, context)
+                if self._is_enough(request, context, found):
+                    return found
+                if await change is None:
+                    return await self._read_in_parts(request, context)
+            finally:
+                change.cancel()
+
+    async def _read_in_parts(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+        results: list[PartitionFetched] = []
+        limit = left = self._limit(request)
+
+        async def read(pairs: Sequence[Pair]) -> None:
+            nonlocal left
+            left = self._read(request, pairs, results, left, limit)
+
+        await self.slices.each(of_many(list(context.pairs()), PART), read)
+        return results
+
+    def _read_all(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
+        """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
+        results: list[PartitionFetched] = []
+        limit = self._limit(request)
+        self._read(request, context.pairs(), results, limit, limit)
+        return results
+
+    def _read(
+        self,
+        request: FetchRequest,
+        pairs: Iterable[Pair],
+        results: list[PartitionFetched],
+        left: int,
+        limit: int,
+    ) -> int:
+        """Adds what there is of `pairs`, of which `left` bytes of `limit` may come; -> how many are left, if any."""
+        for part, cached in pairs:
+            if cached and self._is_quiet(request, part, cached):
+                continue
+            result = self._read_partition(request, part, max(0, left), min_one_batch=left == limit)
+            if result.slice:
+                left -= result.slice.size
+            results.append(result)
+        return left
+
+    def _is_quiet(self, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
+        """Whether the reader is at the end, and was told of the offsets that the partition has.
+
+        Asked for every partition of a session at every fetch, so it makes nothing.
+        """
+        if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
+            return False
+        replica = self.replicas.find(TopicPartition(part.topic, part.partition))
+        if replica is None or (part.topic_id and not self._is_same_topic(part)):
+            return False
+        partition = replica.partition
+        return (
+            partition.is_leader
+            and (not request.client_rack or self.config.replica_selector_class == LEADER_ONLY)
+            and partition.high_watermark == cached.high_watermark
+            and replica.log.log_start_offset == cached.log_start_offset
+            and part.current_leader_epoch in (None, partition.leader_epoch)
+        )
+
+    def _is_same_topic(self, part: PartitionFetch) -> bool:
+        topic = self.metadata.find(part.topic) if part.topic else None
+        return topic is not None and topic.topic_id == part.topic_id
+
+    def _read_partition(
+        self, request: FetchRequest, part: PartitionFetch, left: int, *, min_one_batch: bool
+    ) -> PartitionFetched:
+        try:
+            if part.max_bytes < 0:
+                raise InvalidRequest(
+                    f"{part.topic}-{part.partition}: partition_max_bytes = {part.max_bytes} is negative"
+                )
+            replica = self._find(request, part)
+            replica.partition.check_leader_epoch(part.current_leader_epoch)
+            diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
+            check_is_committed(replica, part.fetch_offset)
+            preferred = preferred_read_replica(
+                self.config, self.metadata, replica, part.fetch_offset, request.client_rack
+            )
+            found = None
+            if diverging is None and preferred == NO_REPLICA:
+                limit = min(part.max_bytes, left)
+                found = self.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
+        except KafkaError as error:
+            return self._failed(part, error)
+        return PartitionFetched(
+            topic=replica.partition.name.topic,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            fetch_offset=part.fetch_offset,
+            next_offset=max(part.fetch_offset, found.next_offset) if found else part.fetch_offset,
+            high_watermark=replica.partition.high_watermark,
+            last_stable_offset=replica.partition.last_stable_offset,
+            log_start_offset=replica.log.log_start_offset,
+            slice=found if found and found.size else None,
+            diverging=diverging,
+            preferred_read_replica=preferred,
+        )
+
+    def _find(self, request: FetchRequest, part: PartitionFetch) -> Replica:
+        """Raises UnknownTopicId, InconsistentTopicId, and as `readable_replica` does."""
+        name = part.topic
+        if name is None:
+            if part.topic_id is None:
+                raise UnknownTopicId("neither a topic's name nor its id is given")
+            name = self.metadata.get_by_id(part.topic_id).name
+        elif part.topic_id and not self._is_same_topic(part):
+            self.metadata.get(name)
+            raise InconsistentTopicId(f"topic {name!r} has another id by now")
+        return readable_replica(self.replicas, TopicPartition(name, part.partition), request.client_rack)
+
+    def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
+        leader_epoch = -1
+        if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch | NotLeaderOrFollower) and part.topic:
+            replica = self.replicas.find(TopicPartition(part.topic, part.partition))
+            leader_epoch = replica.partition.leader_epoch if replica else -1
+        return PartitionFetched(
+            topic=part.topic,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            fetch_offset=part.fetch_offset,
+            next_offset=part.fetch_offset,
+            error=error,
+            leader_epoch=leader_epoch,
+        )
 
 
 def _check(request: FetchRequest) -> None:
@@ -147,161 +325,6 @@ def _names(context: FetchContext) -> Iterable[TopicPartition]:
         yield TopicPartition(part.topic or "", part.partition)
 
 
-def _limit(services: Services, request: FetchRequest) -> int:
-    return min(request.max_bytes, services.config.fetch_max_bytes)
-
-
-def _is_enough(
-    services: Services, request: FetchRequest, context: FetchContext, found: Sequence[PartitionFetched]
-) -> bool:
-    if request.max_wait_ms == 0:
-        return True
-    size = missing = 0
-    for part in found:
-        if request.waits_beside_missing and isinstance(part.error, UnknownTopicOrPartition | UnknownTopicId):
-            missing += 1
-        elif part.error or part.diverging or part.preferred_read_replica != NO_REPLICA:
-            return True
-        elif part.slice:
-            size += part.slice.size
-    return missing == context.size or size >= min(request.min_bytes, _limit(services, request))
-
-
-async def _read_much(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
-    """As `handle` does with fewer partitions, but others have their turn while it reads."""
-    names = list(_names(context))
-    due_ms = services.clock.monotonic_ms() + request.max_wait_ms
-    while True:
-        is_new = True
-
-        def attempt() -> bool | None:
-            nonlocal is_new
-            is_new, was_new = False, is_new
-            return None if was_new else True
-
-        # Begun first: what comes to a partition that has been read already is not to be missed.
-        change = start(services.waiting.wait(names, attempt, due_ms - services.clock.monotonic_ms()))
-        try:
-            found = await _read_in_parts(services, request, context)
-            if _is_enough(services, request, context, found):
-                return found
-            if await change is None:
-                return await _read_in_parts(services, request, context)
-        finally:
-            change.cancel()
-
-
-async def _read_in_parts(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
-    results: list[PartitionFetched] = []
-    limit = left = _limit(services, request)
-
-    async def read(pairs: Sequence[Pair]) -> None:
-        nonlocal left
-        left = _read(services, request, pairs, results, left, limit)
-
-    await services.slices.each(of_many(list(context.pairs()), PART), read)
-    return results
-
-
-def _read_all(services: Services, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
-    """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
-    results: list[PartitionFetched] = []
-    limit = _limit(services, request)
-    _read(services, request, context.pairs(), results, limit, limit)
-    return results
-
-
-def _read(
-    services: Services,
-    request: FetchRequest,
-    pairs: Iterable[Pair],
-    results: list[PartitionFetched],
-    left: int,
-    limit: int,
-) -> int:
-    """Adds what there is of `pairs`, of which `left` bytes of `limit` may come; -> how many are left then, if any."""
-    for part, cached in pairs:
-        if cached and _is_quiet(services, request, part, cached):
-            continue
-        result = _read_partition(services, request, part, max(0, left), min_one_batch=left == limit)
-        if result.slice:
-            left -= result.slice.size
-        results.append(result)
-    return left
-
-
-def _is_quiet(services: Services, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
-    """Whether the reader is at the end, and was told of the offsets that the partition has.
-
-    Asked for every partition of a session at every fetch, so it makes nothing.
-    """
-    if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
-        return False
-    replica = services.replicas.find(TopicPartition(part.topic, part.partition))
-    if replica is None or (part.topic_id and not _is_same_topic(services, part)):
-        return False
-    partition = replica.partition
-    return (
-        partition.is_leader
-        and (not request.client_rack or services.config.replica_selector_class == LEADER_ONLY)
-        and partition.high_watermark == cached.high_watermark
-        and replica.log.log_start_offset == cached.log_start_offset
-        and part.current_leader_epoch in (None, partition.leader_epoch)
-    )
-
-
-def _is_same_topic(services: Services, part: PartitionFetch) -> bool:
-    topic = services.metadata.find(part.topic) if part.topic else None
-    return topic is not None and topic.topic_id == part.topic_id
-
-
-def _read_partition(
-    services: Services, request: FetchRequest, part: PartitionFetch, left: int, *, min_one_batch: bool
-) -> PartitionFetched:
-    try:
-        if part.max_bytes < 0:
-            raise InvalidRequest(f"{part.topic}-{part.partition}: partition_max_bytes = {part.max_bytes} is negative")
-        replica = _find(services, request, part)
-        replica.partition.check_leader_epoch(part.current_leader_epoch)
-        diverging = None if part.last_fetched_epoch is None else _diverging(replica, part)
-        check_is_committed(replica, part.fetch_offset)
-        preferred = preferred_read_replica(
-            services.config, services.metadata, replica, part.fetch_offset, request.client_rack
-        )
-        found = None
-        if diverging is None and preferred == NO_REPLICA:
-            limit = min(part.max_bytes, left)
-            found = services.replicas.read(replica, part.fetch_offset, limit, min_one_batch=min_one_batch)
-    except KafkaError as error:
-        return _failed(services, part, error)
-    return PartitionFetched(
-        topic=replica.partition.name.topic,
-        topic_id=part.topic_id,
-        partition=part.partition,
-        fetch_offset=part.fetch_offset,
-        next_offset=max(part.fetch_offset, found.next_offset) if found else part.fetch_offset,
-        high_watermark=replica.partition.high_watermark,
-        last_stable_offset=replica.partition.last_stable_offset,
-        log_start_offset=replica.log.log_start_offset,
-        slice=found if found and found.size else None,
-        diverging=diverging,
-        preferred_read_replica=preferred,
-    )
-
-
-def _find(services: Services, request: FetchRequest, part: PartitionFetch) -> Replica:
-    """Raises UnknownTopicId, InconsistentTopicId, and as `readable_replica` does."""
-    name = part.topic
-    if name is None:
-        if part.topic_id is None:
-            raise UnknownTopicId("neither a topic's name nor its id is given")
-        name = services.metadata.get_by_id(part.topic_id).name
-    elif part.topic_id and not _is_same_topic(services, part):
-        services.metadata.get(name)
-        raise InconsistentTopicId(f"topic {name!r} has another id by now")
-    return readable_replica(services.replicas, TopicPartition(name, part.partition), request.client_rack)
-
-
 def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     """Where a reader whose last record is of `last_fetched_epoch` departs from this log; None where it does not.
 
@@ -316,20 +339,4 @@ def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
     return None
 
 
-def _failed(services: Services, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
-    leader_epoch = -1
-    if isinstance(error, FencedLeaderEpoch | UnknownLeaderEpoch | NotLeaderOrFollower) and part.topic:
-        replica = services.replicas.find(TopicPartition(part.topic, part.partition))
-        leader_epoch = replica.partition.leader_epoch if replica else -1
-    return PartitionFetched(
-        topic=part.topic,
-        topic_id=part.topic_id,
-        partition=part.partition,
-        fetch_offset=part.fetch_offset,
-        next_offset=part.fetch_offset,
-        error=error,
-        leader_epoch=leader_epoch,
-    )
-
-
-API = Api(name="Fetch", handle=handle, key=1, versions=(4, 18))
+API = Api(name="Fetch", handle=Fetch, key=1, versions=(4, 18))

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from sparklog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
-from sparklog.group.coordinator import OFFSETS_TOPIC
+from sparklog.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 
 GROUP, TRANSACTION = 0, 1
 
@@ -43,26 +43,30 @@ class FindCoordinatorResponse:
     coordinators: Sequence[FoundCoordinator]
 
 
-async def handle(services: Services, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(coordinators=[await _find(services, request.key_type, key) for key in request.keys])
+async def handle(
+    request: FindCoordinatorRequest, *, groups: GroupCoordinator, metadata: MetadataCache
+) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        coordinators=[await _find(groups, metadata, request.key_type, key) for key in request.keys]
+    )
 
 
-async def _find(services: Services, key_type: int, key: str) -> FoundCoordinator:
+async def _find(groups: GroupCoordinator, metadata: MetadataCache, key_type: int, key: str) -> FoundCoordinator:
     if key_type == TRANSACTION:
         return FoundCoordinator(key=key, error=TransactionalIdAuthorizationFailed("transactions are not supported"))
     if key_type != GROUP:
         return FoundCoordinator(key=key, error=InvalidRequest(f"key type {key_type}: only groups have coordinators"))
     try:
-        return FoundCoordinator(key=key, broker=await _leader(services, key))
+        return FoundCoordinator(key=key, broker=await _leader(groups, metadata, key))
     except KafkaError as error:
         return FoundCoordinator(key=key, error=error)
 
 
-async def _leader(services: Services, group_id: str) -> BrokerInfo:
+async def _leader(groups: GroupCoordinator, metadata: MetadataCache, group_id: str) -> BrokerInfo:
     """Raises CoordinatorNotAvailable."""
-    await services.groups.ensure_topic()
-    name = TopicPartition(OFFSETS_TOPIC, services.groups.partition_for(group_id))
-    leader = services.metadata.leader_of(name)
+    await groups.ensure_topic()
+    name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(group_id))
+    leader = metadata.leader_of(name)
     if leader is None:
         raise CoordinatorNotAvailable(f"{name} has no leader at the moment")
     return leader

@@ -25,7 +25,7 @@ from sparklog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from sparklog.base.topic_config import TOPIC_KEYS
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType, broker_named
-from sparklog.broker.services import Services
+from sparklog.broker.topics import Topics
 from sparklog.cluster.model import Topic
 
 MAX_KEYS = 1_000
@@ -85,15 +85,15 @@ class IncrementalAlterConfigsResponse:
     resources: Sequence[ResourceResult]
 
 
-async def handle(services: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+async def handle(request: IncrementalAlterConfigsRequest, *, topics: Topics) -> IncrementalAlterConfigsResponse:
     results = await alter_each(
-        services, request.resources, _revision, _broker_revision, validate_only=request.validate_only
+        topics, request.resources, _revision, _broker_revision, validate_only=request.validate_only
     )
     return IncrementalAlterConfigsResponse(resources=results)
 
 
 async def alter_each(
-    services: Services,
+    topics: Topics,
     wanted: Sequence[Wanted],
     revision: Callable[[Wanted], Revise],
     broker_revision: Callable[[Wanted], ReviseBroker],
@@ -108,9 +108,9 @@ async def alter_each(
             _check_alterable(each.resource, is_alone=times[each.resource] == 1)
             if each.resource.type == ResourceType.BROKER:
                 broker_id = broker_named(each.resource.name)
-                await services.topics.alter_broker(broker_id, broker_revision(each), validate_only=validate_only)
+                await topics.alter_broker(broker_id, broker_revision(each), validate_only=validate_only)
             else:
-                await services.topics.alter(each.resource.name, revision(each), validate_only=validate_only)
+                await topics.alter(each.resource.name, revision(each), validate_only=validate_only)
         except KafkaError as error:
             results.append(ResourceResult(resource=each.resource, error=error))
         else:

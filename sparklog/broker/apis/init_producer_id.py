@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sparklog.base.errors import InvalidRequest, TransactionalIdAuthorizationFailed
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.producer_ids import ProducerIds
 
 NO_PRODUCER_ID, NO_EPOCH = -1, -1
 
@@ -35,7 +35,7 @@ class InitProducerIdResponse:
     producer_epoch: int
 
 
-async def handle(services: Services, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle(request: InitProducerIdRequest, *, producer_ids: ProducerIds) -> InitProducerIdResponse:
     """Raises InvalidRequest, TransactionalIdAuthorizationFailed or CoordinatorLoadInProgress."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest(
@@ -45,7 +45,7 @@ async def handle(services: Services, request: InitProducerIdRequest) -> InitProd
         raise InvalidRequest("an empty transactional id")
     if request.transactional_id is not None:
         raise TransactionalIdAuthorizationFailed("transactions are not supported: leave transactional.id out")
-    return InitProducerIdResponse(producer_id=await services.producer_ids.next(), producer_epoch=0)
+    return InitProducerIdResponse(producer_id=await producer_ids.next(), producer_epoch=0)
 
 
 API = Api(name="InitProducerId", handle=handle, key=22, versions=(0, 5))

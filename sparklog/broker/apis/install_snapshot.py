@@ -20,10 +20,10 @@ from functools import partial
 from sparklog.base.errors import InvalidRequest, OffsetOutOfRange, RecordListTooLarge, RequestTimedOut
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.group.coordinator import OFFSETS_TOPIC
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotWriter
+from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.serial_executor import SerialExecutor
 
 SILENCE_S = 60
@@ -44,10 +44,10 @@ class InstallSnapshotResponse:
     size_bytes: int
 
 
-async def handle(services: Services, request: InstallSnapshotRequest) -> InstallSnapshotResponse:
+async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -> InstallSnapshotResponse:
     if request.partition.topic != OFFSETS_TOPIC:
         raise InvalidRequest(f"{request.partition}: only {OFFSETS_TOPIC} has snapshots")
-    replica = services.replicas.get_leader(request.partition)
+    replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
     if request.end_offset > replica.partition.high_watermark:
         raise OffsetOutOfRange(

@@ -6,8 +6,12 @@ Waits until the group has come together or its rebalance time-out has passed. Ke
 from __future__ import annotations
 
 from sparklog.broker.api import Api
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import JoinGroup, JoinGroupResponse
 
-API: Api[JoinGroup, JoinGroupResponse] = Api(
-    name="JoinGroup", handle=lambda services, request: services.groups.join(request), key=11, versions=(0, 9)
-)
+
+async def handle(request: JoinGroup, *, groups: GroupCoordinator) -> JoinGroupResponse:
+    return await groups.join(request)
+
+
+API = Api(name="JoinGroup", handle=handle, key=11, versions=(0, 9))

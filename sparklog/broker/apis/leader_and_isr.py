@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.replica.messages import LeaderAndIsr, LeaderAndIsrResponse
+from sparklog.replica.state_changes import StateChanges
 
 
-async def handle(services: Services, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-    return await services.state_changes.become(request)
+async def handle(request: LeaderAndIsr, *, state_changes: StateChanges) -> LeaderAndIsrResponse:
+    return await state_changes.become(request)
 
 
 API = Api(name="LeaderAndIsr", handle=handle)

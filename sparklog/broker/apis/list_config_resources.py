@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparklog.base.config import BrokerConfig
 from sparklog.broker.api import Api
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +26,14 @@ class ListConfigResourcesResponse:
     resources: Sequence[ConfigResource]
 
 
-async def handle(services: Services, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+async def handle(
+    request: ListConfigResourcesRequest, *, config: BrokerConfig, metadata: MetadataCache
+) -> ListConfigResourcesResponse:
     found = []
     if ResourceType.TOPIC in request.types:
-        found += [ConfigResource(ResourceType.TOPIC, topic.name) for topic in services.metadata]
+        found += [ConfigResource(ResourceType.TOPIC, topic.name) for topic in metadata]
     if ResourceType.BROKER in request.types:
-        found.append(ConfigResource(ResourceType.BROKER, str(services.config.broker_id)))
+        found.append(ConfigResource(ResourceType.BROKER, str(config.broker_id)))
     return ListConfigResourcesResponse(resources=found)
 
 

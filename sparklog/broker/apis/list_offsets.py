@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.log import TimestampOffset
-from sparklog.replica.manager import Replica
+from sparklog.replica.manager import Replica, ReplicaManager
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # in the place of a time, numbered as in Kafka's protocol
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -62,8 +61,8 @@ class ListOffsetsResponse:
     partitions: Sequence[PartitionOffset]
 
 
-async def handle(services: Services, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    found = [_replica(services, query) for query in request.partitions]
+async def handle(request: ListOffsetsRequest, *, replicas: ReplicaManager) -> ListOffsetsResponse:
+    found = [_replica(replicas, query) for query in request.partitions]
 
     def answer_all() -> list[PartitionOffset]:
         return [_answer(query, replica) for query, replica in zip(request.partitions, found, strict=True)]
@@ -73,9 +72,9 @@ async def handle(services: Services, request: ListOffsetsRequest) -> ListOffsets
     return ListOffsetsResponse(partitions=answer_all())
 
 
-def _replica(services: Services, query: PartitionOffsetQuery) -> Replica | KafkaError:
+def _replica(replicas: ReplicaManager, query: PartitionOffsetQuery) -> Replica | KafkaError:
     try:
-        replica = services.replicas.get_leader(TopicPartition(query.topic, query.partition))
+        replica = replicas.get_leader(TopicPartition(query.topic, query.partition))
         replica.partition.check_leader_epoch(query.current_leader_epoch)
     except KafkaError as error:
         return error

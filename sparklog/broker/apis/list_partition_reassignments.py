@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import PartitionInfo
 
 
@@ -27,10 +27,12 @@ class ListPartitionReassignmentsResponse:
     moving: Mapping[TopicPartition, PartitionInfo]
 
 
-async def handle(services: Services, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+async def handle(
+    request: ListPartitionReassignmentsRequest, *, metadata: MetadataCache
+) -> ListPartitionReassignmentsResponse:
     wanted = None if request.partitions is None else set(request.partitions)
     moving = {}
-    for topic in services.metadata:
+    for topic in metadata:
         for number, info in enumerate(topic.partitions):
             name = TopicPartition(topic.name, number)
             if (info.adding or info.removing) and (wanted is None or name in wanted):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,11 @@ class ListTopicsResponse:
     topics: Sequence[TopicListing]
 
 
-async def handle(services: Services, request: ListTopicsRequest) -> ListTopicsResponse:
+async def handle(request: ListTopicsRequest, *, metadata: MetadataCache) -> ListTopicsResponse:
     return ListTopicsResponse(
         topics=[
             TopicListing(name=topic.name, partitions=len(topic.partitions), is_internal=topic.is_internal)
-            for topic in services.metadata
+            for topic in metadata
             if request.include_internal or not topic.is_internal
         ]
     )

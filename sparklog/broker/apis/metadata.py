@@ -19,12 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, LeaderNotAvailable
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition, check_topic
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.cluster.metadata_cache import NO_CONTROLLER
+from sparklog.broker.topics import Topics
+from sparklog.cluster.metadata_cache import NO_CONTROLLER, MetadataCache
 from sparklog.cluster.model import BrokerInfo, PartitionInfo, Topic
+from sparklog.replica.manager import ReplicaManager
 
 NO_LEADER = -1
 
@@ -75,65 +77,80 @@ class MetadataResponse:
     topics: Sequence[TopicMetadata]
 
 
-async def handle(services: Services, request: MetadataRequest) -> MetadataResponse:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescriber:
+    """Topics that exist, as this broker tells clients of them."""
+
+    info: BrokerInfo
+    metadata: MetadataCache
+    replicas: ReplicaManager
+
+    def describe(self, topic: Topic) -> TopicMetadata:
+        return TopicMetadata(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[self._partition(topic.name, number, info) for number, info in enumerate(topic.partitions)],
+        )
+
+    def _partition(self, topic: str, number: int, info: PartitionInfo) -> PartitionMetadata:
+        name = TopicPartition(topic, number)
+        offline = self._offline_replicas(name, info)
+        is_led = info.leader in self.metadata.brokers and info.leader not in offline
+        return PartitionMetadata(
+            partition=number,
+            error=None if is_led else LeaderNotAvailable(f"{name} has no leader at the moment"),
+            leader=info.leader if is_led else NO_LEADER,
+            leader_epoch=info.leader_epoch,
+            replicas=info.replicas,
+            in_sync_replicas=info.in_sync_replicas,
+            offline_replicas=offline,
+        )
+
+    def _offline_replicas(self, name: TopicPartition, info: PartitionInfo) -> tuple[int, ...]:
+        """Those on brokers that are dead, and the one here if it does not work."""
+        here = self.info.broker_id
+        return tuple(
+            broker
+            for broker in info.replicas
+            if broker not in self.metadata.brokers or (broker == here and self.replicas.find(name) is None)
+        )
+
+
+async def handle(
+    request: MetadataRequest,
+    *,
+    cluster_id: str,
+    config: BrokerConfig,
+    info: BrokerInfo,
+    metadata: MetadataCache,
+    replicas: ReplicaManager,
+    topics: Topics,
+) -> MetadataResponse:
+    describer = TopicDescriber(info=info, metadata=metadata, replicas=replicas)
+
+    async def find(query: TopicQuery) -> TopicMetadata:
+        try:
+            if query.name is None:
+                return describer.describe(metadata.get_by_id(query.topic_id or UUID(int=0)))
+            if query.name not in metadata:
+                check_topic(query.name)
+                if may_create and query.name not in INTERNAL_TOPICS:
+                    await topics.create_if_missing(query.name)
+            return describer.describe(metadata.get(query.name))
+        except KafkaError as error:
+            return TopicMetadata(name=query.name, topic_id=None if query.name else query.topic_id, error=error)
+
+    may_create = request.allow_auto_topic_creation and config.auto_create_topics_enable
     if request.topics is None:
-        topics = [describe(services, topic) for topic in services.metadata]
+        found = [describer.describe(topic) for topic in metadata]
     else:
-        create = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-        topics = [await _find(services, query, create=create) for query in request.topics]
+        found = [await find(query) for query in request.topics]
     return MetadataResponse(
-        cluster_id=services.cluster_id,
-        controller_id=services.metadata.controller_id if services.metadata.controller else NO_CONTROLLER,
-        brokers=list(services.metadata.brokers.values()),
-        topics=topics,
-    )
-
-
-def describe(services: Services, topic: Topic) -> TopicMetadata:
-    """A topic that exists."""
-    return TopicMetadata(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[_partition(services, topic.name, number, info) for number, info in enumerate(topic.partitions)],
-    )
-
-
-async def _find(services: Services, query: TopicQuery, *, create: bool) -> TopicMetadata:
-    try:
-        if query.name is None:
-            return describe(services, services.metadata.get_by_id(query.topic_id or UUID(int=0)))
-        if query.name not in services.metadata:
-            check_topic(query.name)
-            if create and query.name not in INTERNAL_TOPICS:
-                await services.topics.create_if_missing(query.name)
-        return describe(services, services.metadata.get(query.name))
-    except KafkaError as error:
-        return TopicMetadata(name=query.name, topic_id=None if query.name else query.topic_id, error=error)
-
-
-def _partition(services: Services, topic: str, number: int, info: PartitionInfo) -> PartitionMetadata:
-    name = TopicPartition(topic, number)
-    offline = offline_replicas(services, name, info)
-    is_led = info.leader in services.metadata.brokers and info.leader not in offline
-    return PartitionMetadata(
-        partition=number,
-        error=None if is_led else LeaderNotAvailable(f"{name} has no leader at the moment"),
-        leader=info.leader if is_led else NO_LEADER,
-        leader_epoch=info.leader_epoch,
-        replicas=info.replicas,
-        in_sync_replicas=info.in_sync_replicas,
-        offline_replicas=offline,
-    )
-
-
-def offline_replicas(services: Services, name: TopicPartition, info: PartitionInfo) -> tuple[int, ...]:
-    """Those on brokers that are dead, and the one here if it does not work."""
-    here = services.info.broker_id
-    return tuple(
-        broker
-        for broker in info.replicas
-        if broker not in services.metadata.brokers or (broker == here and services.replicas.find(name) is None)
+        cluster_id=cluster_id,
+        controller_id=metadata.controller_id if metadata.controller else NO_CONTROLLER,
+        brokers=list(metadata.brokers.values()),
+        topics=found,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.broker.cluster_history import ClusterHistory
 from sparklog.cluster.history import Kind
 
 
@@ -30,8 +30,8 @@ class NoteJobRunResponse:
     pass
 
 
-async def handle(services: Services, request: NoteJobRunRequest) -> NoteJobRunResponse:
-    services.history.note(
+async def handle(request: NoteJobRunRequest, *, history: ClusterHistory) -> NoteJobRunResponse:
+    history.note(
         Kind.JOB_RUN,
         job=request.job,
         run_id=request.run_id,

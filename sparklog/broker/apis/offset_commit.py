@@ -11,19 +11,20 @@ import dataclasses
 from sparklog.base.errors import KafkaError, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import OffsetCommit, OffsetCommitResponse
 
 
-async def handle(services: Services, request: OffsetCommit) -> OffsetCommitResponse:
-    known = [each for each in request.offsets if services.metadata.has(each.partition)]
+async def handle(request: OffsetCommit, *, groups: GroupCoordinator, metadata: MetadataCache) -> OffsetCommitResponse:
+    known = [each for each in request.offsets if metadata.has(each.partition)]
     errors: dict[TopicPartition, KafkaError | None] = {
         each.partition: UnknownTopicOrPartition(f"partition {each.partition} does not exist")
         for each in request.offsets
-        if not services.metadata.has(each.partition)
+        if not metadata.has(each.partition)
     }
     if known or not request.offsets:
-        errors |= (await services.groups.commit(dataclasses.replace(request, offsets=known))).errors
+        errors |= (await groups.commit(dataclasses.replace(request, offsets=known))).errors
     return OffsetCommitResponse(errors=errors)
 
 

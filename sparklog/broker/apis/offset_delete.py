@@ -10,19 +10,20 @@ import dataclasses
 
 from sparklog.base.errors import UnknownTopicOrPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import OffsetDelete, OffsetDeleteResponse
 
 
-async def handle(services: Services, request: OffsetDelete) -> OffsetDeleteResponse:
-    known = [partition for partition in request.partitions if partition.topic in services.metadata]
-    response = await services.groups.delete_offsets(dataclasses.replace(request, partitions=known))
+async def handle(request: OffsetDelete, *, groups: GroupCoordinator, metadata: MetadataCache) -> OffsetDeleteResponse:
+    known = [partition for partition in request.partitions if partition.topic in metadata]
+    response = await groups.delete_offsets(dataclasses.replace(request, partitions=known))
     if response.error:
         return response
     missing = {
         partition: UnknownTopicOrPartition(f"topic {partition.topic!r} does not exist")
         for partition in request.partitions
-        if partition.topic not in services.metadata
+        if partition.topic not in metadata
     }
     return OffsetDeleteResponse(errors={**response.errors, **missing})
 

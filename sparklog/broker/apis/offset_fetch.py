@@ -6,8 +6,12 @@ Key 9, versions 1 to 10, as in Kafka 4.
 from __future__ import annotations
 
 from sparklog.broker.api import Api
+from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
 
-API: Api[OffsetFetch, OffsetFetchResponse] = Api(
-    name="OffsetFetch", handle=lambda services, request: services.groups.fetch_offsets(request), key=9, versions=(1, 10)
-)
+
+async def handle(request: OffsetFetch, *, groups: GroupCoordinator) -> OffsetFetchResponse:
+    return await groups.fetch_offsets(request)
+
+
+API = Api(name="OffsetFetch", handle=handle, key=9, versions=(1, 10))

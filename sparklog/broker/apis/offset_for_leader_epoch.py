@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,13 @@ class OffsetForLeaderEpochResponse:
     partitions: Sequence[PartitionEpochEnd]
 
 
-async def handle(services: Services, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(partitions=[_answer(services, query) for query in request.partitions])
+async def handle(request: OffsetForLeaderEpochRequest, *, replicas: ReplicaManager) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(partitions=[_answer(replicas, query) for query in request.partitions])
 
 
-def _answer(services: Services, query: EpochQuery) -> PartitionEpochEnd:
+def _answer(replicas: ReplicaManager, query: EpochQuery) -> PartitionEpochEnd:
     try:
-        replica = services.replicas.get_leader(TopicPartition(query.topic, query.partition))
+        replica = replicas.get_leader(TopicPartition(query.topic, query.partition))
         replica.partition.check_leader_epoch(query.current_leader_epoch)
     except KafkaError as error:
         return PartitionEpochEnd(topic=query.topic, partition=query.partition, error=error)

@@ -31,10 +31,12 @@ from typing import NamedTuple
 from sparklog.base.errors import InvalidRequiredAcks, InvalidTopic, KafkaError, RequestTimedOut
 from sparklog.base.ids import INTERNAL_TOPICS, TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
-from sparklog.cluster.model import Topic
-from sparklog.replica.manager import Replica
-from sparklog.runtime.slices import of_many
+from sparklog.broker.metrics import Metrics
+from sparklog.broker.topics import Topics
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.replica.manager import Replica, ReplicaManager
+from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices, of_many
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
@@ -97,126 +99,125 @@ class _Pending(NamedTuple):
         return acks != ACKS_ALL or self.replica.is_replicated(self.last_offset, self.led_since)
 
 
-async def handle(services: Services, request: ProduceRequest) -> ProduceResponse:
-    """Raises InvalidRequiredAcks for acks other than -1, 0 and 1."""
-    if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
-        raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
-    if request.creates_topics:
-        await create_missing_topics(services, request)
-    results: list[PartitionProduced] = []
-    pending: list[_Pending] = []
-    if len(request.partitions) <= TOGETHER:
-        _append_all(services, request, request.partitions, results, pending)
-    else:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Produce:
+    """Appends to the replicas that this broker leads, and waits for disks and other brokers."""
 
-        async def append(parts: Sequence[PartitionProduce]) -> None:
-            _append_all(services, request, parts, results, pending)
+    metadata: MetadataCache
+    metrics: Metrics
+    replicas: ReplicaManager
+    slices: Slices
+    topics: Topics
+    waiting: Purgatory[TopicPartition]
 
-        await services.slices.each(of_many(request.partitions, PART), append)
-    if pending:
-        await _settle(services, request, results, pending)
-    return ProduceResponse(partitions=results)
+    async def __call__(self, request: ProduceRequest) -> ProduceResponse:
+        """Raises InvalidRequiredAcks for acks other than -1, 0 and 1."""
+        if request.acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+            raise InvalidRequiredAcks(f"acks = {request.acks}: it must be 0, 1 or -1 (all)")
+        if request.creates_topics:
+            await create_missing_topics(request, metadata=self.metadata, topics=self.topics)
+        results: list[PartitionProduced] = []
+        pending: list[_Pending] = []
+        if len(request.partitions) <= TOGETHER:
+            self._append_all(request, request.partitions, results, pending)
+        else:
 
+            async def append(parts: Sequence[PartitionProduce]) -> None:
+                self._append_all(request, parts, results, pending)
 
-def _append_all(
-    services: Services,
-    request: ProduceRequest,
-    parts: Sequence[PartitionProduce],
-    results: list[PartitionProduced],
-    pending: list[_Pending],
-) -> None:
-    """Adds what became of each partition's batches, and those of them that cannot be answered yet."""
-    for part in parts:
+            await self.slices.each(of_many(request.partitions, PART), append)
+        if pending:
+            await self._settle(request, results, pending)
+        return ProduceResponse(partitions=results)
+
+    def _append_all(
+        self,
+        request: ProduceRequest,
+        parts: Sequence[PartitionProduce],
+        results: list[PartitionProduced],
+        pending: list[_Pending],
+    ) -> None:
+        """Adds what became of each partition's batches, and those of them that cannot be answered yet."""
+        for part in parts:
+            try:
+                result, waits_at = self._append(request, part)
+            except KafkaError as error:
+                result, waits_at = PartitionProduced(topic=part.topic, partition=part.partition, error=error), None
+            if waits_at is not None:
+                pending.append(_Pending(len(results), waits_at, waits_at.partition.led_since, result.last_offset))
+            results.append(result)
+
+    def _append(self, request: ProduceRequest, part: PartitionProduce) -> tuple[PartitionProduced, Replica | None]:
+        """What became of a partition's batches, and where a flush or replicas must be waited for; raises KafkaError."""
+        topic = part.topic
+        if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
+            raise InvalidTopic(f"{topic} is written by brokers only")
+        replica = self.replicas.get_leader(TopicPartition(topic, part.partition))
+        appended = self.replicas.append_to(
+            replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
+        )
+        last_offset = appended.last_offset
+        if not appended.is_duplicate:
+            self.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
+        result = PartitionProduced(
+            topic=topic,
+            partition=part.partition,
+            base_offset=appended.first_offset,
+            last_offset=last_offset,
+            log_append_time_ms=appended.log_append_time_ms,
+            log_start_offset=replica.log.log_start_offset,
+        )
+        must_wait = appended.must_flush or (
+            request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset)
+        )
+        return result, replica if must_wait else None
+
+    async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:
+        """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
+
+        async def flush(each: _Pending) -> None:
+            try:
+                await self.replicas.flush_if_due(each.replica)
+            except KafkaError as error:
+                results[each.place] = _failed(results[each.place], error)
+
+        # All are begun before any is waited for: whoever asked may go, and what was appended is shown only when
+        # it is flushed.
+        if due := [each for each in pending if each.replica.log.must_flush]:
+            await asyncio.gather(*map(flush, due))
+        waiting = [each for each in pending if results[each.place].error is None]
+
+        def is_settled(each: _Pending) -> bool:
+            try:
+                return each.is_settled(request.acks)
+            except KafkaError as error:
+                results[each.place] = _failed(results[each.place], self._why_gone(each) or error)
+                return True
+
+        def attempt() -> bool | None:
+            waiting[:] = [each for each in waiting if not is_settled(each)]
+            return None if waiting else True
+
+        names = [each.replica.partition.name for each in waiting]
+        if await self.waiting.wait(names, attempt, request.timeout_ms) is None:
+            for each in waiting:
+                results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
+
+    def _why_gone(self, pending: _Pending) -> KafkaError | None:
+        """Why the partition is not here any more, if there is more to say than that this broker does not lead it."""
         try:
-            result, waits_at = _append(services, request, part)
+            self.replicas.get(pending.replica.partition.name)
         except KafkaError as error:
-            result, waits_at = PartitionProduced(topic=part.topic, partition=part.partition, error=error), None
-        if waits_at is not None:
-            pending.append(_Pending(len(results), waits_at, waits_at.partition.led_since, result.last_offset))
-        results.append(result)
+            return error
+        return None
 
 
-async def create_missing_topics(services: Services, request: ProduceRequest) -> None:
+async def create_missing_topics(request: ProduceRequest, *, metadata: MetadataCache, topics: Topics) -> None:
     """Create the topics that do not exist, if the broker does that; the append will tell of those it could not."""
     for part in request.partitions:
-        if part.topic not in services.metadata and part.topic not in INTERNAL_TOPICS:
+        if part.topic not in metadata and part.topic not in INTERNAL_TOPICS:
             with suppress(KafkaError):
-                await find_or_create_topic(services, part.topic)
-
-
-async def find_or_create_topic(services: Services, name: str) -> Topic:
-    """Raises UnknownTopicOrPartition, or what is wrong with the name."""
-    if services.config.auto_create_topics_enable and name not in services.metadata:
-        await services.topics.create_if_missing(name)
-    return services.metadata.get(name)
-
-
-def _append(
-    services: Services, request: ProduceRequest, part: PartitionProduce
-) -> tuple[PartitionProduced, Replica | None]:
-    """What became of a partition's batches, and where a flush or replicas must be waited for; raises KafkaError."""
-    topic = part.topic
-    if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
-        raise InvalidTopic(f"{topic} is written by brokers only")
-    replica = services.replicas.get_leader(TopicPartition(topic, part.partition))
-    appended = services.replicas.append_to(
-        replica, part.data, acks=request.acks, leader_epoch=part.current_leader_epoch
-    )
-    last_offset = appended.last_offset
-    if not appended.is_duplicate:
-        services.metrics.appended(topic, appended.size_bytes, last_offset - appended.first_offset + 1)
-    result = PartitionProduced(
-        topic=topic,
-        partition=part.partition,
-        base_offset=appended.first_offset,
-        last_offset=last_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=replica.log.log_start_offset,
-    )
-    must_wait = appended.must_flush or (request.acks == ACKS_ALL and not replica.partition.is_committed(last_offset))
-    return result, replica if must_wait else None
-
-
-async def _settle(
-    services: Services, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]
-) -> None:
-    """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
-
-    async def flush(each: _Pending) -> None:
-        try:
-            await services.replicas.flush_if_due(each.replica)
-        except KafkaError as error:
-            results[each.place] = _failed(results[each.place], error)
-
-    # All are begun before any is waited for: whoever asked may go, and what was appended is shown only once flushed.
-    if due := [each for each in pending if each.replica.log.must_flush]:
-        await asyncio.gather(*map(flush, due))
-    waiting = [each for each in pending if results[each.place].error is None]
-
-    def is_settled(each: _Pending) -> bool:
-        try:
-            return each.is_settled(request.acks)
-        except KafkaError as error:
-            results[each.place] = _failed(results[each.place], _why_gone(services, each) or error)
-            return True
-
-    def attempt() -> bool | None:
-        waiting[:] = [each for each in waiting if not is_settled(each)]
-        return None if waiting else True
-
-    names = [each.replica.partition.name for each in waiting]
-    if await services.waiting.wait(names, attempt, request.timeout_ms) is None:
-        for each in waiting:
-            results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
-
-
-def _why_gone(services: Services, pending: _Pending) -> KafkaError | None:
-    """Why the partition is not here any more, if there is more to say than that this broker does not lead it."""
-    try:
-        services.replicas.get(pending.replica.partition.name)
-    except KafkaError as error:
-        return error
-    return None
+                await topics.find_or_create(part.topic)
 
 
 def _failed(result: PartitionProduced, error: KafkaError) -> PartitionProduced:
@@ -227,4 +228,4 @@ def _not_in_time(pending: _Pending, timeout_ms: int) -> RequestTimedOut:
     return RequestTimedOut(f"{pending.replica.partition.name}: the in-sync replicas took longer than {timeout_ms} ms")
 
 
-API = Api(name="Produce", handle=handle, key=0, versions=(3, 13))
+API = Api(name="Produce", handle=Produce, key=0, versions=(3, 13))

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import InvalidUpdateVersion
 from sparklog.broker.api import Api
-from sparklog.broker.follower_fetches import find_led
-from sparklog.broker.services import Services
+from sparklog.broker.follower_fetches import FollowerFetches, find_led
 from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotId
+from sparklog.replica.manager import ReplicaManager
 from sparklog.replica.messages import FileRead, ReadFile
 from sparklog.replica.throttle import is_listed
 
@@ -27,17 +28,19 @@ PIECE_BYTES = 1 << 20
 LONGEST_WAIT_S = 1.0
 
 
-async def handle(services: Services, request: ReadFile) -> FileRead:
+async def handle(
+    request: ReadFile, *, config: BrokerConfig, follower_fetches: FollowerFetches, replicas: ReplicaManager
+) -> FileRead:
     replica = find_led(
-        services.replicas,
+        replicas,
         request.name,
         topic_id=request.topic_id,
         leader_epoch=request.leader_epoch,
         follower=request.replica_id,
     )
     listed = replica.config.leader_replication_throttled_replicas
-    is_throttled = is_listed(listed, request.name.partition, services.config.broker_id)
-    throttle, loop = services.follower_fetches.throttle, asyncio.get_running_loop()
+    is_throttled = is_listed(listed, request.name.partition, config.broker_id)
+    throttle, loop = follower_fetches.throttle, asyncio.get_running_loop()
     if is_throttled and (pause := throttle.pause(loop.time())):
         await asyncio.sleep(min(pause, LONGEST_WAIT_S))
         if throttle.pause(loop.time()):

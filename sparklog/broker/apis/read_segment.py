@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from sparklog.base.errors import InvalidRequest, InvalidUpdateVersion
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.files import LEADER_EPOCHS, LOG, OFFSET_INDEX, TIME_INDEX
 from sparklog.log.slice import LogSlice
+from sparklog.replica.manager import ReplicaManager
 
 PIECE_BYTES = 1 << 20
 FILES = {"": LOG, "log": LOG, "index": OFFSET_INDEX, "timeindex": TIME_INDEX, LEADER_EPOCHS: LEADER_EPOCHS}
@@ -45,13 +45,13 @@ class ReadSegmentResponse:
     """Raises InvalidUpdateVersion or KafkaStorageError on the way."""
 
 
-async def handle(services: Services, request: ReadSegmentRequest) -> ReadSegmentResponse:
+async def handle(request: ReadSegmentRequest, *, replicas: ReplicaManager) -> ReadSegmentResponse:
     suffix = FILES.get(request.file)
     if suffix is None:
         raise InvalidRequest(f"file {request.file!r}: it is one of log, index, timeindex, {LEADER_EPOCHS}")
     if request.position < 0 or (request.size is not None and request.size < 0):
         raise InvalidRequest(f"no range of a file: {request.size} bytes from position {request.position}")
-    log = services.replicas.get(request.partition).log
+    log = replicas.get(request.partition).log
     whole = await asyncio.to_thread(log.open_file, request.base_offset, suffix, request.identity)
     end = whole.size if request.size is None else min(whole.size, request.position + request.size)
     return ReadSegmentResponse(pieces=_read(whole, request.position, end))

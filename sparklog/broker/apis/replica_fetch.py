@@ -23,6 +23,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sparklog.base.clock import Clock
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import (
     KafkaError,
     KafkaStorageError,
@@ -32,39 +34,48 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
 from sparklog.broker.fetch_sessions import Cached, DivergingEpoch, FetchContext, Key, PartitionFetch, PartitionFetched
-from sparklog.broker.follower_fetches import find_led
-from sparklog.broker.services import Services
+from sparklog.broker.follower_fetches import FollowerFetches, find_led
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.log.epochs import EpochEnd
 from sparklog.replica.divergence import find_divergence
-from sparklog.replica.manager import Replica
+from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.replica.messages import FetchedPartition, FetchPartition, ReplicaFetch, ReplicaFetchResponse
-from sparklog.replica.throttle import is_listed
+from sparklog.replica.throttle import Throttle, is_listed
 
 READ_AT_ONCE = 1 << 20
 
 
-async def handle(services: Services, request: ReplicaFetch) -> ReplicaFetchResponse:
+async def handle(
+    request: ReplicaFetch,
+    *,
+    clock: Clock,
+    config: BrokerConfig,
+    follower_fetches: FollowerFetches,
+    metadata: MetadataCache,
+    replicas: ReplicaManager,
+) -> ReplicaFetchResponse:
     """Raises StaleBrokerEpoch, and what the session does."""
-    known = services.metadata.brokers.get(request.replica_id)
+    known = metadata.brokers.get(request.replica_id)
     if known and known.epoch > request.broker_epoch:
         raise StaleBrokerEpoch(
             f"broker {request.replica_id} has epoch {known.epoch} by now, not {request.broker_epoch}"
         )
-    follower_fetches = services.follower_fetches
     context = follower_fetches.sessions.begin(
         session_id=request.session_id,
         epoch=request.session_epoch,
         asked=[_asked(part) for part in request.partitions],
         forgotten=[_key(part) for part in request.forgotten],
         uses_topic_ids=True,
-        now_ms=services.clock.monotonic_ms(),
+        now_ms=clock.monotonic_ms(),
     )
-    fetch = _Fetch(services, request, context)
+    fetch = _Fetch(
+        request, context, replicas, follower_fetches.throttle, min(request.max_bytes, config.fetch_max_bytes)
+    )
     fetch.count()
     names = [TopicPartition(part.topic or "", part.partition) for part, _ in context.pairs()]
     found = await follower_fetches.waiting.wait(names, fetch.attempt, fetch.max_wait_ms)
     session_id, told = follower_fetches.sessions.end(
-        context, fetch.read() if found is None else found, services.clock.monotonic_ms()
+        context, fetch.read() if found is None else found, clock.monotonic_ms()
     )
     return ReplicaFetchResponse(session_id=session_id, partitions=tuple([await fetch.answer(part) for part in told]))
 
@@ -89,11 +100,14 @@ def _asked(part: FetchPartition) -> PartitionFetch:
 class _Fetch:
     """One request on its way through the broker."""
 
-    def __init__(self, services: Services, request: ReplicaFetch, context: FetchContext) -> None:
-        self._services = services
+    def __init__(
+        self, request: ReplicaFetch, context: FetchContext, replicas: ReplicaManager, throttle: Throttle, limit: int
+    ) -> None:
+        self._replicas = replicas
+        self._throttle = throttle
         self._request = request
         self._context = context
-        self._limit = min(request.max_bytes, services.config.fetch_max_bytes)
+        self._limit = limit
         self.max_wait_ms = request.max_wait_ms
         """No longer than a throttle holds records back."""
 
@@ -103,10 +117,10 @@ class _Fetch:
         for part, _ in self._context.pairs():
             try:
                 replica = self._find(part)
-                if self._is_throttled(replica) and (pause := self._services.follower_fetches.throttle.pause(now)):
+                if self._is_throttled(replica) and (pause := self._throttle.pause(now)):
                     self.max_wait_ms = min(self.max_wait_ms, int(pause * 1000) + 1)
                 if _divergence(replica, part) is None:
-                    self._services.replicas.follower_fetched(
+                    self._replicas.follower_fetched(
                         replica,
                         self._request.replica_id,
                         broker_epoch=self._request.broker_epoch,
@@ -152,7 +166,7 @@ class _Fetch:
     def _find(self, part: PartitionFetch) -> Replica:
         """Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `get` does."""
         return find_led(
-            self._services.replicas,
+            self._replicas,
             TopicPartition(part.topic or "", part.partition),
             topic_id=part.topic_id,
             leader_epoch=part.current_leader_epoch,
@@ -190,10 +204,10 @@ class _Fetch:
     def _is_held_back(self, replica: Replica) -> bool:
         if not self._is_throttled(replica):
             return False
-        return self._services.follower_fetches.throttle.pause(asyncio.get_running_loop().time()) > 0
+        return self._throttle.pause(asyncio.get_running_loop().time()) > 0
 
     def _failed(self, part: PartitionFetch, error: KafkaError) -> PartitionFetched:
-        replica = self._services.replicas.find(TopicPartition(part.topic or "", part.partition))
+        replica = self._replicas.find(TopicPartition(part.topic or "", part.partition))
         is_out = replica is not None and isinstance(error, OffsetOutOfRange)
         return PartitionFetched(
             topic=part.topic,
@@ -225,14 +239,14 @@ class _Fetch:
         try:
             is_small = part.slice.size <= READ_AT_ONCE
             records = part.slice.read() if is_small else await asyncio.to_thread(part.slice.read)
-            replica = self._services.replicas.get_leader(name)
+            replica = self._replicas.get_leader(name)
             replica.partition.check_leader_epoch(part.leader_epoch)
         except KafkaError as error:
             return FetchedPartition(name=name, error=error)
         except OSError as error:
             return FetchedPartition(name=name, error=KafkaStorageError(f"{name} could not be read: {error}"))
         if self._is_throttled(replica):
-            self._services.follower_fetches.throttle.sent(len(records), asyncio.get_running_loop().time())
+            self._throttle.sent(len(records), asyncio.get_running_loop().time())
         return replace(answer, records=records)
 
 

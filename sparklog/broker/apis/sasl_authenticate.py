@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import IllegalSaslState, SaslAuthenticationFailed
 from sparklog.broker.api import Api
 from sparklog.broker.sasl import Authenticated, Authentication
-from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +24,14 @@ class SaslAuthenticateRequest:
     token: bytes = field(repr=False)
 
 
-async def handle(services: Services, request: SaslAuthenticateRequest) -> Authenticated:
+async def handle(request: SaslAuthenticateRequest, *, config: BrokerConfig) -> Authenticated:
     if request.authentication is None:
         raise IllegalSaslState("this listener has no SASL")
     try:
         return await request.authentication.authenticate(request.token)
     except SaslAuthenticationFailed:
         # Who guesses passwords waits for each answer; the connection reads nothing meanwhile.
-        await asyncio.sleep(services.config.connection_failed_authentication_delay_ms / 1000)
+        await asyncio.sleep(config.connection_failed_authentication_delay_ms / 1000)
         raise
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from sparklog.base.errors import IllegalSaslState
 from sparklog.broker.api import Api
 from sparklog.broker.sasl import Authentication
-from sparklog.broker.services import Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class SaslHandshakeResponse:
     pass
 
 
-async def handle(services: Services, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+async def handle(request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     if request.authentication is None:
         raise IllegalSaslState("this listener has no SASL")
     request.authentication.handshake(request.mechanism)

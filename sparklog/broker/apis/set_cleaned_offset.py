@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.log.description import SegmentDescription
+from sparklog.replica.manager import ReplicaManager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class SetCleanedOffsetResponse:
     pass
 
 
-async def handle(services: Services, request: SetCleanedOffsetRequest) -> SetCleanedOffsetResponse:
-    replica = services.replicas.get_leader(request.partition)
+async def handle(request: SetCleanedOffsetRequest, *, replicas: ReplicaManager) -> SetCleanedOffsetResponse:
+    replica = replicas.get_leader(request.partition)
     replica.partition.check_leader_epoch(request.leader_epoch)
     await asyncio.to_thread(replica.log.set_cleaned_offset, request.offset, request.segments)
     return SetCleanedOffsetResponse()

@@ -10,12 +10,12 @@
 from __future__ import annotations
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
 from sparklog.replica.messages import StopReplica, StopReplicaResponse
+from sparklog.replica.state_changes import StateChanges
 
 
-async def handle(services: Services, request: StopReplica) -> StopReplicaResponse:
-    return await services.state_changes.stop(request)
+async def handle(request: StopReplica, *, state_changes: StateChanges) -> StopReplicaResponse:
+    return await state_changes.stop(request)
 
 
 API = Api(name="StopReplica", handle=handle)

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparklog.base.errors import InvalidRequest
-from sparklog.broker.apis import fetch
+from sparklog.base.ids import TopicPartition
+from sparklog.broker.api import Handler
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
-from sparklog.broker.services import Services
+from sparklog.runtime.purgatory import Purgatory
 
 WAIT_MS = 60_000  # then it looks again: an upper bound on how long a lost wake-up could last
 
@@ -28,14 +29,15 @@ class SubscribeRequest:
     partitions: Sequence[PartitionFetch]
 
 
-async def stream(services: Services, request: SubscribeRequest) -> AsyncIterator[FetchResponse]:
-    """Raises as `fetch.handle` does, and InvalidRequest where there are no partitions."""
+async def stream(
+    request: SubscribeRequest, *, fetch: Handler[FetchRequest, FetchResponse], waiting: Purgatory[TopicPartition]
+) -> AsyncIterator[FetchResponse]:
+    """Raises as `fetch` does, and InvalidRequest where there are no partitions."""
     if not request.partitions:
         raise InvalidRequest("a subscription to no partitions")
     partitions = list(request.partitions)
-    while not services.waiting.is_released:
-        response = await fetch.handle(
-            services,
+    while not waiting.is_released:
+        response = await fetch(
             FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=request.max_bytes, partitions=partitions),
         )
         told = [part for part in response.partitions if part.slice or part.error or part.diverging]

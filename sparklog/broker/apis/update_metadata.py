@@ -14,28 +14,42 @@ import logging
 
 from sparklog.base.errors import StaleBrokerEpoch
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.broker.registration import Registration
 from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
+from sparklog.cluster.metadata_cache import MetadataCache
+from sparklog.cluster.model import BrokerInfo
+from sparklog.group.coordinator import GroupCoordinator
+from sparklog.log.directory.manager import LogManager
 from sparklog.replica.messages import StopPartition, StopReplica
+from sparklog.replica.state_changes import StateChanges
 
 logger = logging.getLogger(__name__)
 
 
-async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataResponse:
+async def handle(
+    request: UpdateMetadata,
+    *,
+    groups: GroupCoordinator,
+    info: BrokerInfo,
+    logs: LogManager,
+    metadata: MetadataCache,
+    registration: Registration,
+    state_changes: StateChanges,
+) -> UpdateMetadataResponse:
     """Raises StaleControllerEpoch or StaleBrokerEpoch."""
-    epoch = services.registration.epoch
+    epoch = registration.epoch
     if request.broker_epoch < epoch:
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
-    change = services.metadata.update(request)
+    change = metadata.update(request)
     for topic in change.reconfigured:
-        services.state_changes.update_config(topic.name, topic.config)
+        state_changes.update_config(topic.name, topic.config)
     if change.reconfigured:
-        await services.state_changes.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
+        await state_changes.keep_configs({topic.name: topic.overrides for topic in change.reconfigured})
     if change.removed:
-        services.groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
-    if request.is_full and (strays := _strays(services)):
+        groups.forget_topics({topic.name: topic.topic_id for topic in change.removed})
+    if request.is_full and (strays := _strays(info.broker_id, logs, metadata)):
         logger.warning("deleting replicas that have moved to other brokers: %s", [str(stop.name) for stop in strays])
-        await services.state_changes.stop(
+        await state_changes.stop(
             StopReplica(
                 controller_id=request.controller_id,
                 controller_epoch=request.controller_epoch,
@@ -47,15 +61,15 @@ async def handle(services: Services, request: UpdateMetadata) -> UpdateMetadataR
     return UpdateMetadataResponse()
 
 
-def _strays(services: Services) -> tuple[StopPartition, ...]:
+def _strays(here: int, logs: LogManager, metadata: MetadataCache) -> tuple[StopPartition, ...]:
     """Who alone is in sync keeps its log, whoever the replicas are: nobody else has all that was acknowledged."""
     found = []
-    for log in sorted(services.logs, key=lambda log: log.partition):
-        topic = services.metadata.find_by_id(log.topic_id)
-        info = services.metadata.find_partition(log.partition)
+    for log in sorted(logs, key=lambda log: log.partition):
+        topic = metadata.find_by_id(log.topic_id)
+        info = metadata.find_partition(log.partition)
         if not (topic and topic.name == log.partition.topic and info):
             continue
-        if services.info.broker_id not in (*info.replicas, *info.in_sync_replicas):
+        if here not in (*info.replicas, *info.in_sync_replicas):
             found.append(StopPartition(name=log.partition, leader_epoch=info.leader_epoch, delete=True))
     return tuple(found)
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from sparklog.broker.api import Api
-from sparklog.broker.services import Services
+from sparklog.broker.replacements import Replacements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,8 @@ class UploadSegmentResponse:
     size_bytes: int
 
 
-async def handle(services: Services, request: UploadSegmentRequest) -> UploadSegmentResponse:
-    return UploadSegmentResponse(size_bytes=await services.replacements.upload(request.lease_id, request.pieces))
+async def handle(request: UploadSegmentRequest, *, replacements: Replacements) -> UploadSegmentResponse:
+    return UploadSegmentResponse(size_bytes=await replacements.upload(request.lease_id, request.pieces))
 
 
 API = Api(name="UploadSegment", handle=handle)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from sparklog.base.config import BrokerConfig
@@ -14,7 +14,6 @@ from sparklog.base.errors import NodeExists
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import delete_records, produce
 from sparklog.broker.metrics import Metrics
-from sparklog.broker.services import Services
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.brokers import BROKER_IDS
 from sparklog.cluster.memory import MemoryStore, MemoryTree
@@ -36,6 +35,7 @@ from sparklog.replica.messages import (
 )
 from sparklog.replica.state_changes import StateChanges
 from sparklog.runtime.purgatory import Purgatory
+from sparklog.runtime.slices import Slices
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_loop import SimLoop
@@ -90,17 +90,17 @@ class Host:
         self.state_changes = StateChanges(self.fs, self.logs, self.replicas, self.fetchers, clock=self.clock)
         self.leaderships: list[tuple[bool, int]] = []
         self.replicas.watch_leadership(lambda name, is_leader, epoch: self.leaderships.append((is_leader, epoch)))
-        self.services = cast(
-            Services,
-            SimpleNamespace(
-                config=config,
-                logs=self.logs,
-                replicas=self.replicas,
-                state_changes=self.state_changes,
-                waiting=self.waiting,
-                metrics=Metrics(()),
-                follower_fetches=SimpleNamespace(waiting=Purgatory()),
-            ),
+        self.services = SimpleNamespace(
+            config=config,
+            logs=self.logs,
+            replicas=self.replicas,
+            state_changes=self.state_changes,
+            waiting=self.waiting,
+            metrics=Metrics(()),
+            follower_fetches=SimpleNamespace(waiting=Purgatory()),
+            metadata=None,
+            slices=Slices(),
+            topics=None,
         )
 
     async def _alter_isr(self, change: AlterIsr) -> IsrAltered:
@@ -197,7 +197,7 @@ class Host:
         async def send() -> produce.PartitionProduced:
             part = produce.PartitionProduce(topic="t", partition=0, data=batch(count))
             request = produce.ProduceRequest(partitions=[part], timeout_ms=timeout_ms, creates_topics=False)
-            return (await produce.handle(self.services, request)).partitions[0]
+            return (await produce.API.bind(self.services)(request)).partitions[0]
 
         return asyncio.ensure_future(send())
 
@@ -205,7 +205,7 @@ class Host:
         async def send() -> delete_records.RecordsDeleted:
             part = delete_records.RecordsToDelete(topic="t", partition=0, before_offset=before_offset)
             request = delete_records.DeleteRecordsRequest(partitions=[part], timeout_ms=timeout_ms)
-            return (await delete_records.handle(self.services, request)).partitions[0]
+            return (await delete_records.API.bind(self.services)(request)).partitions[0]
 
         return asyncio.ensure_future(send())
 

@@ -180,7 +180,7 @@ class World:
         self.asked.append(request)
         await self._travel(follower.id, leader)
         try:
-            response = await replica_fetch.handle(self.brokers[leader].services, request)  # type: ignore[arg-type]
+            response = await replica_fetch.API.bind(self.brokers[leader].services)(request)
         finally:
             await asyncio.sleep(0)
         await self._travel(follower.id, leader)
@@ -191,7 +191,7 @@ class World:
     async def _ask_for_files(self, follower: Broker, leader: int, request: DescribeFiles | ReadFile) -> Any:
         self.asked_for_files.append(request)
         await self._travel(follower.id, leader)
-        answer = await PEER_APIS[type(request)].handle(self.brokers[leader].services, request)  # type: ignore[arg-type]
+        answer = await PEER_APIS[type(request)].bind(self.brokers[leader].services)(request)
         await self._travel(follower.id, leader)
         return answer
 
