@@ -51,6 +51,7 @@ from sparklog.broker.services import Services
 from sparklog.cluster import brokers
 from sparklog.cluster.engines import open_store
 from sparklog.cluster.identity import find_or_create_cluster_id
+from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo
 from sparklog.cluster.peers import Peers
 from sparklog.cluster.store import Store
@@ -79,6 +80,8 @@ class Broker:
     """A broker without listeners: requests come in by `serve`."""
 
     services: Services
+    metadata: MetadataCache
+    """What it has been told of the cluster."""
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class Broker:
                 peers=self._peers, serve=self.serve,
             )
         )  # fmt: skip
+        self.metadata = self.services.metadata
         await self.services.registration.start()
         self.services.history.start()
         await self.services.controller.start()

@@ -74,7 +74,7 @@ class AdminServicer:
 
     async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
         """Topics with many partitions, be they named or all that there are, are described one after the other."""
-        metadata = self._broker.services.metadata
+        metadata = self._broker.metadata
 
         def weigh(name: str) -> int:
             topic = metadata.find(name)

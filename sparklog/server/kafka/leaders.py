@@ -25,7 +25,7 @@ _INT32 = struct.Struct(">i")
 def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
     """LeaderIdAndEpoch."""
     name = TopicPartition(topic or "", partition)
-    info = call.broker.services.metadata.find_partition(name)
+    info = call.broker.metadata.find_partition(name)
     if info is None or _reachable_leader(call, name) is None:
         return _NOBODY + packing.NO_TAGS
     return _LEADER.pack(info.leader, info.leader_epoch) + packing.NO_TAGS
@@ -42,7 +42,7 @@ def node_endpoints(call: Call, names: Iterable[tuple[str | None, int]]) -> bytes
 
 
 def _reachable_leader(call: Call, name: TopicPartition) -> BrokerInfo | None:
-    leader = call.broker.services.metadata.leader_of(name)
+    leader = call.broker.metadata.leader_of(name)
     return leader if leader and call.session.listener in leader.listeners else None
 
 

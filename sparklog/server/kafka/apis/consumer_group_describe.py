@@ -28,7 +28,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _group(call: Call, group: DescribedConsumerGroup, *, ask_operations: bool) -> dict[str, Any]:
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     return {
         "error_code": group.error,
         "error_message": message_of(group.error),

@@ -16,7 +16,7 @@ FIRST_WITH_OWN_ID = 1
 async def serve(call: Call, request: Message) -> Message:
     if call.version >= FIRST_WITH_OWN_ID and not request.member_id:
         raise InvalidRequest("MemberId can't be empty.")
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     owned = request.topic_partitions
     wanted = ConsumerGroupHeartbeat(
         group_id=request.group_id,
@@ -42,7 +42,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 def _answer(call: Call, response: ConsumerGroupHeartbeatResponse) -> Message:
     """The ids are looked up again: the topics assigned may be newer than the request."""
     assigned = response.assignment
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     return call.answer(
         error_code=response.error,
         error_message=message_of(response.error),

@@ -77,7 +77,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Pieces:
 def _asked(call: Call, request: Message) -> list[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
         return [_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions]
-    names = call.broker.services.metadata
+    names = call.broker.metadata
     return [
         _partition(part, names.find_name(topic.topic_id), topic.topic_id)
         for topic in request.topics

@@ -31,7 +31,7 @@ async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
     """Topics with many partitions, be they named or all that there are, are described one after the other."""
     queries = _queries(call.version, request)
     create = queries is not None and getattr(request, "allow_auto_topic_creation", True)
-    parts = _parts(call.broker.services.metadata, queries)
+    parts = _parts(call.broker.metadata, queries)
     serve_part = partial(_serve_part, call, request, create)
     if len(parts) == 1:
         return await serve_part(parts[0])

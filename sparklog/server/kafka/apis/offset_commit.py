@@ -17,7 +17,7 @@ NO_RETENTION = -1
 
 
 async def serve(call: Call, request: Message) -> Message:
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     retention_ms = whole_ms(request.retention_time) if hasattr(request, "retention_time") else NO_RETENTION
     wanted = OffsetCommit(
         group_id=request.group_id,
@@ -33,7 +33,7 @@ async def serve(call: Call, request: Message) -> Message:
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     return _answer(call, request, ids, {each.partition: error for each in _offsets(request, ids)})
 
 

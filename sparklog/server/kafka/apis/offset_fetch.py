@@ -27,7 +27,7 @@ NOTHING = CommittedOffset(partition=TopicPartition("", -1))
 
 
 async def serve(call: Call, request: Message) -> Message:
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     groups = [
         _group(call, asked, ids, await call.serve(offset_fetch.API, _wanted(request, asked, ids)))
         for asked in _asked(call, request)
@@ -36,7 +36,7 @@ async def serve(call: Call, request: Message) -> Message:
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
-    ids = TopicIds(call.broker.services.metadata)
+    ids = TopicIds(call.broker.metadata)
     groups = [_group(call, asked, ids, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
     return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
 

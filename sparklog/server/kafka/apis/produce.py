@@ -108,7 +108,7 @@ def _sort_out(
         try:
             name = topic.name
             if topic.topic_id is not None:
-                name = call.broker.services.metadata.get_by_id(topic.topic_id).name
+                name = call.broker.metadata.get_by_id(topic.topic_id).name
             data = _check(call.version, records)
         except KafkaError as error:
             place = len(wanted) + len(refused)
