@@ -22,7 +22,7 @@ from sparklog.replica.messages import (
     ReplicaFetchResponse,
 )
 from sparklog.server.grpc_errors import error_message
-from sparklog.server.peer_values import parse, read_error, read_topic_id, serialize
+from sparklog.server.grpc_values import parse, read_error, read_topic_id_bytes
 from sparklog.server.protobuf import bytes_tag, fields_of, varint
 from sparklog.v1 import replication_pb2 as pb
 
@@ -33,19 +33,19 @@ RECORDS_TAG = bytes_tag(RECORDS)
 
 
 def encode_fetch(request: ReplicaFetch) -> bytes:
-    return serialize(
-        pb.ReplicaFetchRequest(
-            replica_id=request.replica_id,
-            broker_epoch=request.broker_epoch,
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            session_id=request.session_id,
-            session_epoch=request.session_epoch,
-            partitions=[_fetch_message(part) for part in request.partitions],
-            forgotten=[_fetch_message(part) for part in request.forgotten],
-        )
+    message = pb.ReplicaFetchRequest(
+        replica_id=request.replica_id,
+        broker_epoch=request.broker_epoch,
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        session_id=request.session_id,
+        session_epoch=request.session_epoch,
+        partitions=[_fetch_message(part) for part in request.partitions],
+        forgotten=[_fetch_message(part) for part in request.forgotten],
     )
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _fetch_message(part: FetchPartition) -> pb.ReplicaFetchPartition:
@@ -79,7 +79,7 @@ def decode_fetch(data: bytes) -> ReplicaFetch:
 def _fetch_partition(message: Any) -> FetchPartition:
     return FetchPartition(
         name=TopicPartition(message.topic, message.partition),
-        topic_id=read_topic_id(message.topic_id),
+        topic_id=read_topic_id_bytes(message.topic_id),
         fetch_offset=message.fetch_offset,
         max_bytes=message.max_bytes,
         current_leader_epoch=message.current_leader_epoch,

@@ -21,14 +21,15 @@ from sparklog.base.errors import (
 from sparklog.broker.apis import fetch, init_producer_id, list_offsets, produce, subscribe
 from sparklog.broker.apis.fetch import FetchRequest, PartitionFetch
 from sparklog.broker.apis.init_producer_id import InitProducerIdRequest
-from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffsetQuery
+from sparklog.broker.apis.list_offsets import PartitionOffsetQuery
 from sparklog.broker.apis.produce import PartitionProduce, PartitionProduced, ProduceRequest, ProduceResponse
 from sparklog.broker.apis.subscribe import SubscribeRequest
 from sparklog.broker.node import Broker
 from sparklog.runtime.eager import start
 from sparklog.server.fetched import all_messages, first_messages, serialize
 from sparklog.server.grpc_errors import STOPPING, error_message
-from sparklog.server.grpc_service import read_topic_id
+from sparklog.server.grpc_service import by_names
+from sparklog.server.grpc_values import read_topic_id
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.load_payloads import load_payloads
 from sparklog.server.produce_stream import Answering, ProduceStream
@@ -50,10 +51,17 @@ class LogServicer:
 
     def __init__(self, broker: Broker, queue: RequestQueue | None = None) -> None:
         """queue: as `service_handler` has it."""
-        self._broker = broker
+        self.broker = broker
         self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
         self._without_key = 0
+
+    ListOffsets = by_names(
+        list_offsets.API,
+        list_offsets.ListOffsetsRequest,
+        log_pb2.ListOffsetsResponse,
+        given=lambda request: {"partitions": [_query(part) for part in request.partitions]},
+    )
 
     def stop(self) -> None:
         """Read no more from the open produce streams; what they have sent is still answered."""
@@ -64,7 +72,7 @@ class LogServicer:
         return await (await self._begin(request))
 
     async def ProduceStream(self, context: Any) -> None:
-        stream = ProduceStream(context, self._begin, self._broker.config.max_outstanding_produces, self._queue)
+        stream = ProduceStream(context, self._begin, self.broker.config.max_outstanding_produces, self._queue)
         self._streams.add(stream)
         try:
             await stream.run()
@@ -81,12 +89,12 @@ class LogServicer:
             partitions=_partitions(request.partitions),
             client_rack=request.client_rack if request.HasField("client_rack") else None,
         )
-        response = await self._broker.serve(fetch.API, wanted)
-        slices = self._broker.slices
+        response = await self.broker.serve(fetch.API, wanted)
+        slices = self.broker.slices
         return serialize(await first_messages(response.partitions, request.format, wanted.max_bytes, slices))
 
     async def Subscribe(self, request: log_pb2.SubscribeRequest) -> AsyncIterator[bytes]:
-        services = self._broker.services
+        services = self.broker.services
         wanted = SubscribeRequest(
             max_bytes=request.max_bytes or DEFAULT_MAX_BYTES, partitions=_partitions(request.partitions)
         )
@@ -96,36 +104,19 @@ class LogServicer:
                     yield serialize([message])
                     if message.head.HasField("error"):
                         return
-        if self._broker.is_stopping:
+        if self.broker.is_stopping:
             raise BrokerNotAvailable(STOPPING)
-
-    async def ListOffsets(self, request: log_pb2.ListOffsetsRequest) -> log_pb2.ListOffsetsResponse:
-        queries = [_query(part) for part in request.partitions]
-        response = await self._broker.serve(list_offsets.API, ListOffsetsRequest(partitions=queries))
-        return log_pb2.ListOffsetsResponse(
-            partitions=[
-                log_pb2.PartitionOffset(
-                    topic=part.topic,
-                    partition=part.partition,
-                    error=error_message(part.error),
-                    offset=part.offset,
-                    timestamp_ms=part.timestamp_ms,
-                    leader_epoch=part.leader_epoch,
-                )
-                for part in response.partitions
-            ]
-        )
 
     async def InitProducerId(self, _: log_pb2.InitProducerIdRequest) -> log_pb2.InitProducerIdResponse:
         try:
-            given = await self._broker.serve(init_producer_id.API, InitProducerIdRequest())
+            given = await self.broker.serve(init_producer_id.API, InitProducerIdRequest())
         except KafkaError as error:
             return log_pb2.InitProducerIdResponse(error=error_message(error), producer_id=-1, producer_epoch=-1)
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
         """Do all that may wait before the append; what is returned appends in its first step, or has done so."""
-        services = self._broker.services
+        services = self.broker.services
         translated, refused = await self._translate(request)
         await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
         answering = self._produce(request, translated, refused)
@@ -138,7 +129,7 @@ class LogServicer:
     async def _produce(
         self, request: log_pb2.ProduceRequest, translated: ProduceRequest, refused: list[PartitionProduced]
     ) -> log_pb2.ProduceResponse:
-        response = await self._broker.serve(produce.API, translated)
+        response = await self.broker.serve(produce.API, translated)
         if translated.acks == produce.ACKS_NONE:
             return log_pb2.ProduceResponse(correlation_id=request.correlation_id)
         return _produced(response, refused, request.correlation_id)
@@ -160,7 +151,7 @@ class LogServicer:
                 partition = part.partition if part.HasField("partition") else -1
                 refused.append(PartitionProduced(topic=part.topic, partition=partition, error=error))
 
-        await self._broker.slices.each_if_many(request.partitions, translate)
+        await self.broker.slices.each_if_many(request.partitions, translate)
         return ProduceRequest(
             acks=_ACKS[request.acks],
             timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else produce.DEFAULT_TIMEOUT_MS,
@@ -171,7 +162,7 @@ class LogServicer:
         """Plain records or Arrow as batches, by partition."""
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
-        services = self._broker.services
+        services = self.broker.services
         topic = await services.topics.find_or_create(part.topic)
         self._without_key += 1
         payloads = await load_payloads()

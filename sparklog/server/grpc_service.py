@@ -21,20 +21,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
 from typing import Any
-from uuid import UUID
 
 import grpc
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from sparklog.base.errors import InvalidRequest, KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
+from sparklog.base.errors import KafkaError, RecordListTooLarge, ThrottlingQuotaExceeded
+from sparklog.broker.api import Api
 from sparklog.runtime.slices import Slices
+from sparklog.server import grpc_values
 from sparklog.server.grpc_errors import refuse
+from sparklog.server.grpc_values import to_message, to_value
 from sparklog.server.kafka.quotas import RequestQueue
 from sparklog.server.protobuf import fields_of
 from sparklog.v1 import log_pb2
@@ -79,6 +80,28 @@ def service_handler(
     )
 
 
+def by_names(
+    api: Api[Any, Any],
+    request_type: type,
+    response_class: Any,
+    *,
+    given: Callable[[Any], dict[str, Any]] = lambda request: {},
+    answered: Callable[[Any], dict[str, Any]] = lambda response: {},
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """A servicer's method that asks its broker, and translates as `grpc_values` does.
+
+    given: the fields of the request's value that do not have the names of its message's
+    answered: the fields of the response's message that do not have the names of its value's
+    """
+
+    async def serve(servicer: Any, request: Any) -> Any:
+        wanted = to_value(request, request_type, **given(request))
+        response = await servicer.broker.serve(api, wanted)
+        return to_message(response, response_class, **answered(response))
+
+    return serve
+
+
 async def read_message(message_class: Any, data: bytes) -> Any:
     """What `parse` returns or raises; in a thread where that may take long."""
     if len(data) <= SMALL_BYTES or _checked_bytes(message_class, data) <= SMALL_BYTES:
@@ -90,22 +113,11 @@ def parse(message_class: Any, data: bytes) -> Any:
     """The message; raises InvalidRequest where it is none, RecordListTooLarge where it would be once it is parsed."""
     if len(data) > SMALL_BYTES:
         _check_fields(message_class, data)
-    try:
-        message = message_class.FromString(data)
-    except DecodeError as error:
-        raise InvalidRequest(str(error)) from None
+    message = grpc_values.parse(message_class, data)
     for name in _limited_fields(message_class):
         if len(getattr(message, name)) > MAX_TOGETHER:
             raise RecordListTooLarge(f"more than {MAX_TOGETHER} {name} at once: send several requests")
     return message
-
-
-def read_topic_id(text: str) -> UUID | None:
-    """None where it is empty; raises InvalidRequest where it is no id."""
-    try:
-        return UUID(text) if text else None
-    except ValueError:
-        raise InvalidRequest(f"{text!r} is no topic id") from None
 
 
 @cache

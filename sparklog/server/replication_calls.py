@@ -8,21 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
-from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
-from sparklog.cluster.history import AppendHistory
-from sparklog.cluster.messages import UpdateMetadata
-from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadFile, ReplicaFetch, StopReplica
-from sparklog.server import (
-    controller_call_messages,
-    controller_messages,
-    fetch_messages,
-    file_messages,
-    history_messages,
+from google.protobuf.message_factory import GetMessageClass
+
+from sparklog.broker.apis.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
 )
+from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from sparklog.broker.apis.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from sparklog.cluster.history import AppendHistory, HistoryAppended
+from sparklog.cluster.messages import UpdateMetadata, UpdateMetadataResponse
+from sparklog.replica.messages import (
+    DescribeFiles,
+    FileRead,
+    FilesDescribed,
+    LeaderAndIsr,
+    LeaderAndIsrResponse,
+    ReadFile,
+    ReplicaFetch,
+    StopReplica,
+    StopReplicaResponse,
+)
+from sparklog.server import controller_call_messages, fetch_messages, topic_state_messages
+from sparklog.server.grpc_values import parse, to_message, to_value
+from sparklog.v1 import replication_pb2
+
+_METHODS = replication_pb2.DESCRIPTOR.services_by_name["Replication"].methods_by_name
+Fields = Callable[[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,30 +51,59 @@ class Call:
     decode_response: Callable[[bytes], Any]
 
 
+class Differing(NamedTuple):
+    """Fields that do not have the same names in message and value: the message's, and the value's."""
+
+    of_message: Fields = lambda value: {}
+    of_value: Fields = lambda message: {}
+
+
+_ALIKE = Differing()
+
+
+def _by_names(
+    method: str, request: type, response: type, asked: Differing = _ALIKE, answered: Differing = _ALIKE
+) -> Call:
+    described = _METHODS[method]
+    encode_request, decode_request = _both_ways(request, GetMessageClass(described.input_type), asked)
+    encode_response, decode_response = _both_ways(response, GetMessageClass(described.output_type), answered)
+    return Call(
+        method=method,
+        request=request,
+        encode_request=encode_request,
+        decode_request=decode_request,
+        encode_response=encode_response,
+        decode_response=decode_response,
+    )
+
+
+def _both_ways(
+    value_type: type, message_class: Any, differing: Differing
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    def encode(value: Any) -> bytes:
+        data: bytes = to_message(value, message_class, **differing.of_message(value)).SerializeToString()
+        return data
+
+    def decode(data: bytes) -> Any:
+        message = parse(message_class, data)
+        return to_value(message, value_type, **differing.of_value(message))
+
+    return encode, decode
+
+
+def _for_controller(fields: Fields) -> Fields:
+    """Whoever is not the controller refuses what another broker has passed on."""
+    return lambda message: {**fields(message), "is_for_controller": True}
+
+
 CALLS = (
-    Call(
-        method="LeaderAndIsr",
-        request=LeaderAndIsr,
-        encode_request=controller_messages.encode_leader_and_isr,
-        decode_request=controller_messages.decode_leader_and_isr,
-        encode_response=controller_messages.encode_leader_and_isr_response,
-        decode_response=controller_messages.decode_leader_and_isr_response,
-    ),
-    Call(
-        method="StopReplica",
-        request=StopReplica,
-        encode_request=controller_messages.encode_stop_replica,
-        decode_request=controller_messages.decode_stop_replica,
-        encode_response=controller_messages.encode_stop_replica_response,
-        decode_response=controller_messages.decode_stop_replica_response,
-    ),
-    Call(
-        method="UpdateMetadata",
-        request=UpdateMetadata,
-        encode_request=controller_messages.encode_update_metadata,
-        decode_request=controller_messages.decode_update_metadata,
-        encode_response=controller_messages.encode_nothing,
-        decode_response=controller_messages.decode_update_metadata_response,
+    _by_names("LeaderAndIsr", LeaderAndIsr, LeaderAndIsrResponse),
+    _by_names("StopReplica", StopReplica, StopReplicaResponse),
+    _by_names(
+        "UpdateMetadata",
+        UpdateMetadata,
+        UpdateMetadataResponse,
+        Differing(topic_state_messages.topics_message, topic_state_messages.topics),
     ),
     Call(
         method="Fetch",
@@ -70,52 +113,23 @@ CALLS = (
         encode_response=fetch_messages.encode_fetch_response,
         decode_response=fetch_messages.decode_fetch_response,
     ),
-    Call(
-        method="DescribeFiles",
-        request=DescribeFiles,
-        encode_request=file_messages.encode_describe,
-        decode_request=file_messages.decode_describe,
-        encode_response=file_messages.encode_described,
-        decode_response=file_messages.decode_described,
+    _by_names("DescribeFiles", DescribeFiles, FilesDescribed),
+    _by_names("ReadFile", ReadFile, FileRead),
+    _by_names(
+        "AlterPartitionReassignments",
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        Differing(
+            controller_call_messages.reassignments_message, _for_controller(controller_call_messages.reassignments)
+        ),
     ),
-    Call(
-        method="ReadFile",
-        request=ReadFile,
-        encode_request=file_messages.encode_read,
-        decode_request=file_messages.decode_read,
-        encode_response=file_messages.encode_piece,
-        decode_response=file_messages.decode_piece,
+    _by_names(
+        "ElectLeaders",
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        Differing(controller_call_messages.elections_message, _for_controller(controller_call_messages.elections)),
+        Differing(controller_call_messages.elected, controller_call_messages.elected_value),
     ),
-    Call(
-        method="AlterPartitionReassignments",
-        request=AlterPartitionReassignmentsRequest,
-        encode_request=controller_call_messages.encode_reassignments,
-        decode_request=controller_call_messages.decode_reassignments,
-        encode_response=controller_call_messages.encode_reassignments_response,
-        decode_response=controller_call_messages.decode_reassignments_response,
-    ),
-    Call(
-        method="ElectLeaders",
-        request=ElectLeadersRequest,
-        encode_request=controller_call_messages.encode_elections,
-        decode_request=controller_call_messages.decode_elections,
-        encode_response=controller_call_messages.encode_elections_response,
-        decode_response=controller_call_messages.decode_elections_response,
-    ),
-    Call(
-        method="ControlledShutdown",
-        request=ControlledShutdownRequest,
-        encode_request=controller_call_messages.encode_shutdown,
-        decode_request=controller_call_messages.decode_shutdown,
-        encode_response=controller_call_messages.encode_shutdown_response,
-        decode_response=controller_call_messages.decode_shutdown_response,
-    ),
-    Call(
-        method="AppendHistory",
-        request=AppendHistory,
-        encode_request=history_messages.encode_append,
-        decode_request=history_messages.decode_append,
-        encode_response=history_messages.encode_appended,
-        decode_response=history_messages.decode_appended,
-    ),
+    _by_names("ControlledShutdown", ControlledShutdownRequest, ControlledShutdownResponse),
+    _by_names("AppendHistory", AppendHistory, HistoryAppended),
 )

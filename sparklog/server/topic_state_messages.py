@@ -1,0 +1,48 @@
+"""The topics of UpdateMetadata: their partitions are messages of LeaderAndIsr without what only a replica needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparklog.cluster.messages import TopicState, UpdateMetadata
+from sparklog.cluster.model import PartitionInfo
+from sparklog.server.grpc_values import to_message, to_value
+from sparklog.v1 import replication_pb2 as pb
+
+
+def topics_message(request: UpdateMetadata) -> dict[str, Any]:
+    return {"topics": [_topic_message(topic) for topic in request.topics]}
+
+
+def topics(message: Any) -> dict[str, Any]:
+    return {"topics": tuple(_topic(topic) for topic in message.topics)}
+
+
+def _topic_message(topic: TopicState) -> pb.TopicState:
+    message: pb.TopicState = to_message(
+        topic, pb.TopicState, partitions=[_partition_message(*each) for each in enumerate(topic.partitions)]
+    )
+    return message
+
+
+def _partition_message(number: int, part: PartitionInfo) -> pb.PartitionState:
+    return pb.PartitionState(
+        partition=number,
+        leader=part.leader,
+        leader_epoch=part.leader_epoch,
+        isr=part.in_sync_replicas,
+        replicas=part.replicas,
+        adding=part.adding,
+        removing=part.removing,
+        partition_epoch=part.partition_epoch,
+    )
+
+
+def _topic(message: Any) -> TopicState:
+    state: TopicState = to_value(message, TopicState, partitions=tuple(_partition(part) for part in message.partitions))
+    return state
+
+
+def _partition(message: Any) -> PartitionInfo:
+    info: PartitionInfo = to_value(message, PartitionInfo, in_sync_replicas=tuple(message.isr))
+    return info
