@@ -244,7 +244,7 @@ class ListedGroup:
     protocol_type: str
     state: str
     """As Kafka prints it: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
-    group_type: str
+    type: str
     """classic or consumer."""
 
 

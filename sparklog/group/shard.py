@@ -142,7 +142,7 @@ class Shard:
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 state=group.state_name,
-                group_type=group.group_type,
+                type=group.group_type,
             )
             for group in self.groups.values()
             if (not states or group.state_name.lower() in states) and (not types or group.group_type in types)

@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 
 from sparklog.base.errors import BrokerNotAvailable, InvalidRequest
-from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import install_snapshot
 from sparklog.broker.apis.install_snapshot import InstallSnapshotRequest
 from sparklog.broker.node import Broker
 from sparklog.server.grpc_errors import STOPPING
 from sparklog.server.grpc_service import parse
+from sparklog.server.grpc_values import to_value
 from sparklog.v1 import maintenance_pb2
 
 
@@ -24,12 +24,7 @@ async def serve_snapshot(broker: Broker, context: Any) -> None:
     first = await _read(context)
     if first is None:
         raise InvalidRequest("a snapshot without a first message")
-    wanted = InstallSnapshotRequest(
-        partition=TopicPartition(first.topic, first.partition),
-        leader_epoch=first.leader_epoch,
-        end_offset=first.end_offset,
-        chunks=_chunks(broker, context, first),
-    )
+    wanted = to_value(first, InstallSnapshotRequest, chunks=_chunks(broker, context, first))
     response = await broker.serve(install_snapshot.API, wanted)
     await _answer(context, response.size_bytes)
 

@@ -19,7 +19,7 @@ async def serve(call: Call, request: Message) -> Message:
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state,
-                "group_type": group.group_type,
+                "group_type": group.type,
             }
             for group in response.groups
         ],
