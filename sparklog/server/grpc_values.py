@@ -134,10 +134,13 @@ def _kinds(value_type: type) -> Mapping[str, _Kind]:
 def _defaults(value_type: type) -> Values:
     if not dataclasses.is_dataclass(value_type):
         return {}
-    missing = dataclasses.MISSING
-    plain = {each.name: each.default for each in dataclasses.fields(value_type) if each.default is not missing}
-    factories = [each for each in dataclasses.fields(value_type) if each.default_factory is not missing]
-    return plain | {each.name: each.default_factory() for each in factories if each.default_factory is not missing}
+    defaults = {}
+    for field in dataclasses.fields(value_type):
+        if field.default is not dataclasses.MISSING:
+            defaults[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            defaults[field.name] = field.default_factory()
+    return defaults
 
 
 def _name_of(field: FieldDescriptor, names: Any) -> str | None:
