@@ -10,10 +10,8 @@ import asyncio
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -66,22 +64,3 @@ def shared_loop() -> LoopThread:
             _by_process.clear()
             found = _by_process[process] = LoopThread()
         return found
-
-
-class Blocking(ABC):
-    """A client for code without an event loop: its calls run on the shared thread, and the caller waits for them."""
-
-    def __init__(self) -> None:
-        self._run = shared_loop().run
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of everything; also at the end of a ``with`` block."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.commits import OffsetAndMetadata, Offsets
+from sparklog.client.blocking import Blocking, blocking, direct
+from sparklog.client.commits import Offsets
 from sparklog.client.committer import Callback
 from sparklog.client.consumed import ConsumerRecord
 from sparklog.client.consumer import AsyncConsumer
 from sparklog.client.listeners import check_plain
-from sparklog.client.loop_thread import Blocking
-from sparklog.client.offsets import ListedOffset
 from sparklog.client.options import ConsumerOptions
 
 
-class Consumer(Blocking):
+class Consumer(Blocking[AsyncConsumer]):
     """Reads records from partitions.
 
         with Consumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
@@ -29,18 +28,12 @@ class Consumer(Blocking):
     """
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
-        self._core = AsyncConsumer(**options)
+        super().__init__(AsyncConsumer(**options))
         self.config = self._core.config
-        super().__init__()
         self._run(self._core.start())
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """As AsyncConsumer.assign."""
-        self._core.assign(partitions)
-
-    def assign_topic(self, topic: str) -> list[TopicPartition]:
-        """As AsyncConsumer.assign_topic."""
-        return self._run(self._core.assign_topic(topic))
+    assign = direct(AsyncConsumer.assign)
+    assign_topic = blocking(AsyncConsumer.assign_topic)
 
     def subscribe(
         self,
@@ -59,37 +52,14 @@ class Consumer(Blocking):
         if self._core.is_subscribed:
             self._leave("unsubscribe")
 
-    def assignment(self) -> list[TopicPartition]:
-        """As AsyncConsumer.assignment."""
-        return self._core.assignment()
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """As AsyncConsumer.seek."""
-        self._core.seek(partition, offset)
-
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """As AsyncConsumer.seek_to_beginning."""
-        self._core.seek_to_beginning(*partitions)
-
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """As AsyncConsumer.seek_to_end."""
-        self._core.seek_to_end(*partitions)
-
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """As AsyncConsumer.seek_to_timestamp."""
-        self._core.seek_to_timestamp(timestamp_ms, *partitions)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """As AsyncConsumer.pause."""
-        self._core.pause(*partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """As AsyncConsumer.resume."""
-        self._core.resume(*partitions)
-
-    def paused(self) -> list[TopicPartition]:
-        """As AsyncConsumer.paused."""
-        return self._core.paused()
+    assignment = direct(AsyncConsumer.assignment)
+    seek = direct(AsyncConsumer.seek)
+    seek_to_beginning = direct(AsyncConsumer.seek_to_beginning)
+    seek_to_end = direct(AsyncConsumer.seek_to_end)
+    seek_to_timestamp = direct(AsyncConsumer.seek_to_timestamp)
+    pause = direct(AsyncConsumer.pause)
+    resume = direct(AsyncConsumer.resume)
+    paused = direct(AsyncConsumer.paused)
 
     def position(self, partition: TopicPartition) -> int:
         """As AsyncConsumer.position."""
@@ -118,35 +88,17 @@ class Consumer(Blocking):
             while unread:
                 yield unread.popleft()
 
-    def commit(self, offsets: Offsets | None = None) -> None:
-        """As AsyncConsumer.commit."""
-        self._run(self._core.commit(offsets))
+    commit = blocking(AsyncConsumer.commit)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """As AsyncConsumer.commit_async; the callback is called in the thread that polls."""
         self._run(self._commit_async(offsets, callback))
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """As AsyncConsumer.committed."""
-        return self._run(self._core.committed(partitions))
-
-    def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """As AsyncConsumer.partitions_for."""
-        return self._run(self._core.partitions_for(topic))
-
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """As AsyncConsumer.beginning_offsets."""
-        return self._run(self._core.beginning_offsets(partitions))
-
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """As AsyncConsumer.end_offsets."""
-        return self._run(self._core.end_offsets(partitions))
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, ListedOffset | None]:
-        """As AsyncConsumer.offsets_for_times."""
-        return self._run(self._core.offsets_for_times(timestamps_ms))
+    committed = blocking(AsyncConsumer.committed)
+    partitions_for = blocking(AsyncConsumer.partitions_for)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
 
     def close(self) -> None:
         """As AsyncConsumer.close."""

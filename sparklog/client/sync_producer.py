@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from sparklog.client.batches import Headers
-from sparklog.client.delivery import Delivery, OnDelivery, TableDelivery
+from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.delivery import Delivery, OnDelivery
 from sparklog.client.interceptors import ProducerRecord
-from sparklog.client.loop_thread import Blocking
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer import AsyncProducer
 
 
-class Producer(Blocking):
+class Producer(Blocking[AsyncProducer]):
     """Writes records to topics.
 
         with Producer(bootstrap_servers="127.0.0.1:9094") as producer:
@@ -25,9 +25,8 @@ class Producer(Blocking):
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
-        self._core = AsyncProducer(**options)
+        super().__init__(AsyncProducer(**options))
         self.config = self._core.config
-        super().__init__()
         self._run(self._core.start())
         self._try_send = self._core.try_send
         self._transforms = self._core.transforms
@@ -55,18 +54,7 @@ class Producer(Blocking):
             )
         return taken
 
-    def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> TableDelivery:
-        """As AsyncProducer.send_table."""
-        return self._run(self._core.send_table(topic, table, partition=partition))
-
-    def flush(self, timeout_ms: int | None = None) -> None:
-        """As AsyncProducer.flush."""
-        self._run(self._core.flush(timeout_ms))
-
-    def partitions_for(self, topic: str) -> list[int]:
-        """As AsyncProducer.partitions_for."""
-        return self._run(self._core.partitions_for(topic))
-
-    def close(self, timeout_ms: int | None = None) -> None:
-        """As AsyncProducer.close."""
-        self._run(self._core.close(timeout_ms))
+    send_table = blocking(AsyncProducer.send_table)
+    flush = blocking(AsyncProducer.flush)
+    partitions_for = blocking(AsyncProducer.partitions_for)
+    close = blocking(AsyncProducer.close)

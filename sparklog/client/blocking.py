@@ -1,0 +1,67 @@
+"""Synchronous clients, made of asynchronous ones.
+
+    class Admin(Blocking[AsyncAdmin]):
+        create_topic = blocking(AsyncAdmin.create_topic)  # a coroutine: runs on the shared loop, the caller waits
+    class Consumer(Blocking[AsyncConsumer]):
+        seek = direct(AsyncConsumer.seek)  # never waits: runs in the caller's thread
+
+Each is a method with the name, signature, docstring and types of the asynchronous one, for `help`, for
+`inspect.signature` and for type checkers. A class body that names them is what type checkers can follow; a test says
+which one is missing. What a synchronous client does in its own way is written out in its class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from sparklog.client.loop_thread import shared_loop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Core = TypeVar("Core")
+
+
+class Blocking(ABC, Generic[Core]):
+    """A client for code without an event loop: its calls run on the shared thread, and the caller waits for them."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._run = shared_loop().run
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything; also at the end of a ``with`` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def blocking(
+    method: Callable[Concatenate[Core, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[Core], P], T]:
+    """The same method for a caller who waits in a thread."""
+
+    @wraps(method)
+    def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(method(self._core, *args, **kwargs))
+
+    return call
+
+
+def direct(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[Blocking[Core], P], T]:
+    """The same method, without crossing to the event loop."""
+
+    @wraps(method)
+    def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._core, *args, **kwargs)
+
+    return call
