@@ -11,7 +11,7 @@ from sparklog.base.ids import TopicPartition
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
-    from sparklog.client.descriptions import PartitionDescription
+    from sparklog.client.admin.descriptions import PartitionDescription
 
 NOTHING = "-"
 """What a table shows where there is no value."""

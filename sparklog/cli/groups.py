@@ -18,7 +18,7 @@ from sparklog.cli.common import Time, admin_client, bootstrap_option, json_optio
 
 if TYPE_CHECKING:
     from sparklog.client import Admin
-    from sparklog.client.group_descriptions import GroupDescription, GroupOffset
+    from sparklog.client.admin.group_descriptions import GroupDescription, GroupOffset
     from sparklog.client.offsets import OffsetSpec
 
 NOTHING = "-"

@@ -12,7 +12,7 @@ from sparklog.base.ids import INTERNAL_TOPICS
 from sparklog.cli.common import admin_client, bootstrap_option, json_option, parse_configs, print_json, print_table
 
 if TYPE_CHECKING:
-    from sparklog.client.descriptions import ConfigValue, PartitionDescription, TopicDescription
+    from sparklog.client.admin.descriptions import ConfigValue, PartitionDescription, TopicDescription
 
 
 @click.group("topics")

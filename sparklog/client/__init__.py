@@ -4,6 +4,9 @@
     sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin, AsyncMaintenance: for code on an event loop; the
                              implementation of both
 
+    producer/ consumer/ admin/ maintenance/  each client with its parts; sync.py has the one for plain code
+    beside them                              what they share: brokers, leaders, retries, options, offsets
+
 Keyword arguments are Kafka's configuration names with underscores: sparklog/client/config.py says what they mean, and
 ProducerOptions, ConsumerOptions and AdminOptions are their types. Errors are those of sparklog/base/errors.py.
 """
@@ -42,44 +45,44 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CONSUMED": "sparklog.client.consumed",
-    "Admin": "sparklog.client.sync_admin",
+    "CONSUMED": "sparklog.client.consumer.consumed",
+    "Admin": "sparklog.client.admin.sync",
     "AdminOptions": "sparklog.client.options",
-    "Consumer": "sparklog.client.sync_consumer",
+    "Consumer": "sparklog.client.consumer.sync",
     "ConsumerInterceptor": "sparklog.client.interceptors",
     "ConsumerOptions": "sparklog.client.options",
-    "ConsumerRecord": "sparklog.client.consumed",
-    "Delivery": "sparklog.client.delivery",
+    "ConsumerRecord": "sparklog.client.consumer.consumed",
+    "Delivery": "sparklog.client.producer.delivery",
     "Interceptor": "sparklog.client.interceptors",
-    "Lease": "sparklog.client.maintenance",
+    "Lease": "sparklog.client.maintenance.maintenance",
     "ListedOffset": "sparklog.client.offsets",
-    "Maintenance": "sparklog.client.sync_maintenance",
+    "Maintenance": "sparklog.client.maintenance.sync",
     "OffsetAndMetadata": "sparklog.client.commits",
-    "OffsetRange": "sparklog.client.delivery",
-    "Producer": "sparklog.client.sync_producer",
+    "OffsetRange": "sparklog.client.producer.delivery",
+    "Producer": "sparklog.client.producer.sync",
     "ProducerOptions": "sparklog.client.options",
     "ProducerRecord": "sparklog.client.interceptors",
     "RebalanceListener": "sparklog.client.listeners",
-    "RecordMetadata": "sparklog.client.delivery",
-    "TableDelivery": "sparklog.client.delivery",
-    "TableMetadata": "sparklog.client.delivery",
+    "RecordMetadata": "sparklog.client.producer.delivery",
+    "TableDelivery": "sparklog.client.producer.delivery",
+    "TableMetadata": "sparklog.client.producer.delivery",
     "aio": "sparklog.client.aio",
 }
 
 if TYPE_CHECKING:
     from sparklog.client import aio
+    from sparklog.client.admin.sync import Admin
     from sparklog.client.commits import OffsetAndMetadata
-    from sparklog.client.consumed import CONSUMED, ConsumerRecord
-    from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+    from sparklog.client.consumer.consumed import CONSUMED, ConsumerRecord
+    from sparklog.client.consumer.sync import Consumer
     from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
     from sparklog.client.listeners import RebalanceListener
-    from sparklog.client.maintenance import Lease
+    from sparklog.client.maintenance.maintenance import Lease
+    from sparklog.client.maintenance.sync import Maintenance
     from sparklog.client.offsets import ListedOffset
     from sparklog.client.options import AdminOptions, ConsumerOptions, ProducerOptions
-    from sparklog.client.sync_admin import Admin
-    from sparklog.client.sync_consumer import Consumer
-    from sparklog.client.sync_maintenance import Maintenance
-    from sparklog.client.sync_producer import Producer
+    from sparklog.client.producer.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+    from sparklog.client.producer.sync import Producer
 else:
     # An admin client needs neither Arrow nor the compiled kernels, which take longest to load.
     __getattr__, __dir__ = lazy(__name__, _MODULES, __all__)

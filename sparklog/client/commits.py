@@ -5,8 +5,8 @@ generation, so that a member which the group has gone on without can commit noth
 partitions itself (`assign`) names none, and is refused while the group has members.
 
 While a rebalance is going on commits may be refused with REBALANCE_IN_PROGRESS: `commit` tries again, as what a member
-still has is still its to commit afterwards. What it has given up meanwhile is not (committer.py): whoever has it now
-may have committed more.
+still has is still its to commit afterwards. What it has given up meanwhile is not (consumer/committer.py): whoever has
+it now may have committed more.
 """
 
 from __future__ import annotations

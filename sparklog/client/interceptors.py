@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
-from sparklog.client.delivery import RecordMetadata
+from sparklog.client.producer.delivery import RecordMetadata
 
 if TYPE_CHECKING:
     from sparklog.client.commits import OffsetAndMetadata

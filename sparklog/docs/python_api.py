@@ -11,24 +11,19 @@ from typing import Any, ForwardRef
 
 from sparklog import testing
 from sparklog.base import errors
-from sparklog.client import aio, sync_admin, sync_consumer, sync_maintenance, sync_producer
+from sparklog.client import Admin, Consumer, Maintenance, Producer, aio
 from sparklog.client.commits import OffsetAndMetadata
 from sparklog.client.config import ClientConfig, ConsumerConfig, ProducerConfig
-from sparklog.client.consumed import ConsumerRecord
-from sparklog.client.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
+from sparklog.client.consumer.consumed import ConsumerRecord
 from sparklog.client.interceptors import ConsumerInterceptor, Interceptor, ProducerRecord
 from sparklog.client.listeners import RebalanceListener
-from sparklog.client.maintenance import Lease
+from sparklog.client.maintenance.maintenance import Lease
 from sparklog.client.offsets import ListedOffset
+from sparklog.client.producer.delivery import Delivery, OffsetRange, RecordMetadata, TableDelivery, TableMetadata
 from sparklog.docs.configuration import default_of
 from sparklog.docs.markdown import code, line, page, paragraphs, table
 
-CLIENTS: tuple[type, ...] = (
-    sync_producer.Producer,
-    sync_consumer.Consumer,
-    sync_admin.Admin,
-    sync_maintenance.Maintenance,
-)
+CLIENTS: tuple[type, ...] = (Producer, Consumer, Admin, Maintenance)
 OPTIONS = {
     "Options of every client": ClientConfig,
     "Options of producers": ProducerConfig,

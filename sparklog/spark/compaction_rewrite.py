@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from sparklog.base.errors import CorruptRecord, SparklogError
 from sparklog.client import Maintenance
-from sparklog.client.maintenance import Lease
+from sparklog.client.maintenance.maintenance import Lease
 from sparklog.log.compaction import Segments
 from sparklog.log.description import SegmentDescription
 from sparklog.records import header_kernels as headers

@@ -25,8 +25,8 @@ from sparklog.broker.api import Api, Handlers
 from sparklog.broker.apis import commit_replace, describe_log, incremental_alter_configs
 from sparklog.broker.replacements import Replacements, Staged
 from sparklog.broker.resources import ConfigResource, ResourceType
-from sparklog.client.delivery import RecordMetadata
-from sparklog.client.producer import AsyncProducer
+from sparklog.client.producer.delivery import RecordMetadata
+from sparklog.client.producer.producer import AsyncProducer
 from sparklog.log.compaction import CompactionPlan, Segments, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.log.files import LOG

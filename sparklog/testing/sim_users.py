@@ -28,9 +28,9 @@ from sparklog.base.errors import (
     SparklogError,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.client.consumer import AsyncConsumer
-from sparklog.client.delivery import RecordMetadata
-from sparklog.client.producer import AsyncProducer
+from sparklog.client.consumer.consumer import AsyncConsumer
+from sparklog.client.producer.delivery import RecordMetadata
+from sparklog.client.producer.producer import AsyncProducer
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_grpc import channels
 from sparklog.testing.sim_history import FindStart, History, Operation, Outcome, Poll, Polled, Send

@@ -13,9 +13,9 @@ import pytest
 
 from sparklog.base.errors import DuplicateSequenceNumber, NotLeaderOrFollower, OutOfOrderSequenceNumber
 from sparklog.base.ids import TopicPartition
-from sparklog.client import sender
 from sparklog.client.aio import AsyncConsumer, AsyncProducer
-from sparklog.client.delivery import NO_OFFSET
+from sparklog.client.producer import sender
+from sparklog.client.producer.delivery import NO_OFFSET
 from support.brokers.scripted import LOSE_ANSWER, LOSE_LAST, LOSE_REST, ScriptedBroker, running
 from support.patience import PATIENCE_MS, PATIENCE_S, until
 

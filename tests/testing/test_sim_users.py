@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sparklog.client.producer import AsyncProducer
+from sparklog.client.producer.producer import AsyncProducer
 from sparklog.testing.sim import describe
 from sparklog.testing.sim_cluster import SimCluster
 from sparklog.testing.sim_faults import Kind

@@ -12,7 +12,7 @@ import grpc
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin
-from sparklog.client.descriptions import ClusterDescription, TopicDescription
+from sparklog.client.admin.descriptions import ClusterDescription, TopicDescription
 from sparklog.v1.groups_pb2 import FindCoordinatorRequest
 from sparklog.v1.groups_pb2_grpc import GroupsStub
 from support.patience import wait_until

@@ -1,0 +1,318 @@
+"""The admin client: topics, their configuration, groups, and what the cluster looks like.
+
+`AsyncAdmin` is the implementation, `Admin` (sync.py) the same for use without an event loop. Every call is tried
+again while no broker answers, for `default_api_timeout_ms`. Calls that take several topics raise the error of the
+first that was refused; the others are dealt with all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.client.admin.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigValue,
+    LogDirDescription,
+    Reassignment,
+    TopicDescription,
+    TopicListing,
+    to_config_values,
+    to_log_dir,
+    to_reassignment,
+    to_topic,
+)
+from sparklog.client.admin.group_descriptions import GroupDescription, GroupListing, GroupOffset
+from sparklog.client.admin.groups import GroupAdmin
+from sparklog.client.admin.topic_descriptions import ask_leaders
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Offsets
+from sparklog.client.config import AdminConfig
+from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.offsets import ListedOffset, OffsetSpec, list_offsets
+from sparklog.client.options import AdminOptions
+from sparklog.client.retry import retrying
+from sparklog.v1 import admin_pb2
+
+
+class AsyncAdmin:
+    """Manages topics, for use on an event loop.
+
+        async with AsyncAdmin(bootstrap_servers="127.0.0.1:9094") as admin:
+            await admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
+
+    Options are those of AdminConfig. Raises ConfigError for any that is wrong.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
+        self.config = AdminConfig.parse(options)
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+        self._groups = GroupAdmin(self._cluster)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> int:
+        """Create a topic, and return its number of partitions; what is None is the broker's default.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig or
+        PolicyViolation. With `validate_only` everything is checked and nothing created.
+        """
+        topic = admin_pb2.NewTopic(
+            name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+        )
+        request = admin_pb2.CreateTopicsRequest(topics=[topic], validate_only=validate_only)
+        [result] = (await self._ask("CreateTopics", request)).topics
+        count: int = result.partitions
+        return count
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with all their records; raises UnknownTopicOrPartition or TopicDeletionDisabled."""
+        await self._ask("DeleteTopics", admin_pb2.DeleteTopicsRequest(names=list(names)))
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[TopicListing]:
+        """Every topic, by name."""
+        answer = await self._ask("ListTopics", admin_pb2.ListTopicsRequest(include_internal=include_internal))
+        listings = (
+            TopicListing(name=topic.name, partitions=topic.partitions, internal=topic.internal)
+            for topic in answer.topics
+        )
+        return sorted(listings, key=lambda topic: topic.name)
+
+    async def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
+        """Partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition."""
+        wanted = list(names)
+        if not wanted:
+            return []
+        answer = await self._ask("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=wanted))
+        return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
+
+    async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
+        """Let a topic grow to `total` partitions; raises InvalidPartitions where it has that many or more."""
+        topic = admin_pb2.PartitionCount(name=name, total=total)
+        await self._ask(
+            "CreatePartitions", admin_pb2.CreatePartitionsRequest(topics=[topic], validate_only=validate_only)
+        )
+
+    async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> dict[str, ConfigValue]:
+        """Every configuration key of one topic or one broker, by name."""
+        request = admin_pb2.DescribeConfigsRequest(resources=[_resource(topic, broker)])
+        if broker is None:
+            answer = await self._ask("DescribeConfigs", request)
+        else:  # what it was started with, only the broker itself knows
+            connection = await self._cluster.broker(broker)
+            answer = await connection.call(connection.admin.DescribeConfigs, request, self.config.request_timeout_ms)
+        [result] = answer.resources
+        raise_error_of(result)
+        return to_config_values(result)
+
+    async def alter_configs(
+        self,
+        topic: str,
+        *,
+        set: Mapping[str, str] | None = None,
+        unset: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Change single keys of a topic: `set` to values, `unset` to the broker's defaults; raises InvalidConfig."""
+        change = admin_pb2.ConfigChange(resource=_resource(topic, None), set=set or {}, unset=list(unset))
+        await self._ask("AlterConfigs", admin_pb2.AlterConfigsRequest(changes=[change], validate_only=validate_only))
+
+    async def alter_broker_configs(
+        self, broker: int, *, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
+    ) -> None:
+        """Change single keys of a broker that can be changed while it runs; raises InvalidConfig."""
+        change = admin_pb2.ConfigChange(resource=_resource(None, broker), set=set or {}, unset=list(unset))
+        await self._ask("AlterConfigs", admin_pb2.AlterConfigsRequest(changes=[change]))
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete each partition's records below an offset (-1: all), and return where the partitions now start.
+
+        Raises OffsetOutOfRange for an offset beyond the high watermark.
+        """
+
+        async def delete(leader: Connection, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+            records = [
+                admin_pb2.RecordsToDelete(topic=item.topic, partition=item.partition, before_offset=before[item])
+                for item in partitions
+            ]
+            request = admin_pb2.DeleteRecordsRequest(partitions=records)
+            try:
+                answer = await leader.call(leader.admin.DeleteRecords, request, self.config.request_timeout_ms)
+                for part in answer.partitions:
+                    raise_error_of(part)
+            except RetriableError:  # another broker may lead by now
+                for item in partitions:
+                    self._cluster.outdated(item.topic)
+                raise
+            return {TopicPartition(part.topic, part.partition): part.log_start_offset for part in answer.partitions}
+
+        async def attempt() -> dict[TopicPartition, int]:
+            groups = await self._cluster.by_leader(before, self.config.default_api_timeout_ms)
+            answers = await asyncio.gather(*(delete(leader, items) for leader, items in groups.items()))
+            return {partition: start for answer in answers for partition, start in answer.items()}
+
+        return await retrying(
+            attempt,
+            final=UnknownTopicOrPartition,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+
+    async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by position ("earliest", "latest", "max_timestamp") or time (ms since the epoch)."""
+        return await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its controller and its brokers."""
+        answer = await self._ask("DescribeCluster", admin_pb2.DescribeClusterRequest())
+        return ClusterDescription(
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            brokers=tuple(
+                BrokerDescription(
+                    id=broker.id, grpc_address=broker.grpc_address, rack=broker.rack, version=broker.version
+                )
+                for broker in answer.brokers
+            ),
+        )
+
+    async def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
+        """Each broker's log directories and the partitions (of `topics`, or all) that lie in them, by broker id."""
+        request = admin_pb2.DescribeLogDirsRequest(topics=list(topics))
+
+        async def describe(connection: Connection) -> list[LogDirDescription]:
+            answer = await connection.call(connection.admin.DescribeLogDirs, request, self.config.request_timeout_ms)
+            return [to_log_dir(item) for item in answer.log_dirs]
+
+        async def attempt() -> dict[int, list[LogDirDescription]]:
+            brokers = await self._cluster.brokers()
+            answers = await asyncio.gather(*map(describe, brokers.values()))
+            return dict(zip(brokers, answers, strict=True))
+
+        return await retrying(
+            attempt,
+            timeout_ms=self.config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, KafkaError]:
+        """Have partitions moved to these brokers, in their order of preference; None: back to those they come from.
+
+        Returns once the moves are under way, with those that were refused and why: InvalidReplicaAssignment,
+        NoReassignmentInProgress (nothing to go back from), UnknownTopicOrPartition.
+        """
+        partitions = [
+            admin_pb2.PartitionTarget(topic=item.topic, partition=item.partition, replicas=target or ())
+            for item, target in targets.items()
+        ]
+        request = admin_pb2.AlterPartitionReassignmentsRequest(partitions=partitions)
+        return _refused(await self._ask("AlterPartitionReassignments", request))
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] = ()
+    ) -> dict[TopicPartition, Reassignment]:
+        """Which partitions (of these, or of all) are moving to other brokers."""
+        request = admin_pb2.ListPartitionReassignmentsRequest(partitions=_partition_ids(partitions))
+        answer = await self._ask("ListPartitionReassignments", request)
+        return {TopicPartition(part.topic, part.partition): to_reassignment(part) for part in answer.partitions}
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Have the first replica of each partition (of all: None) lead; by partition, why it does not, or None.
+
+        With `unclean`, where nobody leads, any replica that is alive does: what it has not copied is lost. Partitions
+        that need no election have ElectionNotNeeded if they were named, and are not in the answer if not.
+        """
+        request = admin_pb2.ElectLeadersRequest(
+            type=admin_pb2.UNCLEAN if unclean else admin_pb2.PREFERRED,
+            partitions=_partition_ids(partitions or ()),
+            all_partitions=partitions is None,
+        )
+        answer = await self._ask("ElectLeaders", request)
+        return {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
+        return await self._groups.list_groups(states, types)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members and what these read; raises GroupIdNotFound."""
+        return await self._groups.describe_groups(group_ids)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups with what they have committed; raises NonEmptyGroup for one with members, GroupIdNotFound."""
+        await self._groups.delete_groups(group_ids)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, GroupOffset]:
+        """How far the group has come in these partitions, or in all where it has committed, with its lag."""
+        return await self._groups.list_group_offsets(group_id, partitions)
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+        """Let the group go on elsewhere; it comes to be if it was not there.
+
+        Raises UnknownMemberId where the group has members: they would not notice.
+        """
+        await self._groups.alter_group_offsets(group_id, offsets)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what the group has committed; raises GroupSubscribedToTopic where a member reads the topic."""
+        await self._groups.delete_group_offsets(group_id, partitions)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        """The answer of any broker; raises the first error of a topic or resource in it."""
+        answer = await self._cluster.ask_admin(method, request)
+        for result in (*getattr(answer, "topics", ()), *getattr(answer, "resources", ())):
+            if hasattr(result, "error"):
+                raise_error_of(result)
+        return answer
+
+
+def _partition_ids(partitions: Iterable[TopicPartition]) -> list[admin_pb2.PartitionId]:
+    return [admin_pb2.PartitionId(topic=item.topic, partition=item.partition) for item in partitions]
+
+
+def _refused(answer: Any) -> dict[TopicPartition, KafkaError]:
+    errors = {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
+    return {item: error for item, error in errors.items() if error}
+
+
+def _resource(topic: str | None, broker: int | None) -> admin_pb2.ConfigResource:
+    if (topic is None) == (broker is None):
+        raise ConfigError("describe_configs takes a topic or a broker, one of the two")
+    if topic is not None:
+        return admin_pb2.ConfigResource(type=admin_pb2.TOPIC, name=topic)
+    return admin_pb2.ConfigResource(type=admin_pb2.BROKER, name=str(broker))

@@ -1,0 +1,172 @@
+"""The admin client's half that asks about groups: who is in them, how far they have come, how far behind that is.
+
+What concerns one group goes to its coordinator; lists are put together from all brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from sparklog.base.errors import LeaderNotAvailable, NetworkException
+from sparklog.base.ids import TopicPartition
+from sparklog.client.admin.group_descriptions import GroupDescription, GroupListing, GroupOffset, to_group, to_listing
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Offsets, offset_messages
+from sparklog.client.connection import Connection, raise_error_of
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from sparklog.client.retry import retrying
+from sparklog.records.batch import BatchHeader, TimestampType, iterate_headers
+from sparklog.v1 import admin_pb2, groups_pb2, log_pb2
+
+Partitions = Iterable[TopicPartition]
+T = TypeVar("T")
+NOBODY = -1
+
+
+class GroupAdmin:
+    """Groups, for AsyncAdmin, whose methods of the same names say what these do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._timeout_ms = cluster.config.default_api_timeout_ms
+
+    async def list_groups(self, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
+        request = groups_pb2.ListGroupsRequest(states=list(states), types=list(types))
+
+        async def ask(broker: Connection) -> list[GroupListing]:
+            answer = await broker.call(broker.groups.ListGroups, request, self._cluster.config.request_timeout_ms)
+            raise_error_of(answer)
+            return list(map(to_listing, answer.groups))
+
+        async def attempt() -> dict[str, GroupListing]:
+            answers = await asyncio.gather(*map(ask, (await self._cluster.brokers()).values()))
+            return {group.group_id: group for answer in answers for group in answer}
+
+        found = await self._until_answered(attempt)
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        async def describe(group_id: str) -> GroupDescription:
+            request = groups_pb2.DescribeGroupsRequest(group_ids=[group_id])
+            [found] = (await self._ask(group_id, "DescribeGroups", request)).groups
+            return to_group(found)
+
+        return list(await asyncio.gather(*map(describe, group_ids)))
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        requests = {group_id: groups_pb2.DeleteGroupsRequest(group_ids=[group_id]) for group_id in group_ids}
+        outcomes = await asyncio.gather(
+            *(self._ask(group_id, "DeleteGroups", request) for group_id, request in requests.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Partitions | None
+    ) -> dict[TopicPartition, GroupOffset]:
+        wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions or ()]
+        if partitions is not None and not wanted:
+            return {}
+        request = groups_pb2.OffsetFetchRequest(group_id=group_id, partitions=wanted)
+        answer = await self._ask(group_id, "OffsetFetch", request)
+        found = {TopicPartition(part.topic, part.partition): part for part in answer.partitions}
+        starts, ends = await self._bounds(found)
+        next_read = {item: max(found[item].offset, starts[item].offset) for item in starts if found[item].offset >= 0}
+        behind = {item: offset for item, offset in next_read.items() if offset < ends[item].offset}
+        since_ms = await self._times(behind)
+        gone = ListedOffset(-1, -1)
+        return {
+            item: GroupOffset(
+                partition=item,
+                offset=part.offset,
+                metadata=part.metadata,
+                leader_epoch=part.leader_epoch,
+                commit_timestamp_ms=part.commit_timestamp_ms,
+                log_start_offset=starts.get(item, gone).offset,
+                high_watermark=ends.get(item, gone).offset,
+                behind_since_ms=since_ms.get(item),
+            )
+            for item, part in sorted(found.items())
+        }
+
+    async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
+        if offsets:
+            request = groups_pb2.OffsetCommitRequest(group_id=group_id, offsets=offset_messages(offsets))
+            await self._ask(group_id, "OffsetCommit", request)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
+        wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
+        if wanted:
+            request = groups_pb2.OffsetDeleteRequest(group_id=group_id, partitions=wanted)
+            await self._ask(group_id, "OffsetDelete", request)
+
+    async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Tried again: a broker has died that is not known to be dead, or has not read its groups yet."""
+        return await retrying(
+            attempt, timeout_ms=self._timeout_ms, backoff=self._cluster.backoff, clock=self._cluster.clock
+        )
+
+    async def _ask(self, group_id: str, method: str, request: Any) -> Any:
+        """The answer of the group's coordinator; raises the first error in it."""
+        return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
+
+    async def _bounds(
+        self, partitions: Partitions
+    ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, ListedOffset]]:
+        """The first and the next offset of each partition that somebody leads."""
+        for is_last in (False, True):
+            there = await self._there(partitions)
+            timeout_ms = self._timeout_ms if is_last else self._timeout_ms // 4
+            try:
+                starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), timeout_ms)
+                ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), timeout_ms)
+                break
+            except (LeaderNotAvailable, NetworkException):  # who led has died since: now it is nobody
+                if is_last:
+                    raise
+        return starts, ends
+
+    async def _there(self, partitions: Partitions) -> list[TopicPartition]:
+        """Those of the partitions that there are, and that somebody leads: of others nothing can be asked."""
+        answer = await self._cluster.ask_admin("ListTopics", admin_pb2.ListTopicsRequest(include_internal=True))
+        counts = {topic.name: topic.partitions for topic in answer.topics}
+        there = [item for item in partitions if item.partition < counts.get(item.topic, 0)]
+        return [item for item in there if await self._is_led(item)]
+
+    async def _is_led(self, partition: TopicPartition) -> bool:
+        topic = await self._cluster.topic(partition.topic, self._timeout_ms)
+        return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NOBODY
+
+    async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The time of the batch that each offset lies in, or of the next one, taken from its header."""
+
+        async def ask(leader: Connection, items: list[TopicPartition]) -> dict[TopicPartition, int]:
+            parts = [
+                log_pb2.PartitionFetch(
+                    topic=item.topic, partition=item.partition, fetch_offset=offsets[item], partition_max_bytes=1
+                )
+                for item in items
+            ]
+            found: dict[TopicPartition, int] = {}
+            for part in parts:  # a request's first batch comes whatever its size, others only as far as there is room
+                request = log_pb2.FetchRequest(partitions=[part])
+                answer = await leader.call(leader.log.Fetch, request, self._cluster.config.request_timeout_ms)
+                headers = (header for _, header in iterate_headers(answer.partitions[0].batches))
+                if header := next(headers, None):
+                    found[TopicPartition(part.topic, part.partition)] = _time_of(header)
+            return found
+
+        groups = await self._cluster.by_leader(offsets, self._timeout_ms)
+        answers = await asyncio.gather(*(ask(leader, items) for leader, items in groups.items()))
+        return {item: time_ms for answer in answers for item, time_ms in answer.items()}
+
+
+def _time_of(header: BatchHeader) -> int:
+    """Of the batch's first record; of its last where there is nothing else in the header."""
+    is_first = header.timestamp_type == TimestampType.CREATE_TIME and header.delete_horizon_ms is None
+    return header.base_timestamp if is_first else header.max_timestamp

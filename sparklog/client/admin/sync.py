@@ -1,0 +1,46 @@
+"""The admin client for code without an event loop."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from sparklog.client.admin.admin import AsyncAdmin
+from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.options import AdminOptions
+
+
+class Admin(Blocking[AsyncAdmin]):
+    """Manages topics.
+
+        with Admin(bootstrap_servers="127.0.0.1:9094") as admin:
+            admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
+
+    Options are those of AdminConfig. Raises ConfigError for any that is wrong. The methods are those of AsyncAdmin.
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        super().__init__(AsyncAdmin(**options))
+        self.config = self._core.config
+
+    create_topic = blocking(AsyncAdmin.create_topic)
+    delete_topics = blocking(AsyncAdmin.delete_topics)
+    list_topics = blocking(AsyncAdmin.list_topics)
+    describe_topics = blocking(AsyncAdmin.describe_topics)
+    create_partitions = blocking(AsyncAdmin.create_partitions)
+    describe_configs = blocking(AsyncAdmin.describe_configs)
+    alter_configs = blocking(AsyncAdmin.alter_configs)
+    alter_broker_configs = blocking(AsyncAdmin.alter_broker_configs)
+    delete_records = blocking(AsyncAdmin.delete_records)
+    list_offsets = blocking(AsyncAdmin.list_offsets)
+    describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
+    elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    list_groups = blocking(AsyncAdmin.list_groups)
+    describe_groups = blocking(AsyncAdmin.describe_groups)
+    delete_groups = blocking(AsyncAdmin.delete_groups)
+    list_group_offsets = blocking(AsyncAdmin.list_group_offsets)
+    alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
+    delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    close = blocking(AsyncAdmin.close)

@@ -1,0 +1,163 @@
+"""When a consumer commits, and what: what the user says, or where it stands.
+
+Where a consumer stands is after the last record that `poll`, or an iteration over the consumer, has returned. With
+enable_auto_commit that is committed by `poll`, every auto_commit_interval_ms, for what earlier polls have returned: a
+record is committed once the user comes back for more. It is also committed before partitions are given up, and by
+`close`.
+
+Only what has moved since its last commit is committed automatically.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sparklog.base.clock import Clock
+from sparklog.base.config_keys import MAX_LONG
+from sparklog.base.errors import IllegalGeneration, KafkaError, RequestTimedOut, UnknownMemberId
+from sparklog.base.ids import TopicPartition
+from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offsets, with_metadata
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.consumer.callback_invoker import CallbackInvoker
+from sparklog.client.consumer.membership import Membership
+from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.interceptors import ConsumerInterceptors
+from sparklog.client.loop_thread import report_defect
+
+Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
+
+logger = logging.getLogger(__name__)
+
+
+class Committer:
+    """The commits of one consumer. Used on its event loop, but for `is_due`."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        membership: Membership,
+        assignment: Assignment,
+        turns: CallbackInvoker,
+        config: ConsumerConfig,
+        clock: Clock,
+    ) -> None:
+        self._commits = commits
+        self._membership = membership
+        self._assignment = assignment
+        self._turns = turns
+        self._config = config
+        self._clock = clock
+        self._interceptors = ConsumerInterceptors(config.interceptors)
+        self._committed: dict[TopicPartition, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._due_ms = clock.monotonic_ms() + config.auto_commit_interval_ms if config.enable_auto_commit else MAX_LONG
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next `poll` commits; for any thread."""
+        return self._clock.monotonic_ms() >= self._due_ms
+
+    def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the consumer stands in each partition, where that is known."""
+        standing = self._assignment.standing()
+        return {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in standing.items()}
+
+    async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
+        """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
+        wanted = self.standing() if offsets is None else with_metadata(offsets)
+        ids = self._assignment.topic_ids(wanted)
+        await self._commits.commit(wanted, self._member_with(wanted), topic_ids=ids, timeout_ms=timeout_ms)
+        self._committed |= {partition: at.offset for partition, at in wanted.items()}
+        self._interceptors.on_commit(wanted)
+
+    def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
+        """Commit without waiting; `callback(offsets, error)` is called by a later `poll`, or by `close`."""
+        wanted = self.standing() if offsets is None else with_metadata(offsets)
+        self._start(self._commit_and_tell(wanted, callback))
+
+    def start_if_due(self) -> None:
+        """Commit where the consumer stands, in the background, if it is time.
+
+        Not while other commits wait for their answer: they would only become more.
+        """
+        if self.is_due:
+            self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
+            if not self._tasks and (moved := self._moved()):
+                self._start(self._commit_and_tell(moved, None))
+
+    async def before_giving_up(self, timeout_ms: int) -> None:
+        """Commit where the consumer stands, if it commits by itself; a failure after `timeout_ms` is logged."""
+        if self._config.enable_auto_commit and (moved := self._moved()):
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):  # with the commits before it
+                    await self.commit(moved, timeout_ms)
+            except (KafkaError, TimeoutError) as error:
+                logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        """What is committed for each partition; one attempt."""
+        return await self._commits.committed(partitions)
+
+    async def settle(self, timeout_ms: int) -> None:
+        """Wait for the commits that are under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Wait for the commits that are under way, then give them up."""
+        await self.settle(timeout_ms)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Give up the commits that are under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _commit_and_tell(
+        self, wanted: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
+    ) -> None:
+        failure: KafkaError | None = None
+        try:
+            await self.commit(wanted, None)
+        except KafkaError as error:
+            failure = error
+            logger.info("group %s: not committed: %s", self._config.group_id, error)
+        except asyncio.CancelledError:
+            failure = RequestTimedOut("the consumer was closed before an answer came")
+        if callback is not None:
+            self._turns.post(callback, wanted, failure)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.create_task(work, name="sparklog commit")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report_defect)
+
+    def _moved(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the consumer stands, where that is not committed yet."""
+        standing = self.standing()
+        self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
+        return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
+
+    def _member_with(self, offsets: Offsets) -> Callable[[], Membership | None]:
+        """Who commits: only as long as it keeps all those of the partitions that it has now."""
+        had = self._assignment.held(offsets)
+
+        def member() -> Membership | None:
+            if not self._assignment.from_group:
+                return None
+            if not self._membership.is_member:
+                raise UnknownMemberId(
+                    f"group {self._config.group_id} has gone on without this consumer, which is joining it again: "
+                    "others may read what it read"
+                )
+            self._membership.check()
+            if self._assignment.held(had) != had:
+                raise IllegalGeneration(f"given up before it was committed: one of {', '.join(map(str, had))}")
+            return self._membership
+
+        return member

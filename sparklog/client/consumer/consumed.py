@@ -1,0 +1,119 @@
+"""From fetched batches to what `poll` returns: rows of Python values, or Arrow tables. A column at a time, either
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client.consumer.subscription_state import PartitionState
+from sparklog.records.arrow import COLUMNS, decode, schema
+
+CONSUMED = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *schema()])
+"""The columns of `poll_arrow`."""
+
+Deserializer = Callable[[bytes], Any]
+
+
+class ConsumerRecord(NamedTuple):
+    """A record as it was read. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def next_rows(state: PartitionState, most: int, *, check_crc: bool) -> Any | None:
+    """At most `most` records from the partition's position on, as a pa.RecordBatch; None if nothing is there.
+
+    Moves the position past them. A chunk is decoded once, when its first record is wanted, and dropped after its last.
+    Raises CorruptRecord, and moves nothing, where a chunk cannot be decoded.
+    """
+    while state.chunks:
+        if state.rows is None:
+            assert state.position is not None
+            state.rows = decode(state.chunks[0].data, offset_from=state.position, check_crc=check_crc)
+            state.queued_bytes -= len(state.chunks[0].data)  # so that the next chunk is fetched meanwhile
+        if state.rows.num_rows == 0:
+            state.drop_chunk()
+            continue
+        rows, state.rows = state.rows.slice(0, most), state.rows.slice(most)
+        if state.rows.num_rows == 0:
+            state.drop_chunk()
+        else:
+            state.position = rows.column("offset")[-1].as_py() + 1
+        return rows
+    return None
+
+
+def to_records(
+    partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+) -> tuple[list[ConsumerRecord], Exception | None]:
+    """Rows as records, up to the first on which a deserializer fails, and its error.
+
+    Deserializers are not called for null.
+    """
+    try:
+        return _to_records(partition, rows, key_deserializer, value_deserializer), None
+    except Exception:  # noqa: BLE001 - whatever a deserializer of the user's raises
+        records: list[ConsumerRecord] = []
+        for row in range(rows.num_rows):
+            try:
+                records += _to_records(partition, rows.slice(row, 1), key_deserializer, value_deserializer)
+            except Exception as error:  # noqa: BLE001 - as above
+                error.add_note(
+                    f"the record at offset {rows.column('offset')[row]} of {partition}: seek past it to go on"
+                )
+                return records, error
+        return records, None
+
+
+def _to_records(
+    partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
+) -> list[ConsumerRecord]:
+    count = rows.num_rows
+    make = ConsumerRecord._make
+    columns = (
+        [partition.topic] * count,
+        [partition.partition] * count,
+        rows.column("offset").to_pylist(),
+        rows.column("timestamp").view(pa.int64()).to_pylist(),
+        rows.column("timestampType").to_pylist(),
+        _deserialized(rows.column("key").to_pylist(), key_deserializer),
+        _deserialized(rows.column("value").to_pylist(), value_deserializer),
+        _headers(rows.column("headers")),
+    )
+    return [make(row) for row in zip(*columns, strict=True)]
+
+
+def to_table(parts: list[tuple[TopicPartition, Any]]) -> Any:
+    """Rows of several partitions as one table of the schema CONSUMED."""
+    batches = []
+    for partition, rows in parts:
+        topic = pa.repeat(partition.topic, rows.num_rows)
+        number = pa.repeat(pa.scalar(partition.partition, pa.int32()), rows.num_rows)
+        columns = [topic, number, *(rows.column(name) for name in COLUMNS)]
+        batches.append(pa.record_batch(columns, schema=CONSUMED))
+    return pa.Table.from_batches(batches, schema=CONSUMED)
+
+
+def _deserialized(values: list[Any], deserializer: Deserializer | None) -> list[Any]:
+    if deserializer is None:
+        return values
+    return [None if value is None else deserializer(value) for value in values]
+
+
+def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]]:
+    """Each record's headers as pairs; the common case of none at all costs nothing per record."""
+    if len(column.flatten()) == 0:
+        return [()] * len(column)
+    return [tuple((item["key"], item["value"]) for item in items or ()) for items in column.to_pylist()]

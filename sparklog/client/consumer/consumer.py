@@ -1,0 +1,461 @@
+"""The consumer: reads partitions in order, those that it is told to read or those that its group gives it.
+
+`AsyncConsumer` is the implementation. Its `take` returns what has been fetched and waits for nothing, in any thread,
+so the synchronous `Consumer` (sync.py) crosses to the event loop only when it has to wait.
+
+A position moves when records are returned. With a group_id positions begin where the group has committed, and are
+committed (committer.py); with `subscribe` the group decides what is read, and changes it in `poll` (group.py). Without
+a group_id nothing is committed anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import nullcontext
+from random import Random
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.config_keys import MAX_INT
+from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import OffsetAndMetadata, Offsets
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import OpenChannel, open_channel
+from sparklog.client.consumer.callback_invoker import Call
+from sparklog.client.consumer.committer import Callback
+from sparklog.client.consumer.consumed import ConsumerRecord, next_rows, to_records, to_table
+from sparklog.client.consumer.consumer_coordinator import ConsumerCoordinator, required
+from sparklog.client.consumer.fetcher import Fetcher, News
+from sparklog.client.consumer.positions import Positions
+from sparklog.client.consumer.subscription import select
+from sparklog.client.consumer.subscription_state import COMMITTED, Assignment
+from sparklog.client.interceptors import ConsumerInterceptors
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
+from sparklog.client.options import ConsumerOptions
+
+Rows = list[tuple[TopicPartition, Any]]
+
+
+class AsyncConsumer:
+    """Reads records from partitions, for use on an event loop.
+
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
+            consumer.subscribe(["orders"])  # or await consumer.assign_topic("orders"), without a group
+            async for record in consumer:
+                print(record.offset, record.key, record.value)
+
+    Options are those of ConsumerConfig. Raises ConfigError for any that is wrong.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        open_channel: OpenChannel = open_channel,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        self.config = ConsumerConfig.parse(options)
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
+        self._assignment = Assignment(COMMITTED if self.config.group_id else None)
+        self._positions = Positions(self._assignment, self._wake)
+        self._news = News()
+        self._group: ConsumerCoordinator | None = None
+        if self.config.group_id:
+            self._group = ConsumerCoordinator(
+                self._cluster, self.config, self._assignment, tell=self._news.tell, wake=self._wake
+            )
+        committed = self._group.committed if self._group else None
+        self._fetcher = Fetcher(self._assignment, self._cluster, self.config, self._news, committed)
+        self._interceptors = ConsumerInterceptors(self.config.interceptors)
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fetching: asyncio.Task[None]
+
+    async def start(self) -> Self:
+        """Begin to fetch, on the running event loop; done by the first call that waits where it was not done before."""
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._fetching = asyncio.create_task(self._fetcher.run(), name="sparklog consumer")
+            self._fetching.add_done_callback(report_defect)
+
+    # What to read, and from where. None of this waits; it takes effect with the next `poll`.
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; one that was assigned before keeps its position.
+
+        With a group_id others begin where the group has committed. Raises InvalidRequest after `subscribe`.
+        """
+        if self._group and self._group.is_subscribed:
+            raise InvalidRequest("the group decides what this consumer reads: unsubscribe first")
+        with self._assignment.lock:
+            self._assignment.assign(TopicPartition(*partition) for partition in partitions)
+        self._wake()
+
+    async def assign_topic(self, topic: str) -> list[TopicPartition]:
+        """Read every partition that the topic has now, and no others; raises UnknownTopicOrPartition."""
+        partitions = await self.partitions_for(topic)
+        self.assign(partitions)
+        return partitions
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        pattern: str | None = None,
+        deny: str | None = None,
+        listener: Any = None,
+    ) -> None:
+        """Share topics with the other members of the group: these, or all whose names match `pattern` and not `deny`.
+
+        Takes the place of an earlier subscription. `listener` is told in `poll` what comes and goes; see
+        sparklog.client.listeners. Topics that appear later, and new partitions, are read as well. Raises ConfigError
+        for what is no selection of topics, InvalidRequest without a group_id or after `assign`.
+        """
+        group = required(self._group)
+        if len(self._assignment) and not group.is_subscribed:
+            raise InvalidRequest("partitions were assigned to this consumer by assign: assign([]) first")
+        group.subscribe(select(topics, pattern, deny, internal=not self.config.exclude_internal_topics), listener)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, as `close` does; partitions may then be assigned."""
+        if self._group and self._group.is_subscribed:
+            await self._leave("unsubscribe")
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read, in order."""
+        return self._assignment.partitions()
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
+        self._positions.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go on at the log start of these partitions, or of all that are assigned."""
+        self._positions.seek_to_beginning(*partitions)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on after the last record of these partitions, or of all that are assigned."""
+        self._positions.seek_to_end(*partitions)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go on at the first record of that time or later, or at the end where there is none."""
+        self._positions.seek_to_timestamp(timestamp_ms, *partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        self._positions.pause(*partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo `pause`."""
+        self._positions.resume(*partitions)
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return self._positions.paused()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that have been fetched ahead of `poll`, as they came over the wire."""
+        return self._positions.queued_bytes
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """As `position`, but None instead of waiting."""
+        return self._positions.known_position(partition)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that `poll` will return.
+
+        Looked up if it is not known yet: raises RequestTimedOut if no broker answers in time, OffsetOutOfRange if the
+        partition has no position and auto_offset_reset is none.
+        """
+        await self.start()
+        try:
+            async with asyncio.timeout(self.config.default_api_timeout_ms / 1000):
+                while (position := self.known_position(partition)) is None:
+                    await self._news.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"the position in {partition} was not to be found out in time") from None
+        return position
+
+    # Reading.
+
+    async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
+        """At most `max_records` (or max_poll_records) records, as soon as there is one; none after `timeout_ms`.
+
+        Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange, or
+        LogTruncation where an unclean election has lost what was read, with auto_offset_reset="none" (else the consumer
+        goes on as that says, or where the records were lost); UnknownTopicOrPartition, CorruptRecord; and
+        InvalidRequest if nothing is assigned or subscribed to. A broker that does not answer is waited for.
+
+        What a deserializer raises comes out of here once the records before are returned, and again until its record
+        is passed over by `seek`.
+
+        With `subscribe` this is also where the group's rebalances happen: where the listener is called, whose errors
+        come out of here, and what keeps the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
+        InvalidSessionTimeout, GroupMaxSizeReached and the like.
+        """
+        await self._wait_for_rows(timeout_ms)
+        return self.take(max_records)
+
+    async def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
+        """As `poll`, but everything that has been fetched, or `max_records`, as a pyarrow Table.
+
+        Its columns are topic, partition, offset, timestamp, timestampType, key, value and headers. Deserializers are
+        not applied.
+        """
+        await self._wait_for_rows(timeout_ms)
+        return self.take_arrow(max_records)
+
+    def take(self, max_records: int | None = None) -> list[ConsumerRecord]:
+        """What `poll` would return without waiting; for any thread, though not for several at once."""
+        records: list[ConsumerRecord] = []
+        taken = deque(self._take_rows(max_records or self.config.max_poll_records))
+        while taken:
+            partition, rows = taken[0]
+            some, error = to_records(partition, rows, self.config.key_deserializer, self.config.value_deserializer)
+            records += some
+            if error is not None:
+                self._positions.give_back([(partition, rows.slice(len(some))), *list(taken)[1:]])
+                if not records:
+                    raise error
+                break
+            taken.popleft()
+        return self._interceptors.on_consume(records) if records else records
+
+    def take_arrow(self, max_records: int | None = None) -> Any:
+        """What `poll_arrow` would return without waiting."""
+        return to_table(self._take_rows(max_records or MAX_INT))
+
+    @property
+    def unread(self) -> deque[ConsumerRecord]:
+        """Records that `poll` has returned to an iteration, which has not come to them yet: the next `poll` returns
+        them again, and `commit` leaves them out.
+        """
+        return self._assignment.unread
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the group decides what is read."""
+        return self._group is not None and self._group.is_subscribed
+
+    @property
+    def has_group(self) -> bool:
+        """Whether there is a group to leave, or to commit to."""
+        return self._group is not None and not self._closed
+
+    async def deadline(self, timeout_ms: int) -> float:
+        """In `timeout_ms`, as a time of the event loop."""
+        return asyncio.get_running_loop().time() + timeout_ms / 1000
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether the group has something to do before `take` may return records; for any thread."""
+        return self._group is not None and self._group.needs_poll
+
+    async def next_call(self, deadline: float) -> Call | None:
+        """What `poll` waits for: a call that the user has to make, then again this; or None, then `take`.
+
+        `deadline` is a time of the event loop.
+        """
+        self._begin()
+        with self._assignment.lock:
+            self._assignment.put_back()
+        with self._group.polling() if self._group else nullcontext():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while True:
+                        if self._group and (call := self._group.next_call()):
+                            return call
+                        if self._has_something():
+                            return None
+                        await self._news.wait()
+            except TimeoutError:
+                return None
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        unread = self._assignment.unread
+        while not self._closed:
+            unread.extend(await self.poll())
+            while unread:
+                yield unread.popleft()
+
+    # How far the group has come. All of it raises InvalidRequest without a group_id.
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit `offsets`, or what `poll` has returned so far; waits for the coordinator.
+
+        Raises UnknownMemberId or IllegalGeneration where the group has gone on without this consumer, RequestTimedOut
+        or NetworkException where no coordinator answers for default_api_timeout_ms.
+        """
+        self._begin()
+        await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
+
+    def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
+        """As `commit`, without waiting and without a second attempt: `callback(offsets, error)` is called in a later
+        `poll` or in `close`.
+        """
+        self._begin()
+        required(self._group).committer.commit_async(offsets, callback)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed for each partition; None where nothing."""
+        self._begin()
+        return await required(self._group).committed_until(list(partitions))
+
+    # About partitions.
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """The topic's partitions; raises UnknownTopicOrPartition."""
+        await self.start()
+        self._cluster.outdated(topic)
+        picture = await self._cluster.topic(topic, self.config.default_api_timeout_ms)
+        return [TopicPartition(topic, number) for number in range(len(picture.leaders))]
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The log start offset of each partition."""
+        return await self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that each partition's next committed record will have."""
+        return await self._offsets(dict.fromkeys(partitions, LATEST))
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """Each partition's first record of that time or later; None where there is none."""
+        await self.start()
+        found = await list_offsets(self._cluster, timestamps_ms, self.config.default_api_timeout_ms)
+        return {partition: listed if listed.offset >= 0 else None for partition, listed in found.items()}
+
+    async def close(self) -> None:
+        """Let go of everything; more than once does no harm.
+
+        With a group: commit what was read, if it is to be committed automatically, and leave, unless the consumer has a
+        group_instance_id to come back with. The listener's on_revoked is called.
+        """
+        if self._closed:
+            return
+        try:
+            if self._group and self._loop is not None:
+                await self._leave("close")
+        finally:
+            await self.release()
+
+    async def release(self) -> None:
+        """Let go of what belongs to this process, and say nothing to the group."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._group:
+            await self._group.stop()
+        if self._loop is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+            await self._fetcher.stop()
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _wait_for_rows(self, timeout_ms: int) -> None:
+        """Return when there is something to take, or to raise, or after `timeout_ms`; make the calls there are."""
+        deadline = await self.deadline(timeout_ms)
+        while call := await self.next_call(deadline):
+            await call.run()
+
+    async def begin_to_leave(self, reason: str) -> asyncio.Task[None]:
+        """Leave the group: to be followed by `next_call_of`, until that returns None."""
+        return required(self._group).begin_to_end(reason)
+
+    async def next_call_of(self, leaving: asyncio.Task[None]) -> Call | None:
+        """What the user has to call while the consumer leaves its group."""
+        return await required(self._group).next_call_of(leaving, self._news.wait)
+
+    async def _leave(self, reason: str) -> None:
+        leaving = await self.begin_to_leave(reason)
+        failures: list[Exception] = []
+        try:
+            while call := await self.next_call_of(leaving):
+                try:
+                    await call.run()
+                except Exception as error:  # noqa: BLE001 - the group waits for the calls that follow
+                    failures.append(error)
+        finally:
+            await self.end_leaving(leaving)
+        if failures:
+            raise failures[0]
+
+    async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
+        """Raise what has gone wrong; whoever was interrupted makes no more calls, so nothing waits for them."""
+        leaving.cancel()  # without effect once it is done
+        await asyncio.wait([leaving])
+        if not leaving.cancelled():
+            leaving.result()
+
+    def _has_something(self) -> bool:
+        if self._group and self._group.turns.holds_back:
+            return False
+        with self._assignment.lock:
+            return any((state.chunks and not state.paused) or state.error for state in self._assignment)
+
+    def _take_rows(self, most: int) -> Rows:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+        if self._group:
+            self._group.touch()
+            if self._group.turns.holds_back:
+                return []
+        taken: Rows = []
+        with self._assignment.lock:
+            begun = bool(self._assignment.unread)
+            self._assignment.put_back()
+            if not len(self._assignment) and not (self._group and self._group.is_subscribed):
+                raise InvalidRequest("nothing is assigned to this consumer: call assign or assign_topic first")
+            for state in list(self._assignment):
+                if most <= 0:
+                    break
+                queued_bytes = state.queued_bytes
+                try:
+                    rows = None if state.paused else next_rows(state, most, check_crc=self.config.check_crcs)
+                except SparklogError:
+                    if taken:
+                        break  # the next poll raises it
+                    raise
+                begun = begun or state.queued_bytes < queued_bytes
+                if rows is not None:
+                    taken.append((state.partition, rows))
+                    most -= rows.num_rows
+                    self._assignment.to_the_end(state)
+                elif not taken:
+                    self._positions.raise_error(state)
+        if begun:
+            self._wake()
+        return taken
+
+    async def _offsets(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        await self.start()
+        found = await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
+        return {partition: listed.offset for partition, listed in found.items()}
+
+    def _wake(self) -> None:
+        """Called by whoever changes something, in any thread."""
+        if self._loop is not None and not self._closed:
+            self._loop.call_soon_threadsafe(self._fetcher.wake)

@@ -1,0 +1,164 @@
+"""A consumer's group with all its parts: what `consumer.py` needs to know of them.
+
+`subscribe` only notes what is wanted; the group's task begins with the `poll` that follows, on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparklog.base.errors import InvalidRequest
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.commits import Commits, OffsetAndMetadata
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.consumer.callback_invoker import Call, CallbackInvoker
+from sparklog.client.consumer.committer import Committer
+from sparklog.client.consumer.group import Group
+from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership
+from sparklog.client.consumer.subscription import Selection
+from sparklog.client.consumer.subscription_state import Assignment, FetchPosition
+from sparklog.client.coordinator import Coordinator
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.retry import retrying
+
+
+class ConsumerCoordinator:
+    """What a consumer with a group_id has to do with its group."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        *,
+        tell: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`tell` wakes whoever waits in `poll`, `wake` the fetcher."""
+        assert config.group_id is not None  # whoever has none does not take part
+        self._cluster = cluster
+        self._config = config
+        self._assignment = assignment
+        self._tell = tell
+        coordinator = Coordinator(cluster, config.group_id)
+        self.turns = CallbackInvoker(tell)
+        membership = Membership(coordinator, config, self._idle_ms)
+        self.committer = Committer(
+            Commits(coordinator, config), membership, assignment, self.turns, config, cluster.clock
+        )
+        self._group = Group(cluster, config, assignment, membership, self.turns, self.committer, wake)
+        self._wanted: tuple[Selection, Any] | None = None
+        self._polling = False
+        self._polled_ms = cluster.clock.monotonic_ms()
+
+    # For any thread.
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the group, and not `assign`, decides what is read."""
+        return self._assignment.from_group
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether there is something to do on the event loop before records may be returned."""
+        return self._wanted is not None or self.turns.holds_back or self.committer.is_due
+
+    def subscribe(self, selection: Selection, listener: Any) -> None:
+        """Let the next `poll` subscribe."""
+        self._wanted = selection, listener
+        self._assignment.from_group = True
+
+    def touch(self) -> None:
+        """The user has polled."""
+        self._polled_ms = self._cluster.clock.monotonic_ms()
+
+    # On the event loop.
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """The user is in `poll`."""
+        if self._wanted is not None:
+            selection, listener = self._wanted
+            self._wanted = None
+            self._group.subscribe(selection, listener)
+        self._polling = True
+        self.committer.start_if_due()
+        try:
+            yield
+        finally:
+            self._polling = False
+            self.touch()
+
+    def next_call(self) -> Call | None:
+        """Within `poll`: give the group its turn; returns what the user has to call."""
+        self._group.check()
+        self.turns.grant()
+        return self.turns.next_call()
+
+    async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition | None]:
+        """Where the group has committed; one attempt."""
+        found = await self.committer.committed(partitions)
+        return {
+            partition: FetchPosition(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
+            for partition, each in found.items()
+        }
+
+    async def committed_until(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The same for the user, tried again for default_api_timeout_ms."""
+        found = await retrying(
+            lambda: self.committer.committed(partitions),
+            timeout_ms=self._config.default_api_timeout_ms,
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+        return {partition: each.at if each else None for partition, each in found.items()}
+
+    def begin_to_end(self, reason: str) -> asyncio.Task[None]:
+        """Commit, give up what is read, leave. The user has to make calls meanwhile: `next_call_of`."""
+        self._polling = True
+        task = asyncio.create_task(self._end(reason), name="sparklog group's end")
+        task.add_done_callback(report_defect)
+        task.add_done_callback(lambda _: self._tell())
+        return task
+
+    async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> Call | None:
+        """What the user has to call next; None once everything is done."""
+        while True:
+            if call := self.turns.next_call():
+                return call
+            if ending.done():
+                return None
+            await news()
+
+    async def _end(self, reason: str) -> None:
+        try:
+            if self.is_subscribed:
+                await self.committer.settle(LEAVE_TIMEOUT_MS)  # who has left commits no more
+                await self._group.leave(reason)
+            else:
+                await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
+            await self.committer.finish(LEAVE_TIMEOUT_MS)
+        finally:
+            self._polling = False
+            self.touch()
+        self._wanted = None
+        self._assignment.from_group = False
+
+    async def stop(self) -> None:
+        """Stop everything, and say nothing to the group."""
+        await self._group.stop()
+        await self.committer.stop()
+
+    def _idle_ms(self) -> int:
+        return 0 if self._polling else self._cluster.clock.monotonic_ms() - self._polled_ms
+
+
+def required(group: ConsumerCoordinator | None) -> ConsumerCoordinator:
+    """Raises InvalidRequest without a group."""
+    if group is None:
+        raise InvalidRequest("this consumer has no group: give it a group_id")
+    return group

@@ -1,0 +1,370 @@
+"""The consumer's half that speaks to brokers: looks up positions and fetches ahead of `poll`.
+
+One task, `run`, looks for partitions that should be fetched: assigned, not paused, their position known, with less
+than `max_partition_fetch_bytes` waiting, while less than `prefetch_max_bytes` wait in all. It groups them by leader
+and asks for each group in one long poll. A partition is in at most one request at a time; one that becomes ready while
+others wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` plus one answer's worth wait
+for `poll`.
+
+    no error               kept for `poll`; the fetch goes on behind it
+    another broker         the leader has named a replica that is nearer (client_rack): that one is asked, until
+                           metadata_max_age_ms have passed or it has an error; then the leader again
+    OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
+    a diverging log        an unclean election has lost records that were read (KIP-320): the consumer goes back to
+                           where the leader's log departs from them; with auto_offset_reset "none" `poll` raises
+                           LogTruncation until the consumer is moved. What was fetched and not returned is dropped
+    no topic any more      `poll` raises, unless a group gave the partition: it takes it back
+    other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
+                           unnoticed
+    anything else          `poll` raises
+
+A leader is told the leader epoch that is known of it, and that of the last record: one that has been replaced and does
+not know, or that was asked with what is out of date, refuses, and is looked up again. A leader of an older epoch than
+that of the last record, or of a commit, is not asked at all. So no answer of a replaced leader makes a position out of
+range.
+
+Without a position, a partition is looked up where the group has committed, if there is a group; else as
+auto_offset_reset says. A commit has the leader epoch of what was read: what is lost before somebody goes on there is
+noticed, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from sparklog.base.errors import (
+    InconsistentTopicId,
+    KafkaError,
+    LogTruncation,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.connection import Connection, error_of
+from sparklog.client.consumer.subscription_state import COMMITTED, Assignment, FetchPosition, PartitionState
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
+from sparklog.v1 import log_pb2
+
+logger = logging.getLogger(__name__)
+
+_RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
+"""Tells where a group has committed; None where it has not."""
+
+Moment = dict[PartitionState, int]
+"""Partitions, and their generation when a request for them began."""
+
+
+class News:
+    """Wakes `poll` when there is something new: records, an error, a position that was looked up, a call to make."""
+
+    def __init__(self) -> None:
+        self._come = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return with the next news."""
+        await self._come.wait()
+
+    def tell(self) -> None:
+        """Wake whoever waits."""
+        self._come.set()
+        self._come = asyncio.Event()
+
+
+class Fetcher:
+    """Fills the chunks of an assignment. All of it runs on one event loop."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        news: News,
+        committed: Committed | None = None,
+    ) -> None:
+        """committed: None without a group."""
+        self._committed = committed
+        self._news = news
+        self._assignment = assignment
+        self._cluster = cluster
+        self._config = config
+        self._clock = cluster.clock
+        self._woken = asyncio.Event()
+        self._under_way: dict[asyncio.Task[None], Moment] = {}
+
+    def wake(self) -> None:
+        """Look for partitions to fetch; called on the event loop."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Fetch until cancelled."""
+        while True:
+            self._woken.clear()
+            now_ms = self._clock.monotonic_ms()
+            self._cancel_outdated()
+            retry_at_ms = self._start_requests(now_ms)
+            timeout = None if retry_at_ms is None else max(retry_at_ms - now_ms, 1) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._woken.wait()
+
+    async def stop(self) -> None:
+        """Give up what is under way; `run` has been cancelled before."""
+        tasks = list(self._under_way)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cancel_outdated(self) -> None:
+        """Give up requests for a partition that has been moved: the new position should not wait for a long poll."""
+        with self._assignment.lock:
+            for task, moment in self._under_way.items():
+                if not all(self._assignment.is_current(state, generation) for state, generation in moment.items()):
+                    task.cancel()
+
+    def _start_requests(self, now_ms: int) -> int | None:
+        """Start what can be started; returns when a partition that pauses after an error is due (monotonic ms)."""
+        with self._assignment.lock:
+            idle = [state for state in self._assignment if not state.fetching and state.error is None]
+            due = [state for state in idle if state.retry_at_ms <= now_ms]
+            later_ms = [state.retry_at_ms for state in idle if state.retry_at_ms > now_ms]
+            room = self._config.prefetch_max_bytes - self._assignment.queued_bytes
+            unknown: dict[Connection, Moment] = {}
+            known: dict[Connection, Moment] = {}
+            leaderless: Moment = {}
+            for state in due:
+                if state.position is None or (room > 0 and self._wants(state)):
+                    broker = self._source(state, now_ms)
+                    if broker is None:
+                        leaderless[state] = state.generation
+                    else:
+                        group = unknown if state.position is None else known
+                        group.setdefault(broker, {})[state] = state.generation
+        if leaderless:
+            self._start(self._find_leaders(leaderless), leaderless)
+        for moment in unknown.values():
+            self._start(self._look_up(moment), moment)
+        for broker, moment in known.items():
+            self._start(self._fetch(broker, moment, room), moment)
+        return min(later_ms, default=None)
+
+    def _source(self, state: PartitionState, now_ms: int) -> Connection | None:
+        """Who is asked for the partition's position or records; None: that must be found out."""
+        if state.read_replica >= 0 and state.position is not None:
+            nearer = self._cluster.known_broker(state.read_replica)
+            if nearer and now_ms < state.read_replica_until_ms:
+                return nearer
+            state.read_replica = -1
+        if state.position is not None and state.topic_id:
+            self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
+        return self._cluster.known_leader(state.partition)
+
+    def _wants(self, state: PartitionState) -> bool:
+        return (
+            state.position is not None
+            and not state.paused
+            and state.queued_bytes < self._config.max_partition_fetch_bytes
+        )
+
+    def _start(self, work: Coroutine[Any, Any, None], moment: Moment) -> None:
+        for state in moment:
+            state.fetching = True
+        task = asyncio.create_task(work, name="sparklog fetch")
+        self._under_way[task] = moment
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        for state in self._under_way.pop(task):
+            state.fetching = False
+        self._woken.set()
+        report_defect(task)
+
+    async def _look_up(self, moment: Moment) -> None:
+        """Find out where partitions without a position begin."""
+        try:
+            committed = await self._move_to_committed(moment)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
+        wanted: dict[TopicPartition, OffsetSpec] = {}
+        for state in moment:
+            if state.partition in committed:
+                continue
+            chosen = None if state.reset == COMMITTED else state.reset
+            spec = chosen if chosen is not None else _RESETS[self._config.auto_offset_reset]
+            if spec is not None:
+                wanted[state.partition] = spec
+            else:
+                self._failed({state: moment[state]}, OffsetOutOfRange(f"partition {state.partition} has no position"))
+        try:
+            found = await list_offsets(self._cluster, wanted, self._config.request_timeout_ms)
+            after_all = {partition: LATEST for partition, listed in found.items() if listed.offset < 0}
+            found |= await list_offsets(self._cluster, after_all, self._config.request_timeout_ms)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation) and state.partition in found:
+                    state.begin_at(found[state.partition].offset)
+        self._news.tell()
+
+    async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
+        """Go to where the group has committed; returns the partitions for which it has."""
+        asked = [state.partition for state in moment if state.reset == COMMITTED]
+        if not asked or self._committed is None:
+            return set()
+        found = {item: place for item, place in (await self._committed(asked)).items() if place is not None}
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation) and state.partition in found:
+                    state.begin_at(*found[state.partition])
+        self._news.tell()
+        return set(found)
+
+    async def _find_leaders(self, moment: Moment) -> None:
+        """Find out who leads these partitions. One without a leader keeps no other one waiting."""
+        of_topic: dict[str, Moment] = {}
+        for state, generation in moment.items():
+            of_topic.setdefault(state.partition.topic, {})[state] = generation
+        for name, states in of_topic.items():
+            try:
+                topic = await self._cluster.topic(name, self._config.request_timeout_ms)
+            except KafkaError as error:
+                self._failed(states, error)
+                continue
+            for state, generation in states.items():
+                try:
+                    self._cluster.connection_to_leader(topic, state.partition)
+                except KafkaError as error:
+                    self._failed({state: generation}, error)
+
+    async def _fetch(self, leader: Connection, moment: Moment, room: int) -> None:
+        request = log_pb2.FetchRequest(
+            max_wait_ms=self._config.fetch_max_wait_ms,
+            min_bytes=self._config.fetch_min_bytes,
+            max_bytes=min(self._config.fetch_max_bytes, room),
+            client_rack=self._config.client_rack,
+            partitions=[self._asked(state) for state in moment],
+        )
+        states = {state.partition: state for state in moment}
+        limit_ms = self._config.fetch_max_wait_ms + self._config.request_timeout_ms
+        try:
+            answer = await leader.call(leader.log.Fetch, request, limit_ms)
+        except KafkaError as error:
+            self._failed(moment, error)
+            return
+        for part in answer.partitions:
+            state = states[TopicPartition(part.topic, part.partition)]
+            if refused := error_of(part):
+                self._failed({state: moment[state]}, refused)
+            else:
+                self._keep(state, moment[state], part)
+        self._news.tell()
+
+    def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
+        """Only of a leader is it certain that it knows every epoch, so another replica is told of none; nor is a leader
+        whose own is older than what a group has committed: the topic may be another one of the same name."""
+        if not state.topic_id:
+            state.topic_id = self._cluster.known_topic_id(state.partition.topic)
+        known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
+        is_known = known_epoch is not None and 0 <= state.last_epoch <= known_epoch
+        return log_pb2.PartitionFetch(
+            topic=state.partition.topic,
+            partition=state.partition.partition,
+            fetch_offset=state.fetch_from,
+            partition_max_bytes=self._config.max_partition_fetch_bytes,
+            current_leader_epoch=known_epoch,
+            last_fetched_epoch=state.last_epoch if is_known else None,
+            topic_id=state.topic_id,
+        )
+
+    def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
+        with self._assignment.lock:
+            if self._assignment.is_current(state, generation):
+                state.failures = 0
+                state.high_watermark = part.high_watermark
+                if part.HasField("diverging"):
+                    self._go_back(state, part.diverging.end_offset)
+                elif part.HasField("preferred_read_replica"):
+                    self._prefer(state, part.preferred_read_replica)
+                elif part.next_offset > state.fetch_from:
+                    state.add(part.batches, part.next_offset)
+
+    def _go_back(self, state: PartitionState, end_offset: int) -> None:
+        """The leader's log departs at `end_offset` from what was read. With the lock held."""
+        if state.position is None or end_offset >= state.position:  # nothing of it has been returned
+            logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
+            state.move_to(end_offset if state.position is None else state.position)
+            return
+        text = (
+            f"{state.partition}: records from offset {end_offset} to {state.position} were read, and the leader does "
+            "not have them: an unclean election has lost them"
+        )
+        if self._config.auto_offset_reset == "none":
+            state.drop_ahead()
+            state.error = LogTruncation(f"{text}; seek to go on")
+        else:
+            logger.warning("%s; going on at offset %d", text, end_offset)
+            state.move_to(end_offset)
+
+    def _prefer(self, state: PartitionState, broker_id: int) -> None:
+        """Read from that broker, until it is time to ask the leader again. With the lock held."""
+        now_ms = self._clock.monotonic_ms()
+        if self._cluster.known_broker(broker_id):
+            state.read_replica, state.read_replica_until_ms = broker_id, now_ms + self._config.metadata_max_age_ms
+        else:
+            self._cluster.lost_leader(state.partition)
+            state.retry_at_ms = now_ms + self._cluster.backoff.pause_ms(1)
+
+    def _failed(self, moment: Moment, error: KafkaError) -> None:
+        with self._assignment.lock:
+            for state, generation in moment.items():
+                if self._assignment.is_current(state, generation):
+                    self._react(state, error)
+        self._news.tell()
+
+    def _react(self, state: PartitionState, error: KafkaError) -> None:
+        """With the lock held."""
+        state.failures += 1
+        state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
+        unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
+        gone = unknown and not self._assignment.from_group
+        was_nearer, state.read_replica = state.read_replica >= 0, -1
+        if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
+            state.retry_at_ms = 0  # the leader knows better
+        elif self._is_made_again(state, error):
+            self._begin_anew(state)
+        elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
+            logger.warning("%s; going on at the %s offset", error, self._config.auto_offset_reset)
+            state.look_up(None)
+            state.retry_at_ms = 0
+        elif error.retriable and not gone:
+            logger.info("%s: fetching again, attempt %d: %s", state.partition, state.failures, error)
+            self._cluster.lost_leader(state.partition)
+        else:
+            state.error = error
+
+    def _is_made_again(self, state: PartitionState, error: KafkaError) -> bool:
+        """Whether there is another topic of the name by now. With the lock held."""
+        known = self._cluster.known_topic_id(state.partition.topic)
+        return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
+
+    def _begin_anew(self, state: PartitionState) -> None:
+        """With the lock held."""
+        text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
+        if self._config.auto_offset_reset == "none":
+            state.error = OffsetOutOfRange(f"{text}; seek to go on")
+        else:
+            logger.warning("%s; going on at its %s offset", text, self._config.auto_offset_reset)
+            state.look_up(None)
+            state.retry_at_ms = 0

@@ -1,0 +1,311 @@
+"""A consumer's part in a group: which partitions it reads, and how it comes by them.
+
+One task, `_run`, goes round: let go of what may not be kept, join, synchronize, take up what was assigned, stay until
+the group has to come together anew. It does to the user's partitions only what `CallbackInvoker` lets it.
+
+    eager         (range, roundrobin, sticky) everything is committed, revoked and dropped before joining
+    cooperative   (cooperative-sticky alone) reading goes on; what was assigned elsewhere is committed, revoked and
+                  dropped afterwards, and the group comes together again so that others get it
+    lost          everything is dropped, nothing can be committed, and the member joins anew
+
+Dropped partitions lose what was fetched for them and not yet returned; who gets them begins at what was committed. So
+records of a key stay in order over any number of rebalances, and between a commit and a crash they come twice at most.
+
+Joining again is due when the coordinator says so, when `subscribe` has changed what is wanted, when topics that a
+pattern matches come or go, and, for the leader, when a topic has got more partitions. Topics are looked at every
+metadata_max_age_ms, and every second while one that is named does not exist.
+(org.apache.kafka.clients.consumer.internals.ConsumerCoordinator)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from sparklog.base.consumer_protocol import (
+    NO_GENERATION,
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from sparklog.base.consumer_protocol import Assignment as Assigned
+from sparklog.base.errors import KafkaError, RebalanceInProgress, RetriableError
+from sparklog.base.ids import TopicPartition
+from sparklog.client.assignors import Assignor, Member
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.consumer.callback_invoker import CallbackInvoker
+from sparklog.client.consumer.committer import Committer
+from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership, is_loss
+from sparklog.client.consumer.subscription import Selection
+from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.listeners import method
+from sparklog.client.loop_thread import report_defect
+from sparklog.v1 import admin_pb2
+
+MISSING_TOPIC_MS = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class Group:
+    """The group of one consumer, from `subscribe` on."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        assignment: Assignment,
+        membership: Membership,
+        turns: CallbackInvoker,
+        committer: Committer,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` is called when the assignment has changed."""
+        self.membership = membership
+        self._cluster = cluster
+        self._config = config
+        self._assignment = assignment
+        self._turns = turns
+        self._committer = committer
+        self._wake = wake
+        self._assignors: dict[str, Assignor] = {
+            assignor.name: assignor for assignor in config.partition_assignment_strategy
+        }
+        self._cooperative = all(assignor.cooperative for assignor in config.partition_assignment_strategy)
+        self._selection = Selection()
+        self._listener: Any = None
+        self._topics: frozenset[str] = frozenset()
+        self._had: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
+        self._led: dict[str, int] | None = None  # as leader: partitions of every topic that the group wants
+        self._joining = False
+        self._task: asyncio.Task[None] | None = None
+
+    def subscribe(self, selection: Selection, listener: Any) -> None:
+        """Read these topics from now on; another subscription than the one before lets the group come together."""
+        changed = selection != self._selection
+        self._selection, self._listener = selection, listener
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="sparklog group")
+            self._task.add_done_callback(report_defect)
+        elif changed:
+            self.membership.rejoin("another subscription")
+
+    def check(self) -> None:
+        """Raise what has ended the group's task: only an assignor of the user's own can."""
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def leave(self, reason: str) -> None:
+        """Commit, revoke everything and leave. The user has to make the calls that this asks for.
+
+        A turn that has begun comes to its end before, so that the listener is told of everything; and a join that is
+        under way meanwhile, as the coordinator takes no commit before.
+        """
+        if self._task is None:
+            return
+        await self._turns.until_free()
+        if not self._joining:
+            await self._end_task()
+        try:
+            self.membership.check()
+            await self._revoke(self._assignment.partitions(), LEAVE_TIMEOUT_MS)
+        except KafkaError:
+            await self._lose()
+        await self._end_task()
+        await self.membership.leave(reason)
+
+    async def stop(self) -> None:
+        """End the task and the heartbeats; the group is not told."""
+        await self._end_task()
+        self.membership.stop()
+
+    async def _end_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task, self._joining = None, False
+
+    async def _run(self) -> None:
+        """Until cancelled. Ends only with the consumer: each round waits for the coordinator or the user."""
+        while True:
+            try:
+                await self._let_go()
+                self._joining = True
+                assigned = await self._come_together()
+                self._joining = False
+                async with self._turns.turn():
+                    self.membership.check()
+                    await self._take_up(assigned)
+                await self._stay()
+            except RetriableError as error:  # no broker tells what topics there are
+                logger.info("group %s: joining again in a while: %s", self._config.group_id, error)
+                await asyncio.sleep(self._config.retry_backoff_max_ms / 1000)
+            except KafkaError as error:
+                logger.warning("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
+                self.membership.reset()
+                self._joining = False
+                async with self._turns.turn():
+                    await self._lose()
+                if not is_loss(error):
+                    await self._turns.call(_raise, error)
+
+    async def _let_go(self) -> None:
+        """Before joining: of everything or, where it is cooperative, of what is no longer wanted."""
+        existing = await self._existing() if self._selection.allow else {}
+        self._topics = self._selection.topics(existing)
+        going = [
+            item for item in self._assignment.partitions() if not (self._cooperative and item.topic in self._topics)
+        ]
+        if going:
+            async with self._turns.turn():
+                self.membership.check()
+                await self._revoke(going)
+
+    async def _come_together(self) -> list[TopicPartition]:
+        """Join and synchronize, as often as it takes; returns what was assigned."""
+        while True:
+            joined = await self.membership.join(self._protocols)
+            assignments: Mapping[str, bytes] = {}
+            self._led = None
+            if joined.leader == joined.member_id:
+                assignments = await self._lead(joined)
+            try:
+                data = await self.membership.sync(joined.protocol, assignments)
+            except RebalanceInProgress as error:
+                logger.info("group %s: %s", self._config.group_id, error)
+                continue
+            return list(_read_assignment(data).partitions)
+
+    async def _take_up(self, assigned: Iterable[TopicPartition]) -> None:
+        """Within a turn: read what was assigned."""
+        wanted = {item for item in assigned if item.topic in self._topics}
+        owned = self._assignment.partitions()
+        revoked = [item for item in owned if item not in wanted]
+        if revoked:
+            await self._revoke(revoked)
+        self._assign(wanted)
+        self._had = sorted(wanted), self.membership.generation
+        await self._call("on_assigned", sorted(wanted.difference(owned)))
+        if revoked:
+            self.membership.rejoin("partitions are free for others")
+
+    async def _stay(self) -> None:
+        """Until the group has to come together anew."""
+        while True:
+            try:
+                async with asyncio.timeout(self._look_again_ms() / 1000):
+                    return await self.membership.until_due()
+            except TimeoutError:
+                await self._look()
+
+    async def _look(self) -> None:
+        """Join again if there are other topics or partitions than when the group came together."""
+        try:
+            existing = await self._existing()
+        except KafkaError as error:
+            logger.info("group %s: topics were not to be had: %s", self._config.group_id, error)
+            return
+        if self._selection.topics(existing) != self._topics:
+            self.membership.rejoin("topics have come or gone")
+        elif self._led is not None and {topic: existing.get(topic, 0) for topic in self._led} != self._led:
+            self.membership.rejoin("a topic has other partitions than before")
+
+    def _look_again_ms(self) -> int:
+        """0 of a topic that the group wants: it does not exist yet."""
+        missing = self._led is not None and 0 in self._led.values()
+        most_ms = max(self._config.metadata_max_age_ms, 1)
+        return min(most_ms, MISSING_TOPIC_MS) if missing else most_ms
+
+    async def _revoke(self, partitions: Sequence[TopicPartition], timeout_ms: int | None = None) -> None:
+        """Commit what was read, tell the user, drop the partitions."""
+        if not partitions:
+            return
+        await self._committer.before_giving_up(timeout_ms or self._config.request_timeout_ms)
+        await self._call("on_revoked", partitions)
+        self._assign(set(self._assignment.partitions()).difference(partitions))
+
+    async def _lose(self) -> None:
+        if partitions := self._assignment.partitions():
+            await self._call("on_lost", partitions)
+            self._assign(set())
+
+    def _assign(self, partitions: set[TopicPartition]) -> None:
+        with self._assignment.lock:
+            self._assignment.assign(sorted(partitions))
+        self._wake()
+
+    async def _call(self, name: str, partitions: Sequence[TopicPartition]) -> None:
+        logger.info("group %s: %s %s", self._config.group_id, name, ", ".join(map(str, partitions)))
+        if call := method(self._listener, name):
+            await self._turns.call(call, partitions)
+
+    def _protocols(self) -> list[tuple[str, bytes]]:
+        """What this member says with each of its assignors."""
+        had, generation = self._had
+        return [
+            (
+                assignor.name,
+                write_subscription(
+                    Subscription(
+                        topics=sorted(self._topics),
+                        user_data=assignor.user_data(had, generation),
+                        owned=self._assignment.partitions(),
+                        generation=generation,
+                    )
+                ),
+            )
+            for assignor in self._assignors.values()
+        ]
+
+    async def _lead(self, joined: Any) -> dict[str, bytes]:
+        """As the group's leader: everybody's assignment; nothing where the group keeps the one it has."""
+        members = [
+            Member(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id if member.HasField("group_instance_id") else None,
+                subscription=_read_subscription(member.metadata),
+            )
+            for member in joined.members
+        ]
+        existing = await self._existing()
+        wanted = {topic for member in members for topic in member.subscription.topics}
+        self._led = {topic: existing.get(topic, 0) for topic in wanted}
+        if joined.skip_assignment:
+            return {}
+        assigned = self._assignors[joined.protocol].assign(self._led, members)
+        return {
+            member_id: write_assignment(Assigned(partitions=partitions)) for member_id, partitions in assigned.items()
+        }
+
+    async def _existing(self) -> dict[str, int]:
+        """How many partitions each topic of the cluster has."""
+        request = admin_pb2.ListTopicsRequest(include_internal=True)
+        answer = await self._cluster.ask_admin("ListTopics", request, self._config.request_timeout_ms)
+        return {topic.name: topic.partitions for topic in answer.topics}
+
+
+def _raise(error: KafkaError) -> None:
+    raise error
+
+
+def _read_subscription(metadata: bytes) -> Subscription:
+    """What another member wants: nothing, where it cannot be read."""
+    try:
+        return read_subscription(metadata)
+    except ValueError as error:
+        logger.warning("the metadata of a member cannot be read, it gets nothing: %s", error)
+        return Subscription(topics=())
+
+
+def _read_assignment(data: bytes) -> Assigned:
+    """What the leader has assigned: nothing, where it cannot be read."""
+    try:
+        return read_assignment(data)
+    except ValueError as error:
+        logger.warning("the leader's assignment cannot be read: %s", error)
+        return Assigned(partitions=())

@@ -1,0 +1,252 @@
+"""Where a consumer stands in each of its partitions, and what has been fetched for it but not yet been returned.
+
+    position     the offset of the next record to return; None until it is looked up, as `reset` says: at first where
+                 the group has committed, if there is a group
+    chunks       batches as they came, oldest first; the first may begin before `position`
+    fetch_from   where the next fetch continues: after the last chunk
+    last_epoch   the leader epoch of the last record before it, as far as it was fetched or committed; -1: not known
+    begin_epoch  the same before `position`, where there is no chunk
+    topic_id     of the topic that all of it is of, from the first fetch on: where the topic is made again, it is void
+    generation   counts seeks: an answer to a fetch from before the last one is of no use any more
+
+Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
+while `poll` takes them in the user's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from sparklog.base.errors import InvalidRequest, KafkaError
+from sparklog.base.ids import TopicPartition
+from sparklog.client.offsets import OffsetSpec
+from sparklog.records.batch import last_leader_epoch
+
+COMMITTED: Literal["committed"] = "committed"
+Reset = OffsetSpec | Literal["committed"] | None
+"""Where to look for a position. None: as auto_offset_reset says, as also where nothing is committed."""
+
+
+class FetchPosition(NamedTuple):
+    """Where to go on reading. leader_epoch: that of the last record before, or of one that was fetched with it; -1: not
+    known. By it a leader says whether that record is still there (KIP-320); a later one finds the same. topic_id: of
+    the topic that it is a place in (KIP-516); empty: not known."""
+
+    offset: int
+    leader_epoch: int = -1
+    topic_id: str = ""
+
+
+class Chunk(NamedTuple):
+    """What one fetch brought for one partition; after it comes the offset `next_offset`."""
+
+    data: bytes
+    next_offset: int
+    last_epoch: int
+    """Of its last record, and without any of the one before."""
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "begin_epoch",
+        "chunks",
+        "error",
+        "failures",
+        "fetch_from",
+        "fetching",
+        "generation",
+        "high_watermark",
+        "last_epoch",
+        "partition",
+        "paused",
+        "position",
+        "queued_bytes",
+        "read_replica",
+        "read_replica_until_ms",
+        "reset",
+        "retry_at_ms",
+        "rows",
+        "topic_id",
+    )
+
+    def __init__(self, partition: TopicPartition, reset: Reset = None) -> None:
+        self.partition = partition
+        self.position: int | None = None
+        self.reset = reset
+        self.paused = False
+        self.topic_id = ""
+        self.high_watermark = -1
+        self.read_replica = -1
+        """The broker that the leader said to read from instead, until then; -1: the leader."""
+        self.read_replica_until_ms = 0
+        self.generation = 0
+        self.fetching = False
+        self.failures = 0
+        self.retry_at_ms = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.chunks: deque[Chunk] = deque()
+        self.rows: Any = None  # the first chunk's records from `position` on, decoded; see consumed.py
+        self.queued_bytes = 0
+        self.fetch_from = -1
+        self.begin_epoch = self.last_epoch = -1
+        self.error: KafkaError | None = None
+        self.generation += 1
+
+    def begin_at(self, offset: int, leader_epoch: int = -1, topic_id: str = "") -> None:
+        """Stand at `offset` of the topic with that id, or of whichever has the name."""
+        self.move_to(offset, leader_epoch)
+        self.topic_id = topic_id
+
+    def move_to(self, offset: int, leader_epoch: int = -1) -> None:
+        """Stand at `offset` of the same topic."""
+        self._forget()
+        self.position = self.fetch_from = offset
+        self.begin_epoch = self.last_epoch = leader_epoch
+
+    def go_back_to(self, offset: int) -> None:
+        """Stand at `offset` again, from which on records have been taken and not returned."""
+        self.move_to(offset, self.epoch_before)
+
+    def drop_ahead(self) -> None:
+        """Forget what was fetched and not returned, but not `last_epoch`; fetch from `position` on again."""
+        assert self.position is not None
+        begin_epoch, last_epoch = self.begin_epoch, self.last_epoch
+        self.move_to(self.position, begin_epoch)
+        self.last_epoch = last_epoch
+
+    @property
+    def epoch_before(self) -> int:
+        """Of the last record before `position`, or of one that was fetched with it; -1: not known."""
+        return self.chunks[0].last_epoch if self.chunks else self.begin_epoch
+
+    def look_up(self, reset: Reset) -> None:
+        """Stand where `reset` says, once that has been looked up."""
+        self._forget()
+        self.position = None
+        self.topic_id = ""
+        self.reset = reset
+
+    def add(self, data: bytes, next_offset: int) -> None:
+        """Keep what was fetched from `fetch_from`."""
+        self.fetch_from = next_offset
+        if data:
+            self.last_epoch = last_leader_epoch(data)
+        self.chunks.append(Chunk(data, next_offset, self.last_epoch))
+        self.queued_bytes += len(data)
+
+    def drop_chunk(self) -> None:
+        """The first chunk has been returned to its end."""
+        chunk = self.chunks.popleft()
+        self.rows = None
+        self.position, self.begin_epoch = chunk.next_offset, chunk.last_epoch
+
+
+class Assignment:
+    """The partitions that a consumer reads, in the order in which it asks them for records."""
+
+    def __init__(self, begin: Reset = None) -> None:
+        """`begin` says where to look for the position of a partition that is new."""
+        self._begin = begin
+        self.from_group = False
+        """Whether a group gives the partitions, and takes back those that are no more."""
+        self.unread: deque[Any] = deque()
+        """Records that `poll` has returned to an iteration, which has not come to them yet."""
+        self.lock = threading.Lock()
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    def __iter__(self) -> Iterator[PartitionState]:
+        return iter(self._states.values())
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """The state of an assigned partition; raises InvalidRequest for any other."""
+        found = self._states.get(partition)
+        if found is None:
+            raise InvalidRequest(f"partition {partition} is not assigned to this consumer")
+        return found
+
+    def chosen(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """The states of some assigned partitions, or of all if none is named."""
+        return [self.state(partition) for partition in partitions] or list(self)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others; those that were assigned before stay where they are."""
+        before = self._states
+        self._states = {
+            partition: before.get(partition) or PartitionState(partition, self._begin) for partition in partitions
+        }
+        for partition, state in before.items():
+            if partition not in self._states:
+                state.look_up(None)  # whatever is under way for it is of no use any more
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions, in order; takes the lock."""
+        with self.lock:
+            return sorted(self._states)
+
+    def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """Those of the partitions that are assigned; takes the lock. One that comes back later has another state."""
+        with self.lock:
+            return {partition: self._states[partition] for partition in partitions if partition in self._states}
+
+    def standing(self) -> dict[TopicPartition, FetchPosition]:
+        """The next record of each partition, where that is known, as the user sees it; takes the lock."""
+        unread = self._first_unread()
+        with self.lock:
+            return {
+                state.partition: FetchPosition(
+                    unread.get(state.partition, state.position), state.epoch_before, state.topic_id
+                )
+                for state in self
+                if state.position is not None
+            }
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """Of the topics that are read, where they are known; takes the lock."""
+        return {item: state.topic_id for item, state in self.held(partitions).items() if state.topic_id}
+
+    def put_back(self) -> None:
+        """Stand before the records that an iteration has left unread; with the lock held."""
+        for partition, offset in self._first_unread().items():
+            if partition in self._states:
+                self._states[partition].go_back_to(offset)
+        self.unread.clear()
+
+    def drop_unread(self, states: Iterable[PartitionState]) -> None:
+        """An iteration is not to come to what it has left of these partitions: they are moved."""
+        moved = {state.partition for state in states}
+        kept = [item for item in self.unread if TopicPartition(item.topic, item.partition) not in moved]
+        self.unread.clear()
+        self.unread.extend(kept)
+
+    def _first_unread(self) -> dict[TopicPartition, int]:
+        first: dict[TopicPartition, int] = {}
+        for record in self.unread:
+            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        return first
+
+    def is_current(self, state: PartitionState, generation: int) -> bool:
+        """Whether the partition is still assigned and has not been moved since `generation`."""
+        return self._states.get(state.partition) is state and state.generation == generation
+
+    def to_the_end(self, state: PartitionState) -> None:
+        """Ask this partition last: it has had its turn."""
+        self._states[state.partition] = self._states.pop(state.partition)
+
+    def to_the_front(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ask these partitions first."""
+        self._states = {partition: self._states[partition] for partition in partitions} | self._states
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that were fetched and not yet begun to be returned."""
+        return sum(state.queued_bytes for state in self._states.values())

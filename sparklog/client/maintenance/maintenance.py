@@ -1,0 +1,375 @@
+"""The client of jobs: logs as brokers have them, their segments' bytes, and segments put in place of others.
+
+    describe ─▶ read ─▶ begin_replace ─▶ upload, or write the file at the lease's path ─▶ commit_replace | abort_replace
+
+`AsyncMaintenance` is the implementation, `Maintenance` (sync.py) the same for use without an event loop.
+What concerns a log goes to the broker that described it, leader or not. Calls are tried again while that broker cannot
+be reached, for `default_api_timeout_ms` or until the cluster has given it up, which is BrokerNotAvailable; a segment is
+read on from where it broke off. An upload is not tried again: a new one, under the same lease or a new one, takes its
+place. Where leadership has moved since a log was described, its plan is void: describe it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import grpc
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.errors import (
+    BrokerNotAvailable,
+    CorruptRecord,
+    FencedLeaderEpoch,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    NetworkException,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import AdminConfig
+from sparklog.client.connection import error_of
+from sparklog.client.maintenance.uploads import SnapshotUpload, Upload
+from sparklog.client.options import AdminOptions
+from sparklog.client.retry import retrying
+from sparklog.log.description import LogDescription, SegmentDescription
+from sparklog.log.description_messages import segment_message, to_log, to_segment
+from sparklog.v1 import maintenance_pb2
+
+T = TypeVar("T")
+FINAL = (
+    CorruptRecord,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+"""Errors that others may try again, but that make a plan of upkeep void."""
+ELECTION_MS = 10_000
+"""How long a partition may have no leader before that is said of it: a controller elects one in less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to replace segments of one partition on one broker, for as long as there are signs of life."""
+
+    lease_id: str
+    path: str
+    """Where the new segment may be written on the broker's own disk: the file must be made new (O_EXCL)."""
+    partition: TopicPartition
+    broker_id: int
+
+
+class AsyncMaintenance:
+    """Looks after logs, for use on an event loop.
+
+        async with AsyncMaintenance(bootstrap_servers="127.0.0.1:9094") as maintenance:
+            logs = await maintenance.describe_logs()
+
+    Options are those of AdminConfig. Raises ConfigError for any that is wrong.
+    """
+
+    def __init__(
+        self, *, clock: Clock | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
+    ) -> None:
+        self.config = AdminConfig.parse(options)
+        self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
+
+    # What there is
+
+    async def describe_logs(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, LogDescription | KafkaError]:
+        """The leader's log of each partition, or of all there are; an error for a partition that has none to show.
+
+        An election is waited for. Raises NetworkException or RequestTimedOut where a broker that the cluster still
+        counts on does not answer.
+        """
+        wanted = () if partitions is None else tuple(dict.fromkeys(partitions))
+        if partitions is not None and not wanted:
+            return {}
+        found: dict[TopicPartition, LogDescription | KafkaError] = {}
+
+        async def attempt() -> None:
+            nonlocal found
+            found = leaders(wanted, await self._describe(wanted))
+            for told in found.values():
+                if isinstance(told, LeaderNotAvailable):
+                    raise told
+
+        with suppress(LeaderNotAvailable):
+            await self._retrying(attempt, ELECTION_MS)
+        return found
+
+    async def describe_replicas(self) -> list[LogDescription]:
+        """Every log that can be read, of every broker that is there."""
+        return [told for _, told in await self._describe(()) if isinstance(told, LogDescription)]
+
+    async def _describe(
+        self, partitions: Sequence[TopicPartition]
+    ) -> list[tuple[TopicPartition, LogDescription | KafkaError]]:
+        request = maintenance_pb2.DescribeLogRequest(
+            partitions=[
+                maintenance_pb2.PartitionOfTopic(topic=name.topic, partition=name.partition) for name in partitions
+            ]
+        )
+        brokers = sorted(await self._cluster.brokers())
+        answers = await asyncio.gather(*(self._described_by(broker_id, request) for broker_id in brokers))
+        return [told for answer in answers for told in answer]
+
+    async def _described_by(
+        self, broker_id: int, request: maintenance_pb2.DescribeLogRequest
+    ) -> list[tuple[TopicPartition, LogDescription | KafkaError]]:
+        try:
+            answer = await self._ask(broker_id, "DescribeLog", request)
+        except BrokerNotAvailable:  # it has gone since brokers were listed, and others lead what it led
+            return []
+        return [
+            (
+                TopicPartition(part.topic, part.partition),
+                error_of(part) or to_log(part, broker_id=answer.broker_id, cluster_id=answer.cluster_id),
+            )
+            for part in answer.partitions
+        ]
+
+    async def read_segment(
+        self,
+        log: LogDescription,
+        segment: SegmentDescription,
+        position: int = 0,
+        size: int | None = None,
+        file: str = "log",
+    ) -> AsyncGenerator[bytes, None]:
+        """A file of a segment from `position` on, `size` bytes or all of them, in pieces of at most a megabyte.
+
+        file: log, index, timeindex, or leader-epoch-checkpoint, which is of the whole log. Raises InvalidUpdateVersion
+        where the segment is no more what was described; what had begun before is read to its end.
+        """
+        request = maintenance_pb2.ReadSegmentRequest(
+            topic=log.partition.topic,
+            partition=log.partition.partition,
+            base_offset=segment.base_offset,
+            position=position,
+            size=size,
+            identity=segment.identity or None,
+            file=file,
+        )
+        stream: Any = None
+
+        async def read() -> bytes | None:
+            nonlocal stream
+            connection = await self._cluster.broker(log.broker_id)
+            if stream is None:
+                stream = connection.maintenance.ReadSegment(request, metadata=connection.metadata)
+            try:
+                message = await connection.step(stream.read(), self.config.request_timeout_ms)
+            except KafkaError as error:
+                stream = None  # to go on with another one
+                self._note_loss(error)
+                raise
+            return None if message is grpc.aio.EOF else message.data
+
+        try:
+            while (piece := await self._retrying(read)) is not None:
+                request.position += len(piece)
+                if size is not None:
+                    request.size -= len(piece)
+                yield piece
+        finally:
+            if stream is not None:
+                stream.cancel()
+
+    # Replacing segments
+
+    async def begin_replace(
+        self, log: LogDescription, sources: Sequence[SegmentDescription], holder: str, lease_ms: int = 60_000
+    ) -> Lease:
+        """Take the lease for putting one segment in place of `sources`: neighbours, closed and committed.
+
+        holder: who asks; asking again takes over the lease that the same holder has. lease_ms: how long it lives
+        without a sign of life. Raises DuplicateResource where somebody else has it; InvalidUpdateVersion,
+        FencedLeaderEpoch, UnknownLeaderEpoch or UnknownTopicOrPartition where `log` is out of date.
+        """
+        request = maintenance_pb2.BeginReplaceRequest(
+            topic=log.partition.topic,
+            partition=log.partition.partition,
+            leader_epoch=log.leader_epoch,
+            sources=map(segment_message, sources),
+            lease_ms=lease_ms,
+            holder=holder,
+        )
+        answer = await self._ask(log.broker_id, "BeginReplace", request)
+        return Lease(lease_id=answer.lease_id, path=answer.path, partition=log.partition, broker_id=log.broker_id)
+
+    async def upload(self, lease: Lease, chunks: AsyncIterable[bytes]) -> int:
+        """Send the new segment, and return its size. Raises ResourceNotFound where the lease has ended."""
+        upload = await self.open_upload(lease)
+        try:
+            async for chunk in chunks:
+                await upload.write(chunk)
+            return await upload.finish()
+        finally:
+            upload.close()
+
+    async def open_upload(self, lease: Lease) -> Upload:
+        """Begin to send the new segment; what was sent before under the lease is dropped."""
+        connection = await self._cluster.broker(lease.broker_id)
+        call = connection.maintenance.UploadSegment(metadata=connection.metadata)
+        first = maintenance_pb2.UploadSegmentRequest(lease_id=lease.lease_id)
+        return Upload(connection, call, first, self.config.request_timeout_ms)
+
+    async def commit_replace(self, lease: Lease, leader_epoch: int, size_bytes: int, crc32c: int) -> SegmentDescription:
+        """Have the new segment checked and put in place, and return it as it is then. Once done, it stays done.
+
+        size_bytes, crc32c: of all its bytes. Raises CorruptRecord or InvalidRecord where it may not take the sources'
+        place, ResourceNotFound where the lease has ended, and as `begin_replace` does. The lease has ended then.
+        """
+        request = maintenance_pb2.CommitReplaceRequest(
+            lease_id=lease.lease_id, leader_epoch=leader_epoch, size_bytes=size_bytes, crc32c=crc32c
+        )
+        return to_segment((await self._ask(lease.broker_id, "CommitReplace", request)).segment)
+
+    async def abort_replace(self, lease: Lease) -> None:
+        """Give up a lease, and what was uploaded or written; nothing where it has ended."""
+        request = maintenance_pb2.AbortReplaceRequest(lease_id=lease.lease_id)
+        await self._ask(lease.broker_id, "AbortReplace", request)
+
+    async def set_cleaned_offset(
+        self, log: LogDescription, offset: int, segments: Sequence[SegmentDescription]
+    ) -> None:
+        """Say that everything below `offset` has been compacted, which lies in `segments`.
+
+        Raises InvalidUpdateVersion where one of them is no more, and as `begin_replace` does.
+        """
+        request = maintenance_pb2.SetCleanedOffsetRequest(
+            topic=log.partition.topic,
+            partition=log.partition.partition,
+            leader_epoch=log.leader_epoch,
+            offset=offset,
+            segments=map(segment_message, segments),
+        )
+        await self._ask(log.broker_id, "SetCleanedOffset", request)
+
+    # Snapshots
+
+    async def install_snapshot(
+        self, partition: TopicPartition, leader_epoch: int, end_offset: int, chunks: AsyncIterable[bytes]
+    ) -> int:
+        """Keep a snapshot of a partition of __consumer_offsets with its leader, and return its size.
+
+        chunks: whole record batches, in order, of the newest record of each key below `end_offset`.
+        """
+        upload = await self.open_snapshot(partition, leader_epoch, end_offset)
+        try:
+            async for chunk in chunks:
+                await upload.write(chunk)
+            return await upload.finish()
+        finally:
+            upload.close()
+
+    async def open_snapshot(self, partition: TopicPartition, leader_epoch: int, end_offset: int) -> Upload:
+        """Begin to send a snapshot."""
+        connection = await self._cluster.leader(partition, self.config.default_api_timeout_ms)
+        call = connection.maintenance.InstallSnapshot(metadata=connection.metadata)
+        first = maintenance_pb2.InstallSnapshotRequest(
+            topic=partition.topic, partition=partition.partition, leader_epoch=leader_epoch, end_offset=end_offset
+        )
+        return SnapshotUpload(connection, call, first, self.config.request_timeout_ms)
+
+    # Runs of jobs
+
+    async def note_job_run(
+        self,
+        job: str,
+        run_id: str,
+        *,
+        started_ms: int,
+        status: int,
+        rows: int = 0,
+        findings: int = 0,
+        error: str | None = None,
+        schedule: str | None = None,
+    ) -> None:
+        """Have the cluster's history say that a job has run, where a history is kept. Asked of any broker, once."""
+        request = maintenance_pb2.NoteJobRunRequest(
+            job=job, run_id=run_id, started_ms=started_ms, status=status, rows=rows, findings=findings, error=error,
+            schedule=schedule,
+        )  # fmt: skip
+        timeout_ms = self.config.request_timeout_ms
+        await self._cluster.any_broker(lambda broker: broker.call(broker.maintenance.NoteJobRun, request, timeout_ms))
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, broker_id: int, method: str, request: Any) -> Any:
+        async def attempt() -> Any:
+            broker = await self._cluster.broker(broker_id)
+            try:
+                return await broker.call(getattr(broker.maintenance, method), request, self.config.request_timeout_ms)
+            except KafkaError as error:
+                self._note_loss(error)
+                raise
+
+        return await self._retrying(attempt)
+
+    def _note_loss(self, error: KafkaError) -> None:
+        """Ask whether the broker is still there before it is tried again, if it could not be reached."""
+        if isinstance(error, NetworkException | RequestTimedOut):
+            self._cluster.lost_broker()
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], limit_ms: int | None = None) -> T:
+        timeout_ms = self.config.default_api_timeout_ms
+        return await retrying(
+            attempt,
+            final=FINAL,
+            timeout_ms=timeout_ms if limit_ms is None else min(limit_ms, timeout_ms),
+            backoff=self._cluster.backoff,
+            clock=self._cluster.clock,
+        )
+
+
+def leaders(
+    wanted: Iterable[TopicPartition], told: Iterable[tuple[TopicPartition, LogDescription | KafkaError]]
+) -> dict[TopicPartition, LogDescription | KafkaError]:
+    """Of what several brokers told, the leader's log of each partition, or the best reason why there is none."""
+    found: dict[TopicPartition, LogDescription | KafkaError] = {
+        name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted
+    }
+    for name, log in told:
+        leads_not = not log.is_leader if isinstance(log, LogDescription) else isinstance(log, NotLeaderOrFollower)
+        better = LeaderNotAvailable(f"partition {name} has no leader at the moment") if leads_not else log
+        if name not in found or _weight(better) > _weight(found[name]):
+            found[name] = better
+    return found
+
+
+def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
+    """Who led in an earlier epoch, and has not heard of a later one, may still take itself for the leader."""
+    match told:
+        case UnknownTopicOrPartition():
+            return 0, 0
+        case LeaderNotAvailable():
+            return 1, 0
+        case KafkaError():
+            return 2, 0
+    return 3, told.leader_epoch

@@ -1,0 +1,1 @@
+"""The producer: records gathered in batches, and sent to the leaders of their partitions."""

@@ -1,0 +1,405 @@
+"""Records that wait to be sent, by partition, and the memory that they take.
+
+    append ──▶ open batch ──full──▶ closed batches ──take──▶ in flight ──acknowledged, or failed──▶ release
+                        └──linger over, flush, no memory left────▶                └──retriable──▶ put_back, divide
+
+Order within a partition is kept by one rule: while batches of a partition are in flight, no others of it are taken.
+What is put back goes to the front. A request may hold several batches of a partition, so this costs no throughput.
+
+An idempotent producer's batches are numbered when they are first taken (`Identity`), at most `NUMBERED_IN_FLIGHT` of a
+partition at once: a broker remembers no more, and who leads next may have only some of them. What is put back is taken
+again in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up
+nobody knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0. Others that
+may have been written already are given up with it: under new numbers they might be written twice.
+
+`append` is called by any thread, all else by the sender on its event loop; one lock holds the state together. Whoever
+appends calls `wake` when the sender has something new to do: a batch was closed, or a first record came and
+a linger began. This module waits for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import NamedTuple
+
+from sparklog.base.ids import TopicPartition
+from sparklog.client.producer.batches import NOBODY, SEQUENCES, Batch, Headers, Identity, RowBatch
+from sparklog.client.producer.delivery import Delivery, OnDelivery
+from sparklog.client.producer.partitioner import next_sticky
+
+NEVER_MS = float("inf")
+AT_ONCE_MS = float("-inf")
+LAST_EPOCH = (1 << 15) - 1
+NUMBERED_IN_FLIGHT = 5
+"""Batches of a producer that a partition knows again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
+
+
+class PartitionQueue:
+    """What waits for one partition."""
+
+    __slots__ = (
+        "again", "closed", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: TopicQueues, partition: TopicPartition) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.open: RowBatch | None = None
+        self.closed: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.retry_at_ms = 0
+        self.again = 0  # of the closed batches, how many are to be taken together, as they have been before
+        self.identity = NOBODY
+        self.next_sequence = 0
+
+    def oldest_ms(self) -> float:
+        """When the oldest batch that waits was created."""
+        if self.closed:
+            return self.closed[0].created_ms
+        return self.open.created_ms if self.open else NEVER_MS
+
+    def number(self, batches: Sequence[Batch], identity: Identity) -> None:
+        """Number those that are not, as this partition's identity, which is `identity` to begin with."""
+        if self.identity == NOBODY:
+            self.identity, self.next_sequence = identity, 0
+        for batch in batches:
+            if batch.sequence < 0:
+                batch.number(self.identity, self.next_sequence)
+                self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
+
+
+class TopicQueues:
+    """The queues of one topic, one for each partition; `sticky` is the one that takes records without key."""
+
+    __slots__ = ("batch_limit", "leaders", "name", "queues", "sticky")
+
+    def __init__(self, name: str, leaders: Sequence[int], batch_limit: int) -> None:
+        self.name = name
+        self.leaders: Sequence[int] = ()
+        self.queues: list[PartitionQueue] = []
+        self.batch_limit = batch_limit
+        self.sticky = -1
+        self.update(leaders)
+
+    def update(self, leaders: Sequence[int]) -> None:
+        """Take over the partitions' leaders as they are now; there may be more partitions than before, never fewer."""
+        self.leaders = leaders
+        for number in range(len(self.queues), len(leaders)):
+            self.queues.append(PartitionQueue(self, TopicPartition(self.name, number)))
+
+
+class Work(NamedTuple):
+    """What the sender may do now, and when there will be more by itself (monotonic ms; NEVER_MS: when woken)."""
+
+    ready: list[PartitionQueue]
+    next_ms: float
+
+
+class Accumulator:
+    """The producer's buffer. Pure but for its lock."""
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        delivery_timeout_ms: int,
+        monotonic_ms: Callable[[], int],
+        random: Random,
+        wake: Callable[[], None],
+    ) -> None:
+        self._batch_size = batch_size
+        self._linger_ms = linger_ms
+        self._buffer_memory = buffer_memory
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._monotonic_ms = monotonic_ms
+        self._random = random
+        self._wake = wake
+        self._lock = threading.Lock()
+        self.topics: dict[str, TopicQueues] = {}  # those that were added; for others to look up, not to change
+        self._busy: dict[PartitionQueue, None] = {}  # queues that hold anything, in the order in which they began to
+        self._used = 0
+        self.is_identity_used_up = False  # a partition has no epochs left: there must be another producer id
+        self._hurried = 0
+        self._next_work_ms: float = NEVER_MS  # when the sender will look by itself
+        self._next_expiry_ms = 0.0
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes that are reserved for records waiting or in flight."""
+        return self._used
+
+    @property
+    def is_sender_awaited(self) -> bool:
+        """Whether there is work that the sender has been woken for and has not looked at."""
+        return self._next_work_ms == AT_ONCE_MS
+
+    def add_topic(self, name: str, leaders: Sequence[int]) -> TopicQueues:
+        """Make queues for a topic, or take over its leaders if it has some."""
+        with self._lock:
+            found = self.topics.get(name)
+            if found is None:
+                found = self.topics[name] = TopicQueues(name, leaders, self._batch_size)
+            else:
+                found.update(leaders)
+            if found.sticky < 0:
+                found.sticky = next_sticky(found.sticky, found.leaders, self._random)
+            return found
+
+    # What those who send records call, from any thread.
+
+    def append(
+        self,
+        topic: TopicQueues,
+        number: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers,
+        size: int,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery | None:
+        """Add a record to partition `number` (-1: the sticky one); None if there is no room for its `size` bytes."""
+        with self._lock:
+            if self._used + size > self._buffer_memory:
+                return None
+            queue = topic.queues[number if number >= 0 else topic.sticky]
+            batch = queue.open
+            if batch is not None and batch.size + size > topic.batch_limit:
+                self._close(queue)
+                queue = topic.queues[number if number >= 0 else topic.sticky]
+                batch = queue.open
+            if batch is None:
+                batch = self._open(queue, self._monotonic_ms())
+            self._used += size
+            delivery = batch.append(key, value, timestamp_ms, headers, size)
+            if on_delivery is not None:
+                batch.outcome.call_when_done(batch.count - 1, on_delivery)
+            if batch.size >= topic.batch_limit:
+                self._close(queue)
+            return delivery
+
+    def append_batches(self, topic: TopicQueues, batches: Sequence[Batch]) -> bool:
+        """Add whole batches behind what their partitions have already; False if there is no room for all of them.
+
+        Batches that together are larger than the buffer are taken when it is empty.
+        """
+        with self._lock:
+            size = sum(batch.size for batch in batches)
+            if self._used and self._used + size > self._buffer_memory:
+                return False
+            self._used += size
+            for batch in batches:
+                queue = topic.queues[batch.outcome.partition.partition]
+                if queue.open is not None:
+                    self._close(queue)
+                queue.closed.append(batch)
+                self._busy[queue] = None
+            self._notify()
+            return True
+
+    def hurry(self) -> None:
+        """Somebody waits (for room, for a flush): until `unhurry`, no batch waits to become full."""
+        with self._lock:
+            self._hurried += 1
+            self._notify()
+
+    def unhurry(self) -> None:
+        """Undo one `hurry`."""
+        with self._lock:
+            self._hurried -= 1
+
+    # What the sender calls.
+
+    def work(self, now_ms: int) -> Work:
+        """Queues with something to take, oldest first, and when to look again, as others are due or batches expire."""
+        with self._lock:
+            ready = []
+            times = []
+            for queue in self._busy:
+                if queue.in_flight:
+                    continue
+                due_ms: float = queue.retry_at_ms
+                if not (queue.closed or self._hurried):
+                    assert queue.open is not None
+                    due_ms = max(due_ms, queue.open.created_ms + self._linger_ms)
+                if due_ms <= now_ms:
+                    ready.append(queue)
+                    due_ms = NEVER_MS  # but whoever cannot take it, for want of a leader, is to see it expire
+                times.append(min(due_ms, queue.oldest_ms() + self._delivery_timeout_ms))
+            self._next_work_ms = min(times, default=NEVER_MS)
+            return Work(ready, self._next_work_ms)
+
+    def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
+        """The next batches of a ready queue, now in flight: as many as fit in `max_bytes`, but one at least.
+
+        identity: they are numbered, few enough to be known again, and what has been put back comes as it was.
+        """
+        with self._lock:
+            if not queue.closed and queue.open is not None:
+                self._close(queue, notify=False)
+            if queue.again:
+                taken = [queue.closed.popleft() for _ in range(queue.again)]
+                queue.again = 0
+            else:
+                taken = self._fitting(queue, max_bytes, len(queue.closed) if identity == NOBODY else NUMBERED_IN_FLIGHT)
+            if identity != NOBODY:
+                queue.number(taken, identity)
+            queue.in_flight = taken
+            return taken
+
+    def put_back(self, queue: PartitionQueue, retry_at_ms: int) -> None:
+        """What was in flight is to be sent again, before all else of its queue, but not before `retry_at_ms`."""
+        with self._lock:
+            queue.closed.extendleft(reversed(queue.in_flight))
+            for batch in queue.in_flight:
+                batch.is_doubtful = True
+            queue.retry_at_ms = retry_at_ms
+            queue.again = len(queue.in_flight) if queue.in_flight[0].sequence >= 0 else 0
+            self._end_flight(queue)
+
+    def done(self, queue: PartitionQueue) -> None:
+        """What was in flight has been acknowledged or has failed: its memory is free."""
+        with self._lock:
+            self._used -= sum(batch.size for batch in queue.in_flight)
+            queue.retry_at_ms = 0
+            self._end_flight(queue)
+
+    def give_up(self, queue: PartitionQueue) -> list[Batch]:
+        """What was in flight has failed; -> what has with it."""
+        with self._lock:
+            also = self._begin_anew(queue)
+            self._used -= sum(batch.size for batch in also)
+        self.done(queue)
+        return also
+
+    def divide(self, queue: PartitionQueue, *, is_doubtful: bool = False) -> None:
+        """What was in flight is too large for the broker: several batches are to go one by one, one batch as two.
+
+        is_doubtful: several batches of which the broker may have some.
+        """
+        with self._lock:
+            batches: Sequence[Batch] = queue.in_flight
+            for each in batches:
+                each.is_doubtful |= is_doubtful
+            if len(batches) == 1:
+                [batch] = batches
+                batches = batch.split()
+                self._used += sum(half.size for half in batches) - batch.size
+                queue.topic.batch_limit = max(min(queue.topic.batch_limit, batch.size // 2), 1)
+            for batch in batches:
+                batch.alone = True
+            queue.closed.extendleft(reversed(batches))
+            self._end_flight(queue)
+
+    def note(self, topic: str, error: str) -> None:
+        """Remember why batches of the topic still wait, for when they time out."""
+        with self._lock:
+            for queue in self._busy:
+                if queue.partition.topic == topic:
+                    for batch in (*queue.closed, *([queue.open] if queue.open else [])):
+                        batch.last_error = error
+
+    def expire(self, now_ms: int) -> list[Batch]:
+        """Batches, not in flight, whose delivery time-out has passed; their memory is free."""
+        if now_ms < self._next_expiry_ms:
+            return []
+        with self._lock:
+            created_before_ms = now_ms - self._delivery_timeout_ms
+            expired = [batch for queue in list(self._busy) for batch in self._drop(queue, created_before_ms)]
+            oldest_ms = min((queue.oldest_ms() for queue in self._busy), default=now_ms)
+            self._next_expiry_ms = min(oldest_ms, now_ms) + self._delivery_timeout_ms
+            return expired
+
+    def abort(self) -> list[Batch]:
+        """Everything that is not in flight, and now is gone."""
+        with self._lock:
+            return [batch for queue in list(self._busy) for batch in self._drop(queue, None)]
+
+    def incomplete(self) -> list[Batch]:
+        """Every batch that waits or is in flight. Closes the open ones, so that none of them grows."""
+        with self._lock:
+            for queue in self._busy:
+                if queue.open is not None:
+                    self._close(queue)
+            return [batch for queue in self._busy for batch in (*queue.in_flight, *queue.closed)]
+
+    def expires_ms(self, batches: Iterable[Batch]) -> int:
+        """When the first of the batches will have waited for as long as `delivery_timeout_ms` allows."""
+        return min(batch.created_ms for batch in batches) + self._delivery_timeout_ms
+
+    # With the lock held.
+
+    def _begin_anew(self, queue: PartitionQueue) -> list[Batch]:
+        """Go on with the next epoch, where there is one, or with another producer id; -> what must not go with it."""
+        queue.again = 0
+        doubtful: list[Batch] = []
+        if queue.identity != NOBODY:
+            while queue.closed and queue.closed[0].is_doubtful:
+                doubtful.append(queue.closed.popleft())
+            queue.next_sequence = 0
+            producer_id, epoch = queue.identity
+            self.is_identity_used_up |= epoch == LAST_EPOCH
+            queue.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
+            for batch in queue.closed:
+                batch.number(NOBODY, -1)
+        return doubtful
+
+    def _fitting(self, queue: PartitionQueue, max_bytes: int, most: int) -> list[Batch]:
+        taken = [queue.closed.popleft()]
+        size = taken[0].size
+        while (
+            queue.closed
+            and len(taken) < most
+            and size + queue.closed[0].size <= max_bytes
+            and not (taken[0].alone or queue.closed[0].alone)
+        ):
+            taken.append(queue.closed.popleft())
+            size += taken[-1].size
+        return taken
+
+    def _open(self, queue: PartitionQueue, now_ms: int) -> RowBatch:
+        batch = queue.open = RowBatch(queue.partition, now_ms)
+        self._used += batch.size
+        self._busy[queue] = None
+        if now_ms + self._linger_ms < self._next_work_ms or self._hurried:
+            self._notify()
+        return batch
+
+    def _close(self, queue: PartitionQueue, *, notify: bool = True) -> None:
+        assert queue.open is not None
+        queue.closed.append(queue.open)
+        queue.open = None
+        topic = queue.topic
+        if topic.sticky == queue.partition.partition:
+            topic.sticky = next_sticky(topic.sticky, topic.leaders, self._random)
+        if notify and not queue.in_flight:
+            self._notify()
+
+    def _notify(self) -> None:
+        if self._next_work_ms != AT_ONCE_MS:
+            self._next_work_ms = AT_ONCE_MS
+            self._wake()
+
+    def _end_flight(self, queue: PartitionQueue) -> None:
+        queue.in_flight = []
+        if not queue.closed and queue.open is None:
+            self._busy.pop(queue, None)
+
+    def _drop(self, queue: PartitionQueue, created_before_ms: int | None) -> list[Batch]:
+        if queue.open is not None and (created_before_ms is None or queue.open.created_ms <= created_before_ms):
+            self._close(queue, notify=False)
+        dropped = []
+        while queue.closed and (created_before_ms is None or queue.closed[0].created_ms <= created_before_ms):
+            dropped += [queue.closed.popleft() for _ in range(queue.again or 1)]
+            queue.again = 0
+        if any(batch.sequence >= 0 for batch in dropped):
+            dropped += self._begin_anew(queue)
+        self._used -= sum(batch.size for batch in dropped)
+        if not (queue.closed or queue.in_flight or queue.open):
+            self._busy.pop(queue, None)
+        return dropped

@@ -1,0 +1,367 @@
+"""The producer: takes records, returns deliveries.
+
+`AsyncProducer` is the implementation. Its `try_send` does not wait for anything and may be called from any thread,
+so the synchronous `Producer` (sync.py) calls it directly and crosses to the event loop only when it has to
+wait: for a topic's metadata, or for room in the buffer.
+
+    send ─▶ interceptors ─▶ serializers ─▶ partitioner ─▶ accumulator ─▶ sender ─▶ broker
+                                                              ▲ waits here while buffer_memory is used up
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from sparklog.base.clock import Clock, SystemClock
+from sparklog.base.config_keys import MAX_LONG
+from sparklog.base.errors import (
+    BufferExhausted,
+    ClosedError,
+    DeliveryTimeout,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    SparklogError,
+)
+from sparklog.client.cluster import Cluster
+from sparklog.client.config import ProducerConfig
+from sparklog.client.connection import OpenChannel, open_channel
+from sparklog.client.interceptors import Interceptors, ProducerRecord
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.options import ProducerOptions
+from sparklog.client.producer.accumulator import Accumulator, TopicQueues
+from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, headers_size
+from sparklog.client.producer.delivery import Delivery, OnDelivery, Outcome, RecordMetadata, TableDelivery, settled
+from sparklog.client.producer.partitioner import STICKY, checked, remembered_partition
+from sparklog.client.producer.sender import Sender
+from sparklog.client.producer.tables import batches_of, checked_table, pieces
+
+
+class AsyncProducer:
+    """Writes records to topics, for use on an event loop.
+
+        async with AsyncProducer(bootstrap_servers="127.0.0.1:9094") as producer:
+            delivery = await producer.send("orders", b"3 apples", key=b"customer-7")
+            metadata = await delivery
+
+    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. A record whose acknowledgement was
+    lost on the way is sent again, and written once (`enable_idempotence`; without it, at least once). One that has
+    failed may have been written all the same. Within a partition records keep the order in which they were sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        open_channel: OpenChannel = open_channel,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self.config = ProducerConfig.parse(options)
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._open_channel = open_channel
+        self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
+        self._accumulator = Accumulator(
+            batch_size=min(self.config.batch_size, self.config.max_request_size),
+            linger_ms=self.config.linger_ms,
+            buffer_memory=self.config.buffer_memory,
+            delivery_timeout_ms=self.config.delivery_timeout_ms,
+            monotonic_ms=self._clock.monotonic_ms,
+            random=self._random,
+            wake=self._wake,
+        )
+        self.transforms = bool(self.config.interceptors or self.config.key_serializer or self.config.value_serializer)
+        self._largest = min(self.config.max_request_size, self.config.buffer_memory)
+        self._partitioner = self.config.partitioner
+        self._topics = self._accumulator.topics  # kept at hand for `try_send`, as are the next two
+        self._append = self._accumulator.append
+        self._time_ms = self._clock.time_ms
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cluster: Cluster
+        self._sender: Sender
+        self._sending: asyncio.Task[None]
+
+    async def start(self) -> Self:
+        """Begin to send, on the running event loop; done by the first `send` where it was not done before."""
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._cluster = Cluster(
+                self.config, self._clock, self._random, open_channel=self._open_channel, create_topics=True
+            )
+            self._sender = Sender(self._accumulator, self._cluster, self.config)
+            self._sending = asyncio.create_task(self._sender.run(), name="sparklog producer")
+            self._sending.add_done_callback(report_defect)
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Take a record to be written, and return at once what will tell where.
+
+        `value` and `key` are bytes, text (taken as UTF-8) or None, or what the serializers take. `timestamp_ms` is
+        now unless given. `on_delivery(metadata, error)` is called on the event loop, one of the two being None.
+
+        Waits up to `max_block_ms` for the topic's metadata and for room in the buffer. Raises BufferExhausted when
+        there is none by then, UnknownTopicOrPartition, InvalidTopic or InvalidPartitions where there is no such place,
+        MessageTooLarge, InvalidRecord or InvalidTimestamp for a record that could never be written, ClosedError after
+        `close`.
+        """
+        if self.transforms:
+            record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
+            topic, value, key, headers, timestamp_ms, partition = self.transform(record)
+            on_delivery = self.with_acknowledgement(on_delivery)
+        taken = self.try_send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        if taken is None:
+            return await self.send_when_possible(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        if self._accumulator.is_sender_awaited:
+            await asyncio.sleep(0)  # a loop of sends that never waits would keep the sender from its turn
+        return taken
+
+    async def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> TableDelivery:
+        """Take every row of an Arrow table or record batch to be written, in order.
+
+        Columns are `key`, `value` (binary or string), `headers` (list of struct<key, value>) and `timestamp` (a
+        timestamp, or int64 in ms), in any order; those that are missing are null, or now. Raises as `send` does;
+        InvalidRecord for other columns. Serializers and interceptors are not applied: the columns are what is written.
+        """
+        rows = checked_table(table, self._clock.time_ms())
+        queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
+        if partition is not None:
+            checked(partition, topic, len(queues.queues))
+        outcomes: list[Outcome] = []
+        for piece in pieces(rows, queues, self.config):
+            deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
+            batches = batches_of(
+                piece,
+                queues,
+                self.config,
+                partition=partition,
+                random=self._random,
+                now_ms=self._clock.monotonic_ms(),
+            )
+            while not self._accumulator.append_batches(queues, batches):
+                await self._room(deadline_ms)
+            outcomes += [batch.outcome for batch in batches]
+        return TableDelivery(topic, outcomes)
+
+    async def flush(self, timeout_ms: int | None = None) -> None:
+        """Return once every record sent before is acknowledged or has failed; its Delivery says which.
+
+        Raises DeliveryTimeout if that takes longer than `timeout_ms`.
+        """
+        outcomes = [batch.outcome for batch in self._accumulator.incomplete()]
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await settled(outcomes)
+        except TimeoutError:
+            why = self._why_waiting() or "there was no answer"
+            raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms: {why}") from None
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Send what is left, for at most `timeout_ms`, and let go of everything. More than once does no harm.
+
+        Records that are not acknowledged by then fail with ClosedError.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is None:
+            return
+        try:
+            await self.flush(timeout_ms)
+        except DeliveryTimeout:
+            pass  # each of the records that are left is told so
+        finally:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+            await self._sender.stop()
+            await self._cluster.close()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of the topic's partitions; raises as `send` does."""
+        queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
+        return list(range(len(queues.queues)))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # The parts of `send`, for the synchronous facade too.
+
+    def transform(self, record: ProducerRecord) -> ProducerRecord:
+        """The record after interceptors and serializers. What a serializer raises goes to the caller of `send`."""
+        if self._interceptors is not None:
+            record = self._interceptors.on_send(record)
+        key, value = record.key, record.value
+        if self.config.key_serializer is not None and key is not None:
+            key = self.config.key_serializer(key)
+        if self.config.value_serializer is not None and value is not None:
+            value = self.config.value_serializer(value)
+        return record._replace(key=key, value=value)
+
+    def with_acknowledgement(self, on_delivery: OnDelivery | None) -> OnDelivery | None:
+        """`on_delivery` with the interceptors' on_acknowledgement before it."""
+        if self._interceptors is None or not self._interceptors.acknowledge:
+            return on_delivery
+        interceptors = self._interceptors
+
+        def acknowledged(metadata: RecordMetadata | None, error: SparklogError | None) -> None:
+            interceptors.on_acknowledgement(metadata, error)
+            if on_delivery is not None:
+                on_delivery(metadata, error)
+
+        return acknowledged
+
+    def try_send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        timestamp_ms: int | None,
+        partition: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery | None:
+        """Take a record that needs no transformation, from any thread; None where `send_when_possible` is needed.
+
+        This is the path of every record: what it does not do is left out for speed.
+        """
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        queues = self._topics.get(topic)
+        if queues is None or (partition is not None and partition >= len(queues.queues)):
+            return None  # the topic has to be looked up, first or again: it may have grown
+        size = RECORD_OVERHEAD
+        if key is not None:
+            if type(key) is not bytes:
+                key = as_bytes(key, "key")
+            size += len(key)
+        if value is not None:
+            if type(value) is not bytes:
+                value = as_bytes(value, "value")
+            size += len(value)
+        if headers:
+            headers, headers_bytes = checked_headers(headers)
+            size += headers_bytes
+        if size > self._largest:
+            raise MessageTooLarge(
+                f"a record of {size} bytes: max_request_size is {self.config.max_request_size}, "
+                f"buffer_memory {self.config.buffer_memory}"
+            )
+        count = len(queues.queues)
+        partition = self._choose(topic, key, count) if partition is None else checked(partition, topic, count)
+        if timestamp_ms is None:
+            timestamp_ms = self._time_ms()
+        elif not (isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= MAX_LONG):
+            raise InvalidTimestamp(f"timestamp_ms = {timestamp_ms!r}: it must be whole milliseconds since 1970")
+        return self._append(queues, partition, key, value, timestamp_ms, headers, size, on_delivery)
+
+    def _choose(self, topic: str, key: bytes | None, partitions: int) -> int:
+        """The partition of a record that was sent without one."""
+        if self._partitioner is not None:
+            chosen = self._partitioner(topic, key, partitions)
+            return STICKY if chosen is None else checked(chosen, topic, partitions)
+        return STICKY if key is None else remembered_partition(key, partitions)
+
+    async def send_when_possible(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        timestamp_ms: int | None,
+        partition: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> Delivery:
+        """As `try_send`, but wait for metadata and room; raises as `send` does."""
+        deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
+        queues = await self._topic(topic, deadline_ms)
+        if partition is not None and partition >= len(queues.queues):
+            self._cluster.outdated(topic)
+            queues = await self._topic(topic, deadline_ms, known=False)
+            checked(partition, topic, len(queues.queues))
+        while True:
+            taken = self.try_send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+            if taken is not None:
+                return taken
+            await self._room(deadline_ms)
+
+    async def _topic(self, name: str, deadline_ms: int, *, known: bool = True) -> TopicQueues:
+        """The topic's queues, as they are known, or else after looking the topic up."""
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        await self.start()
+        if known and (found := self._topics.get(name)):
+            return found
+        picture = await self._cluster.topic(name, max(deadline_ms - self._clock.monotonic_ms(), 0))
+        return self._accumulator.add_topic(name, picture.leaders)
+
+    async def _room(self, deadline_ms: int) -> None:
+        """Wait until memory has been freed; raises BufferExhausted at the deadline."""
+        self._accumulator.hurry()
+        try:
+            async with asyncio.timeout(max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000):
+                await self._sender.freed()
+        except TimeoutError:
+            why = self._why_waiting() or "records come faster than they are acknowledged"
+            raise BufferExhausted(
+                f"buffer_memory = {self.config.buffer_memory} stayed used up for max_block_ms = "
+                f"{self.config.max_block_ms}: {why}"
+            ) from None
+        finally:
+            self._accumulator.unhurry()
+
+    def _why_waiting(self) -> str:
+        """The last error of what is not acknowledged yet; empty where there was none."""
+        return next((batch.last_error for batch in self._accumulator.incomplete() if batch.last_error), "")
+
+    def _wake(self) -> None:
+        """Called by whoever sends, in any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._sender.wake)
+
+
+def as_bytes(value: Any, what: str) -> bytes:
+    """A key or value as bytes; raises InvalidRecord for what is neither bytes nor text."""
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRecord(f"a {what} is not Unicode text: {error}") from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidRecord(
+        f"a {what} of type {type(value).__name__}: bytes, text or None is needed; give the producer a {what}_serializer"
+    )
+
+
+def checked_headers(headers: Any) -> tuple[Headers, int]:
+    """Headers as pairs of name and bytes, and the most bytes they can take; raises InvalidRecord for what is none."""
+    pairs = []
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(name, str):
+            raise InvalidRecord(f"a header whose name is {name!r}: names are text")
+        if not name.isascii():
+            as_bytes(name, "header name")
+        pairs.append((name, value if value is None or type(value) is bytes else as_bytes(value, "header value")))
+    return pairs, headers_size(pairs)

@@ -1,0 +1,351 @@
+"""The producer's half that speaks to brokers: takes batches from the accumulator, sends them, deals with the answers.
+
+One task, `run`, looks for queues with something to send, groups them by the broker that leads their partition, and
+starts a request for each group while that broker has fewer than `max_in_flight_requests_per_connection`. What an
+answer means for a partition's batches:
+
+    no error                               acknowledged
+    a duplicate sequence number            the same, at an offset that nobody remembers: it was written before
+    too large, several batches             sent again one by one
+    too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
+    retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
+                                           the topic's other partitions go on with theirs
+    a sequence that is out of order        the same, for BEHIND_MS: what was acknowledged before is unknown to who has
+                                           answered, such as a leader that has been replaced while it was hung. It goes
+                                           out with the numbers it had, so that who has it already knows it; with others
+                                           it might be written twice. Then it has failed: records are lost.
+                                           Several batches go one by one: who leads now may have copied only the first
+    anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
+
+Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
+
+A request whose answer was lost is sent again. With `enable_idempotence` its batches are numbered, and a broker that has
+written them answers as it did then; so each record is written once, as long as its batch is not given up. Without, a
+record may be written twice. It is never written out of order, as no other batch of its partition is in flight
+meanwhile. The id to number with is asked for when there is first something to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+
+from sparklog.base.errors import (
+    ClosedError,
+    DeliveryTimeout,
+    DuplicateSequenceNumber,
+    InvalidRecord,
+    KafkaError,
+    LeaderNotAvailable,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    RecordListTooLarge,
+    SparklogError,
+    UnknownServerError,
+)
+from sparklog.base.ids import TopicPartition
+from sparklog.client.cluster import LEARNING_TIMEOUT_MS, Cluster
+from sparklog.client.config import ProducerConfig
+from sparklog.client.connection import Connection, error_of, raise_error_of
+from sparklog.client.loop_thread import report_defect
+from sparklog.client.producer.accumulator import NEVER_MS, Accumulator, PartitionQueue
+from sparklog.client.producer.batches import NOBODY, Batch, Identity
+from sparklog.client.producer.delivery import NO_OFFSET, NO_TIMESTAMP
+from sparklog.records.batch import Codec
+from sparklog.v1 import log_pb2
+
+logger = logging.getLogger(__name__)
+
+_ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
+
+_CLOSED = ClosedError("the producer was closed before the record was acknowledged")
+
+BEHIND_MS = 10_000
+"""How long a batch is sent to leaders that all lack the one before: a replaced one hears of that within seconds."""
+
+Load = dict[PartitionQueue, list[Batch]]
+Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
+"""Base offset and log append time of a partition's first batch, or its error."""
+
+
+class Sender:
+    """Sends what an accumulator holds. All of it runs on one event loop."""
+
+    def __init__(self, accumulator: Accumulator, cluster: Cluster, config: ProducerConfig) -> None:
+        self._accumulator = accumulator
+        self._cluster = cluster
+        self._config = config
+        self._clock = cluster.clock
+        self._woken = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._learning: dict[str, asyncio.Task[None]] = {}
+        self._identity = NOBODY
+        self._identifying: asyncio.Task[None] | None = None
+        self._freed = asyncio.Event()
+        self._behind_since_ms: dict[PartitionQueue, int] = {}
+        """Partitions whose leaders, since then, have said of nothing but a sequence that is out of order."""
+
+    def wake(self) -> None:
+        """Look for work; called on the event loop."""
+        self._woken.set()
+
+    async def freed(self) -> None:
+        """Return when memory has become free next."""
+        await self._freed.wait()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            self._woken.clear()
+            now_ms = self._clock.monotonic_ms()
+            if expired := self._accumulator.expire(now_ms):
+                for batch in expired:
+                    self._report(batch.outcome.partition, [batch], self._timed_out(batch))
+                self._notify_freed()
+            work = self._accumulator.work(now_ms)
+            if work.ready and self._needs_identity():
+                self._identify()
+            else:
+                self._dispatch(work.ready)
+            timeout = None if work.next_ms == NEVER_MS else max(work.next_ms - now_ms, 1) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._woken.wait()
+
+    async def stop(self) -> None:
+        """Give up requests in flight and fail everything that is left; `run` has been cancelled before."""
+        tasks = [*self._requests, *self._learning.values(), *([self._identifying] if self._identifying else ())]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for batch in self._accumulator.abort():
+            self._report(batch.outcome.partition, [batch], _CLOSED)
+
+    def _dispatch(self, ready: list[PartitionQueue]) -> None:
+        """Start requests for the queues, as far as their leaders are known and may have more requests in flight."""
+        by_leader: dict[Connection, deque[PartitionQueue]] = {}
+        for queue in ready:
+            if self._cluster.is_old(queue.partition.topic):
+                self._learn(queue.partition.topic)
+            leader = self._cluster.known_leader(queue.partition)
+            if leader is not None:
+                by_leader.setdefault(leader, deque()).append(queue)
+            else:
+                self._learn(queue.partition.topic)
+        for leader, queues in by_leader.items():
+            while queues and leader.in_flight < self._config.max_in_flight_requests_per_connection:
+                load = self._load(queues)
+                leader.in_flight += 1
+                task = asyncio.create_task(self._send(leader, load), name="sparklog produce request")
+                self._requests.add(task)
+                task.add_done_callback(self._requests.discard)
+                task.add_done_callback(report_defect)
+
+    def _load(self, queues: deque[PartitionQueue]) -> Load:
+        """Batches for one request, from the front of `queues`, which loses those that were taken from."""
+        load: Load = {}
+        room = self._config.max_request_size
+        while queues and (room > 0 or not load):
+            queue = queues.popleft()
+            batches = load[queue] = self._accumulator.take(queue, room, self._identity)
+            room -= sum(batch.size for batch in batches)
+        return load
+
+    async def _send(self, leader: Connection, load: Load) -> None:
+        """One request, and what follows from its answer. Whatever happens, each queue of `load` ends its flight."""
+        try:
+            if self._config.codec is Codec.NONE:
+                encoded = self._encode(load)
+            else:  # compression takes long, and lets other threads run meanwhile
+                encoded = await asyncio.to_thread(self._encode, load)
+            payloads = {}
+            for queue, payload in encoded.items():
+                if isinstance(payload, InvalidRecord):
+                    self._refused(queue, load.pop(queue), payload)
+                else:
+                    payloads[queue] = payload
+            if payloads:
+                answer = await self._ask(leader, payloads, load)
+                for queue in list(payloads):
+                    self._answered(queue, load.pop(queue), answer[queue.partition])
+        except asyncio.CancelledError:
+            self._give_up(load, _CLOSED)
+            raise
+        except Exception as defect:
+            self._give_up(load, UnknownServerError(f"the client failed: {defect!r}"))
+            raise
+        finally:
+            leader.in_flight -= 1
+            self.wake()
+            self._notify_freed()
+
+    def _encode(self, load: Load) -> dict[PartitionQueue, bytes | InvalidRecord]:
+        """The batches of each queue as bytes, or why they cannot be written."""
+        encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
+        for queue, batches in load.items():
+            try:
+                encoded[queue] = b"".join([batch.encode(self._config.codec) for batch in batches])
+            except InvalidRecord as error:
+                encoded[queue] = error
+        return encoded
+
+    async def _ask(self, leader: Connection, payloads: dict[PartitionQueue, bytes], load: Load) -> Answer:
+        """What the leader says of each partition."""
+        request = log_pb2.ProduceRequest(
+            acks=_ACKS[self._config.acks],
+            timeout_ms=self._config.request_timeout_ms,
+            partitions=[
+                log_pb2.PartitionProduce(
+                    topic=queue.partition.topic, partition=queue.partition.partition, batches=payload
+                )
+                for queue, payload in payloads.items()
+            ],
+        )
+        expires_ms = min(self._accumulator.expires_ms(load[queue]) for queue in payloads)
+        timeout_ms = min(self._config.request_timeout_ms, expires_ms - self._clock.monotonic_ms())
+        try:
+            response = await leader.call(leader.log.Produce, request, timeout_ms)
+        except KafkaError as error:
+            return dict.fromkeys((queue.partition for queue in payloads), error)
+        if self._config.acks == "0":  # sent is all that anybody will know
+            return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
+        answer: Answer = {
+            queue.partition: UnknownServerError(f"{leader.address} says nothing of partition {queue.partition}")
+            for queue in payloads
+        }
+        for part in response.partitions:
+            place = TopicPartition(part.topic, part.partition)
+            refusal = error_of(part)
+            if isinstance(refusal, DuplicateSequenceNumber):
+                answer[place] = (NO_OFFSET, NO_TIMESTAMP)
+            else:
+                answer[place] = refusal or (part.base_offset, part.log_append_time_ms)
+        return answer
+
+    def _answered(self, queue: PartitionQueue, batches: list[Batch], answer: KafkaError | tuple[int, int]) -> None:
+        if isinstance(answer, KafkaError):
+            self._refused(queue, batches, answer)
+            return
+        offset, log_append_time_ms = answer
+        for batch in batches:
+            batch.written(offset, log_append_time_ms)
+            offset += batch.count if offset != NO_OFFSET else 0
+        self._behind_since_ms.pop(queue, None)
+        self._accumulator.done(queue)
+
+    def _refused(self, queue: PartitionQueue, batches: list[Batch], error: KafkaError) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            batch.attempts += 1
+            batch.last_error = str(error)
+        if isinstance(error, MessageTooLarge | RecordListTooLarge) and (len(batches) > 1 or batches[0].count > 1):
+            self._accumulator.divide(queue)
+        elif isinstance(error, OutOfOrderSequenceNumber) and len(batches) > 1:
+            self._cluster.lost_leader(queue.partition)
+            self._accumulator.divide(queue, is_doubtful=True)
+        elif not self._may_pass(queue, error, now_ms) or batches[0].attempts > self._config.retries:
+            self._fail(queue, batches, _explained(queue, error))
+        elif self._accumulator.expires_ms(batches) <= now_ms:
+            self._fail(queue, batches, self._timed_out(batches[0]))
+        else:
+            logger.info("%s: sending again, attempt %d: %s", queue.partition, batches[0].attempts, error)
+            self._cluster.lost_leader(queue.partition)
+            self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
+
+    def _may_pass(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
+        """Whether the same batches may be taken later.
+
+        A partition has one request in flight, so a sequence that is out of order lacks what was acknowledged.
+        """
+        if not isinstance(error, OutOfOrderSequenceNumber):
+            self._behind_since_ms.pop(queue, None)
+            return error.retriable
+        return now_ms - self._behind_since_ms.setdefault(queue, now_ms) < BEHIND_MS
+
+    def _fail(self, queue: PartitionQueue, batches: list[Batch], error: SparklogError) -> None:
+        self._behind_since_ms.pop(queue, None)
+        self._report(queue.partition, batches, error)
+        if also := self._accumulator.give_up(queue):
+            self._report(queue.partition, also, error)
+
+    def _report(self, partition: TopicPartition, batches: list[Batch], error: SparklogError) -> None:
+        records = sum(batch.count for batch in batches)
+        logger.warning("%d records for partition %s were not delivered: %s", records, partition, error)
+        for batch in batches:
+            batch.outcome.failed(error)
+
+    def _give_up(self, load: Load, error: SparklogError) -> None:
+        for queue, batches in load.items():
+            self._fail(queue, batches, error)
+
+    def _timed_out(self, batch: Batch) -> DeliveryTimeout:
+        return DeliveryTimeout(
+            f"{batch.count} records for partition {batch.outcome.partition} were not acknowledged within "
+            f"{self._config.delivery_timeout_ms} ms: {batch.last_error or 'there was no chance to send them'}"
+        )
+
+    def _needs_identity(self) -> bool:
+        return self._config.enable_idempotence and (self._identity == NOBODY or self._accumulator.is_identity_used_up)
+
+    def _identify(self) -> None:
+        """Ask for a producer id in the background, once at a time; the batches wait in their queues."""
+        if self._identifying is None:
+            self._identifying = asyncio.create_task(self._ask_for_id(), name="sparklog producer id")
+            self._identifying.add_done_callback(report_defect)
+
+    async def _ask_for_id(self) -> None:
+        request, timeout_ms = log_pb2.InitProducerIdRequest(), min(self._config.request_timeout_ms, LEARNING_TIMEOUT_MS)
+        try:
+            given = await self._cluster.any_broker(lambda each: each.call(each.log.InitProducerId, request, timeout_ms))
+            raise_error_of(given)
+            self._identity = Identity(given.producer_id, given.producer_epoch)
+            self._accumulator.is_identity_used_up = False
+        except KafkaError as error:
+            logger.info("asking for a producer id: %s", error)
+            self._cluster.doubt()
+            for topic in tuple(self._accumulator.topics):
+                self._accumulator.note(topic, str(error))
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+        finally:
+            self._identifying = None
+            self.wake()
+
+    def _learn(self, topic: str) -> None:
+        """Look up the topic's leaders in the background, once at a time; the batches wait in their queues."""
+        if topic not in self._learning:
+            self._learning[topic] = asyncio.create_task(self._look_up(topic), name="sparklog producer leaders")
+            self._learning[topic].add_done_callback(report_defect)
+
+    async def _look_up(self, topic: str) -> None:
+        try:
+            picture = await self._cluster.topic(topic, self._config.request_timeout_ms)
+            queues = self._accumulator.add_topic(topic, picture.leaders)
+            without = [
+                queue.partition for queue in queues.queues if self._cluster.known_leader(queue.partition) is None
+            ]
+            for partition in without:
+                self._cluster.lost_leader(partition)
+            if without:
+                raise LeaderNotAvailable(f"partition {without[0]} has no leader at the moment")
+        except KafkaError as error:
+            logger.info("looking up the leaders of topic %s: %s", topic, error)
+            self._accumulator.note(topic, str(error))
+            await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+        finally:
+            del self._learning[topic]  # before `wake`: `run` comes next, and would not look up what is being looked up
+            self.wake()
+
+    def _notify_freed(self) -> None:
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+
+def _explained(queue: PartitionQueue, error: KafkaError) -> KafkaError:
+    if not isinstance(error, OutOfOrderSequenceNumber):
+        return error
+    return OutOfOrderSequenceNumber(
+        f"partition {queue.partition} does not have what this producer has had acknowledged before (an unclean "
+        f"election may have lost it), and this was not written behind the gap: {error}"
+    )

@@ -1,0 +1,60 @@
+"""The producer for code without an event loop. What happens for every record stays in the caller's thread."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from sparklog.client.blocking import Blocking, blocking
+from sparklog.client.interceptors import ProducerRecord
+from sparklog.client.options import ProducerOptions
+from sparklog.client.producer.batches import Headers
+from sparklog.client.producer.delivery import Delivery, OnDelivery
+from sparklog.client.producer.producer import AsyncProducer
+
+
+class Producer(Blocking[AsyncProducer]):
+    """Writes records to topics.
+
+        with Producer(bootstrap_servers="127.0.0.1:9094") as producer:
+            delivery = producer.send("orders", b"3 apples", key=b"customer-7")
+            metadata = delivery.result()
+
+    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. Records are written once, and in
+    order within a partition: see AsyncProducer, whose methods these are. What has been neither flushed nor closed when
+    the process ends is lost.
+    """
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        super().__init__(AsyncProducer(**options))
+        self.config = self._core.config
+        self._run(self._core.start())
+        self._try_send = self._core.try_send
+        self._transforms = self._core.transforms
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """As AsyncProducer.send; `on_delivery` is called in the clients' thread and must not wait for this producer."""
+        if self._transforms:
+            record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
+            topic, value, key, headers, timestamp_ms, partition = self._core.transform(record)
+            on_delivery = self._core.with_acknowledgement(on_delivery)
+        taken = self._try_send(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+        if taken is None:
+            return self._run(
+                self._core.send_when_possible(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+            )
+        return taken
+
+    send_table = blocking(AsyncProducer.send_table)
+    flush = blocking(AsyncProducer.flush)
+    partitions_for = blocking(AsyncProducer.partitions_for)
+    close = blocking(AsyncProducer.close)
