@@ -3,6 +3,6 @@
 Spark imports ``pyspark_<format>`` and takes its `DefaultSource` (see pyspark.sql.datasource).
 """
 
-from sparklog.spark.source import SparklogDataSource as DefaultSource
+from sparklog.spark.source.source import SparklogDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -31,9 +31,9 @@ from sparklog.group.shard import Shard
 from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key
 from sparklog.log.log import Log
 from sparklog.records.arrow import encode_all
-from sparklog.spark.offsets_topic import Work, read_changes
-from sparklog.spark.offsets_topic_read import Slice
-from sparklog.spark.offsets_topic_snapshots import batches_of
+from sparklog.spark.offsets.read import Slice
+from sparklog.spark.offsets.snapshots import batches_of
+from sparklog.spark.offsets.topic import Work, read_changes
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
 STEP = 100_000

@@ -26,7 +26,7 @@ import sparklog
 from sparklog.client import Admin
 from sparklog.records.records import Record, write_records
 from sparklog.server.kafka.messages import make
-from sparklog.spark.source import SparklogDataSource
+from sparklog.spark.source.source import SparklogDataSource
 from sparklog.testing import start_broker
 from sparklog.testing.kafka_frames import request_frame
 

@@ -74,7 +74,7 @@ def is_short(item: pytest.Item) -> bool:
 
 def uses_source(item: pytest.Item) -> bool:
     """Whether the test is one of those of Spark's source, or of the audits, which take about half of the time."""
-    return item.path.parent.name == "spark" or "audit" in item.path.name
+    return "spark" in item.path.relative_to(TESTS).parts or "audit" in item.path.name
 
 
 def uses_processes(item: pytest.Item) -> bool:

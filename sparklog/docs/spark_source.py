@@ -9,9 +9,9 @@ from sparklog.client.config import ProducerConfig
 from sparklog.docs.configuration import default_of
 from sparklog.docs.markdown import code, line, page, table
 from sparklog.spark.columns import TYPES
-from sparklog.spark.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
-from sparklog.spark.option_parsing import OPTIONS, READS, Option, Use
-from sparklog.spark.write import WRITTEN
+from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
+from sparklog.spark.source.option_parsing import OPTIONS, READS, Option, Use
+from sparklog.spark.source.write import WRITTEN
 
 PRODUCER = {item.name: item.default for item in dataclasses.fields(ProducerConfig)}
 _INTRODUCTION = """\

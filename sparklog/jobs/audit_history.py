@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from sparklog.client import Admin
 from sparklog.cluster.history import HISTORY_TOPIC
-from sparklog.spark.audit_tables import PARTITION
-from sparklog.spark.option_parsing import SECURITY_KEYS
+from sparklog.spark.audit.tables import PARTITION
+from sparklog.spark.source.option_parsing import SECURITY_KEYS
 
 CONNECTION = ("bootstrap_servers", *(key.replace(".", "_") for key in SECURITY_KEYS))
 """Options of clients that the source has too."""

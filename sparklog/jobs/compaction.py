@@ -2,8 +2,8 @@
 
     plan     every partition of a compacted topic, what compaction would take of it, and why it is due or not
              (log/compaction.py). Logs are described, none is read
-    apply    the due ones, all in one Spark job (spark/compaction.py): partition by partition in a task each, and by
-             shuffle those whose keys are more than a task's memory holds
+    apply    the due ones, all in one Spark job (spark/compaction/compaction.py): partition by partition in a task each,
+             and by shuffle those whose keys are more than a task's memory holds
     report   what became of each due partition, with figures; `next_delete_horizon_ms` says when it has tombstones to
              drop, and makes it due then, whatever has been written meanwhile
 
@@ -39,8 +39,8 @@ from sparklog.jobs.options import topic_chooser
 from sparklog.log.compaction import CompactionPlan, NotDue, plan_compaction
 from sparklog.log.description import LogDescription
 from sparklog.records.key_map import SEED_BYTES
-from sparklog.spark.compaction import compact
-from sparklog.spark.compaction_work import (
+from sparklog.spark.compaction.compaction import compact
+from sparklog.spark.compaction.work import (
     FAILED,
     QUARANTINED,
     REPORT_SCHEMA,

@@ -1,7 +1,7 @@
 """The audit of replicas: what the store and brokers say, held against the bytes of every replica.
 
     plan     every log of every broker, or of every directory that --path names: what would be read
-    apply    reads all of it (spark/audit.py) and changes nothing
+    apply    reads all of it (spark/audit/audit.py) and changes nothing
     report   one row for each finding, with what the cluster has decided last about the partition if it keeps a history
              (`decided`, `decided_at`), and one for each partition that has none
 
@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from sparklog.jobs.audit_history import with_decisions
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
-from sparklog.spark.audit import Auditor, Source
-from sparklog.spark.audit_broker import BrokerSource
-from sparklog.spark.audit_findings import CRITICAL, WARNING
-from sparklog.spark.audit_folders import FolderSource
+from sparklog.spark.audit.audit import Auditor, Source
+from sparklog.spark.audit.broker import BrokerSource
+from sparklog.spark.audit.findings import CRITICAL, WARNING
+from sparklog.spark.audit.folders import FolderSource
 
 PLAN_SCHEMA = (
     "topic string, partition int, reason string, broker int, segments int, size_bytes bigint, "

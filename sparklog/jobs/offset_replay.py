@@ -1,7 +1,7 @@
 """Offsets replay: the offsets topic as Delta tables, and snapshots that coordinators load.
 
     plan     every partition of `__consumer_offsets`, what is new in it since the last run, whether a snapshot is due
-    apply    tables (spark/offsets_topic_tables.py), in this order: the history, which is appended to; what the topic
+    apply    tables (spark/offsets/tables.py), in this order: the history, which is appended to; what the topic
              comes to; from that what is committed now and who is in which group, and the snapshots
     report   what became of each partition, with figures
 
@@ -43,14 +43,14 @@ from sparklog.client import Admin, Maintenance
 from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
-from sparklog.spark import offsets_topic
 from sparklog.spark.folders import belongs_to
-from sparklog.spark.offsets_topic import Work
-from sparklog.spark.offsets_topic_folders import describe_folders
-from sparklog.spark.offsets_topic_groups import Place
-from sparklog.spark.offsets_topic_read import Compacted, Slice, Survey
-from sparklog.spark.offsets_topic_snapshots import Target, install
-from sparklog.spark.offsets_topic_tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
+from sparklog.spark.offsets import topic as offsets_topic
+from sparklog.spark.offsets.folders import describe_folders
+from sparklog.spark.offsets.groups import Place
+from sparklog.spark.offsets.read import Compacted, Slice, Survey
+from sparklog.spark.offsets.snapshots import Target, install
+from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
+from sparklog.spark.offsets.topic import Work
 
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -18,7 +18,7 @@ Outcomes:
                 below what the archive has of it is among them). What is not in the archive was not deleted; the next
                 run has it again
 
-A run that dies has archived what it has committed, and the next one goes on there: see spark/archive.py.
+A run that dies has archived what it has committed, and the next one goes on there: see spark/history/archive.py.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from sparklog.jobs.job import Job, JobContext, Options
 from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
-from sparklog.spark.archive import SLICE_BYTES, Copied, Wanted, archive
-from sparklog.spark.archive_files import Place
-from sparklog.spark.archive_table import ArchiveTable
+from sparklog.spark.history.archive import SLICE_BYTES, Copied, Wanted, archive
+from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_table import ArchiveTable
 
 PLAN_SCHEMA = (
     "topic string, partition int, due boolean, reason string, segments int, size_bytes bigint, by_log_start int, "

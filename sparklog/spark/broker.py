@@ -29,8 +29,8 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Maintenance
 from sparklog.spark.folders import belongs_to
-from sparklog.spark.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
-from sparklog.spark.options import (
+from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
+from sparklog.spark.source.options import (
     AllTopics,
     BrokerOptions,
     Partitions,

@@ -17,8 +17,8 @@ from sparklog.log.arrow_fs import ArrowFs
 from sparklog.log.directory.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
-from sparklog.spark.offsets import ArchiveName, Bounds, Offsets, check_there
-from sparklog.spark.options import AllTopics, Partitions, Selection, TopicPattern, Topics
+from sparklog.spark.source.offsets import ArchiveName, Bounds, Offsets, check_there
+from sparklog.spark.source.options import AllTopics, Partitions, Selection, TopicPattern, Topics
 
 
 def open_folder(location: str) -> tuple[ReadFs, str]:

@@ -35,9 +35,9 @@ from sparklog.records import header_kernels as headers
 from sparklog.records.key_map import KeyMap
 from sparklog.records.rewriting import Rewriter
 from sparklog.replica.manager import ReplicaManager
-from sparklog.spark.compaction_keys import Strategy
-from sparklog.spark.compaction_rewrite import header_tables
-from sparklog.spark.compaction_task import survivors
+from sparklog.spark.compaction.keys import Strategy
+from sparklog.spark.compaction.rewrite import header_tables
+from sparklog.spark.compaction.task import survivors
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import History, Operation, Outcome, Put

@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sparklog.client import Producer
-from sparklog.spark.compaction_work import REPORT_ARROW
+from sparklog.spark.compaction.work import REPORT_ARROW
 from sparklog.testing import RunningBroker
 from support.clients.command_result import CommandResult
 from support.patience import PATIENCE_S

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sparklog.spark.columns import TYPES
-from sparklog.spark.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
-from sparklog.spark.option_parsing import OPTIONS
-from sparklog.spark.write import WRITTEN
+from sparklog.spark.source.option_doc import COLUMNS, OPTION_DOCS, WRITTEN_COLUMNS
+from sparklog.spark.source.option_parsing import OPTIONS
+from sparklog.spark.source.write import WRITTEN
 from support.docs.markdown import ROOT, anchors, links, pages
 
 CODE = ("sparklog", "jobs", "proto", "tests", "bench", "examples", "conf")

@@ -16,7 +16,7 @@ from sparklog.client import Admin, Producer
 from sparklog.jobs import compaction, offset_replay, retention
 from sparklog.jobs.job import OK, Job, JobContext, Run, run_job
 from sparklog.jobs.options import parse_options
-from sparklog.spark.compaction import compact
+from sparklog.spark.compaction.compaction import compact
 from support.jobs.compactions import consume, newest
 from support.names import unique
 from support.processes.cluster import ClusterProcesses, partitions_of

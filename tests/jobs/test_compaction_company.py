@@ -11,7 +11,7 @@ import pytest
 
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark.compaction.task import compact_in_task
 from sparklog.testing import start_broker
 from support.jobs.compactions import COMPACTED, close_segments, consume, fill_alike, newest, settings_of, works_of
 from support.patience import PATIENCE_S

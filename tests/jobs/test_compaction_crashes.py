@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.client import Admin, Maintenance, Producer
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark.compaction.task import compact_in_task
 from support import environment
 from support.jobs.compactions import (
     COMPACTED,
@@ -36,7 +36,7 @@ WORKER = """
 import os, signal, sys
 from support.jobs.compactions import settings_of, works_of
 from sparklog.client import Maintenance
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark.compaction.task import compact_in_task
 
 bootstrap, topic, step, times = sys.argv[1:]
 call, left = getattr(Maintenance, step), [int(times)]

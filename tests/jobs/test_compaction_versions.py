@@ -8,8 +8,8 @@ import pytest
 from sparklog.base.errors import NetworkException
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
-from sparklog.spark.compaction_shuffle import compact_by_shuffle
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark.compaction.shuffle import compact_by_shuffle
+from sparklog.spark.compaction.task import compact_in_task
 from support.jobs.compactions import COMPACTED, NOW_MS, close_segments, consume, rows_of, settings_of, works_of
 
 VERSIONED = COMPACTED | {"compaction_strategy": "timestamp"}

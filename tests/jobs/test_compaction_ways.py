@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from chispa import assert_df_equality
 
-from sparklog.spark import compaction_rewrite, compaction_shuffle, segment_files
-from sparklog.spark.compaction import compact
-from sparklog.spark.compaction_shuffle import compact_by_shuffle
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark import segment_files
+from sparklog.spark.compaction import rewrite as compaction_rewrite
+from sparklog.spark.compaction import shuffle as compaction_shuffle
+from sparklog.spark.compaction.compaction import compact
+from sparklog.spark.compaction.shuffle import compact_by_shuffle
+from sparklog.spark.compaction.task import compact_in_task
 from support.jobs.compactions import (
     COMPACTED,
     NOW_MS,

@@ -11,7 +11,7 @@ from sparklog.client import Maintenance
 from sparklog.jobs.isr_audit import JOB
 from sparklog.jobs.job import FINDINGS, OK, run_job
 from sparklog.jobs.options import parse_options
-from sparklog.spark import audit_broker
+from sparklog.spark.audit import broker as audit_broker
 from sparklog.testing import start_broker
 from support.logs.faulty_replicas import flip, places
 from support.patience import PATIENCE_S

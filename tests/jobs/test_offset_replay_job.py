@@ -29,8 +29,8 @@ from sparklog.log.epochs import NO_EPOCH, EpochStart
 from sparklog.log.offset_commits import read_offset_records
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
-from sparklog.spark import offsets_topic
-from sparklog.spark.offsets_topic_tables import NEWEST, Reached, Table
+from sparklog.spark.offsets import topic as offsets_topic
+from sparklog.spark.offsets.tables import NEWEST, Reached, Table
 from support.patience import wait_until
 from support.processes.broker import BrokerProcess
 from support.spark_topics import Topics

@@ -25,8 +25,8 @@ from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.retention import GivenUp, removable
-from sparklog.spark.archive_files import Place
-from sparklog.spark.archive_table import COLUMNS, Archived, ArchiveTable, Progress
+from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
 from support.spark_topics import Topics
 
@@ -121,7 +121,7 @@ DIES = textwrap.dedent(
     from sparklog.jobs import retention
     from sparklog.jobs.job import JobContext, run_job
     from sparklog.jobs.options import parse_options
-    from sparklog.spark import archive_table
+    from sparklog.spark.history import archive_table
     from sparklog.spark.session import local_session
 
     bootstrap, topic, reports, where = sys.argv[1:]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparklog.client import Producer
 from sparklog.records.batch import Codec
-from sparklog.spark.compaction_task import compact_in_task
+from sparklog.spark.compaction.task import compact_in_task
 from sparklog.testing import start_broker
 from support.jobs.compactions import (
     COMPACTED,

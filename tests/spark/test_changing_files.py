@@ -15,7 +15,7 @@ import pytest
 
 from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.scan import FilesTask
+from sparklog.spark.source.scan import FilesTask
 from support import GOLDEN
 from support.patience import PATIENCE_S, wait_until
 from support.spark_topics import make_reader, rows_of

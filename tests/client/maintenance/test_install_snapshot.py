@@ -21,9 +21,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.log.description import LogDescription
 from sparklog.records.arrow import decode_batches, encode_all
-from sparklog.spark.offsets_topic import Work, read_changes
-from sparklog.spark.offsets_topic_read import Slice, batches
-from sparklog.spark.offsets_topic_snapshots import batches_of
+from sparklog.spark.offsets.read import Slice, batches
+from sparklog.spark.offsets.snapshots import batches_of
+from sparklog.spark.offsets.topic import Work, read_changes
 from sparklog.testing import RunningBroker, start_broker
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)

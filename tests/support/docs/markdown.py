@@ -3,7 +3,7 @@
 A block of code has a line directly above it where it is not to be run with its page:
 
     <!-- not run: needs ZooKeeper -->            with a reason
-    <!-- tested by: tests/spark/test_path.py -->    a test runs what it shows
+    <!-- tested by: tests/spark/source/test_path.py -->    a test runs what it shows
 """
 
 from __future__ import annotations

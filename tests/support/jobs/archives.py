@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.log.description import LogDescription
-from sparklog.spark.archive import Copied, Wanted, archive
-from sparklog.spark.archive_files import Place
+from sparklog.spark.history.archive import Copied, Wanted, archive
+from sparklog.spark.history.archive_files import Place
 from support.spark_topics import Topics
 
 DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.options import parse_options
 from sparklog.log.compaction import CompactionPlan, plan_compaction
 from sparklog.log.description import LogDescription
-from sparklog.spark.compaction_work import Settings, Work
+from sparklog.spark.compaction.work import Settings, Work
 from support.patience import PATIENCE_S
 from support.spark_topics import Topics
 

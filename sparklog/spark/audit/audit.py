@@ -1,0 +1,194 @@
+"""An audit: look, read every byte, look again, and report what is still so at a second reading.
+
+    1  view      what the cluster, or the folders, say
+    2  facts     what the bytes of every segment say, in tasks
+    3  view      again: what was so before and is not any more was only in motion
+    4  facts     of the segments that something is wrong with, and the batches of slices that differ; only if there are
+    5  view      a segment that has been replaced or deleted since 3 is left out, and a replica that was moved
+
+A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. In memory of the driver are a
+row for each segment and each suspicious offset; of a task, a piece of a segment, its indexes and a row for each slice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sparklog.base.config_keys import MAX_LONG
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.audit.differences import comparable, differing_slices, first_differences
+from sparklog.spark.audit.findings import (
+    confirmed,
+    findings,
+    hw_above_bytes,
+    problems_of_bytes,
+    problems_of_state,
+)
+from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, Tables, View, to_table, work_rows
+from sparklog.spark.audit.tasks import read_batches, read_facts
+
+Say = Callable[[str], None]
+TOLD_EVERY_S = 1.0
+BAR = 40
+SEGMENTS = "broker int, topic string, partition int, base_offset bigint, next_offset bigint, identity string"
+SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches bigint, size_bytes bigint"
+
+
+class Source(Protocol):
+    """Where an audit looks."""
+
+    def view(self) -> View:
+        """What is there now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """What came of an audit."""
+
+    findings: DataFrame
+    """FINDINGS."""
+    partitions: DataFrame
+    """What was read of each partition: SUMMED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auditor:
+    """Does an audit, once."""
+
+    spark: SparkSession
+    source: Source
+    client: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of clients, for segments that are read through brokers."""
+    say: Say = lambda _: None
+
+    def run(self) -> Audited:
+        """Raises SparklogError where the cluster cannot be asked, or a folder is none.
+
+        In a session of its own: the tables are small and their sizes known, so plans that adapt while they run would
+        only be made, and explained, again after each of many short stages.
+        """
+        session = self.spark.newSession()
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        return replace(self, spark=session)._run()
+
+    def _run(self) -> Audited:
+        before = self.source.view()
+        facts = self._read(before, "reading")
+        after = self.source.view()
+        tables, tables_after = before.tables(self.spark), after.tables(self.spark)
+        problems = self._here(_all_problems(tables, tables_after, facts.segments))
+        differences = to_table(self.spark, [], DIFFERENCES)
+        if len({replica.broker for replica in before.replicas}) > 1:
+            differences = self._here(differing_slices(facts.slices, tables.replicas))
+        if problems.isEmpty() and differences.isEmpty():
+            found = to_table(self.spark, [], FINDINGS)
+        else:
+            found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
+        return Audited(findings=found, partitions=_summed(facts.segments))
+
+    def _look_again(self, view: View, tables: Tables, problems: DataFrame, differences: DataFrame) -> DataFrame:
+        """The PROBLEMS that are still there."""
+        offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
+        facts = self._read(view, "reading again", offsets).segments
+        batches = read_batches(self.spark, _listing(view, differences.collect()), self.client).cache()
+        batches.count()
+        after = self.source.view()
+        last = after.tables(self.spark)
+        same = ["broker", "topic", "partition", "base_offset", "identity"]
+        seen, there = _segments(self.spark, view), _segments(self.spark, after).select(*same)
+        again = confirmed(problems, _all_problems(tables, last, facts.join(there, same)))
+        able = comparable(tables.replicas, last.replicas, seen.join(there, same, "left_anti"))
+        return again.unionByName(first_differences(batches, differences, able))
+
+    def _read(self, view: View, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None) -> _Facts:
+        """All of it is read now."""
+        work = work_rows(view, offsets)
+        size = sum(max(0, row[7]) for row in work)
+        self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
+        facts = read_facts(self.spark, work, self.client).cache()
+        with _telling(self.spark, self.say):
+            return _Facts(segments=self._here(facts.drop("slices")), slices=facts)
+
+    def _here(self, rows: DataFrame) -> DataFrame:
+        """Few rows, fetched to the driver: what follows from them needs no shuffle, or nothing if there are none."""
+        return self.spark.createDataFrame(rows.toArrow(), rows.schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """FACTS: in the driver without slices, and with them where they were made."""
+
+    segments: DataFrame
+    slices: DataFrame
+
+
+@contextmanager
+def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
+    """Tell meanwhile how many of the tasks are done."""
+    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
+
+    def watch() -> None:
+        told = ""
+        while not ended.wait(TOLD_EVERY_S):
+            stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
+            done, tasks = sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+            text = f"[{'#' * (BAR * done // tasks):.<{BAR}}] {done} of {tasks} tasks" if tasks else ""
+            if text not in ("", told):
+                say(text)
+            told = text
+
+    watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _all_problems(before: Tables, after: Tables, facts: DataFrame) -> DataFrame:
+    state = problems_of_state(before, after)
+    return state.unionByName(problems_of_bytes(facts)).unionByName(hw_above_bytes(before.replicas, facts))
+
+
+def _listing(view: View, differing: list[Any]) -> list[tuple[Any, ...]]:
+    """WORK for the batches of each first slice that differs, of both replicas of the pair."""
+    ranges: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
+    for row in differing:
+        for broker in (row.broker, row.reference):
+            key = (broker, TopicPartition(row.topic, row.partition))
+            start, end = ranges.get(key, (MAX_LONG, 0))
+            ranges[key] = (min(start, row.first_offset), max(end, row.last_offset + 1))
+    rows = []
+    for row in work_rows(view):
+        start, end = ranges.get((row[0], TopicPartition(row[1], row[2])), (MAX_LONG, 0))
+        base, following = row[4], row[5]
+        if base < end and (following < 0 or following > start):
+            rows.append((*row[:12], start, end, row[14]))
+    return rows
+
+
+def _segments(spark: SparkSession, view: View) -> DataFrame:
+    rows = [
+        (replica.broker, *replica.partition, segment.base_offset, segment.next_offset, segment.identity)
+        for replica in view.replicas
+        for segment in replica.segments
+    ]
+    return to_table(spark, rows, SEGMENTS)
+
+
+def _summed(facts: DataFrame) -> DataFrame:
+    return facts.groupBy("topic", "partition").agg(
+        F.count_distinct("broker").alias("replicas"),
+        F.count("*").alias("segments"),
+        F.sum("batches").alias("batches"),
+        F.sum("size_bytes").alias("size_bytes"),
+    )

@@ -1,0 +1,321 @@
+"""What the bytes of one segment say: every batch, both indexes, and digests that can be compared between replicas.
+
+    corrupt_batch        a CRC is wrong, or bytes are no batch
+    torn_tail            the last segment ends in a part of a batch: a broker cuts that off when it starts
+    missing_batch        offsets are skipped where no cleaner may have been
+    offset_disorder      offsets do not increase, or leave the segment
+    epoch_disagreement   a batch's leader epoch is not what the leader-epoch checkpoint says, or goes back
+    wrong_index_entry    an offset index entry where no batch begins, or whose offset ends none from there on; a time
+                         index entry with no batch at its offset, or whose timestamp is not the greatest up to there
+    unreadable_file      a file that cannot be read
+
+Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped.
+
+Indexes are read before the log: what they speak of is then there, however fast the log grows. Work is done on tables
+of batches; a few numbers are carried from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from sparklog.base.config_keys import MAX_LONG
+from sparklog.records import header_kernels as h
+from sparklog.records.batch import MAGIC
+from sparklog.spark.audit.digests import Digests, Slice
+from sparklog.spark.audit.indexes import OffsetEntries, TimeEntries
+from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_entries, walk_all
+
+MAX_PROBLEMS = 16
+"""Of one kind, in one segment: what comes after is counted."""
+
+OFFSET_ENTRY = [("offset", ">i4"), ("position", ">i4")]
+TIME_ENTRY = [("timestamp", ">i8"), ("offset", ">i4")]
+
+CORRUPT_BATCH = "corrupt_batch"
+TORN_TAIL = "torn_tail"
+MISSING_BATCH = "missing_batch"
+OFFSET_DISORDER = "offset_disorder"
+EPOCH_DISAGREEMENT = "epoch_disagreement"
+WRONG_INDEX_ENTRY = "wrong_index_entry"
+UNREADABLE_FILE = "unreadable_file"
+
+
+class Problem(NamedTuple):
+    kind: str
+    offset: int
+    found: str
+
+
+class BatchRow(NamedTuple):
+    """A batch, for comparing one by one."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    producer_id: int
+    record_count: int
+    is_right: bool
+
+    @classmethod
+    def unknown(cls, offset: int) -> BatchRow:
+        """What stands for whatever is behind damage."""
+        return cls(offset, offset, -1, 0, 0, -1, 0, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentWork:
+    """What is to be known before a segment is read."""
+
+    base_offset: int
+    next_offset: int
+    """Of the next segment; -1: this is the last."""
+    log_start_offset: int = 0
+    gaps_to: int = 0
+    """Offsets below may be skipped."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """Epoch and start offset, oldest first; empty where they are not known."""
+    known_to: int = MAX_LONG
+    """Epochs that began at or above this offset may not be among them yet."""
+    compare_from: int = 0
+    compare_to: int = 0
+    """Offsets that digests cover."""
+    cuts: tuple[int, ...] = ()
+
+
+class SegmentFiles(Protocol):
+    """The files of one segment. Raises OSError; FileNotFoundError for one that is not there."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+    def index(self) -> bytes: ...
+
+    def time_index(self) -> bytes: ...
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """What was found."""
+
+    size_bytes: int = 0
+    batches: int = 0
+    end_offset: int = -1
+    """Behind the last batch."""
+    problems: list[Problem] = field(default_factory=list)
+    uncounted: int = 0
+    """Problems beyond `MAX_PROBLEMS` of a kind."""
+    slices: list[Slice] = field(default_factory=list)
+    is_gone: bool = False
+    """The segment's log was not there."""
+
+    def add(self, kind: str, offset: int, found: str) -> None:
+        if sum(problem.kind == kind for problem in self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(kind, offset, found))
+        else:
+            self.uncounted += 1
+
+    def add_all(self, kind: str, rows: Ints, found: Callable[[list[int]], tuple[int, str]]) -> None:
+        """A problem for each row; only those that are kept are put into words."""
+        for row in rows[:MAX_PROBLEMS].tolist():
+            self.add(kind, *found(row))
+        self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
+
+
+def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
+    """Read all of a segment."""
+    facts = SegmentFacts(end_offset=work.base_offset)
+    offsets = OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work.base_offset)
+    times = TimeEntries(
+        _entries(files.time_index, "time index", TIME_ENTRY, work, facts), work.base_offset, work.gaps_to
+    )
+    end = work.next_offset if work.next_offset >= 0 else MAX_LONG
+    digests = Digests(max(work.base_offset, work.compare_from), min(end, work.compare_to), work.cuts)
+    order = _Order(work, facts)
+    try:
+        facts.size_bytes = files.size()
+        for found in walk_all(files.read, facts.size_bytes, offsets.absolute):
+            if isinstance(found, Damage):
+                order.damaged(found)
+                continue
+            facts.batches += len(found.table)
+            order.add(found)
+            believed = found.table[found.is_right]
+            offsets.add(believed)
+            times.add(believed)
+            digests.add(found.table)
+    except FileNotFoundError:
+        facts.is_gone = True
+        return facts
+    except OSError as error:
+        facts.add(UNREADABLE_FILE, work.base_offset, f"the log cannot be read: {error}")
+        return facts
+    order.finish()
+    if not order.was_damaged:  # or entries that point into the damage would be called wrong
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            offsets.wrong(),
+            lambda row: (row[0], f"the offset index says position {row[1]} for offset {row[0]}"),
+        )
+        facts.add_all(
+            WRONG_INDEX_ENTRY,
+            times.wrong(),
+            lambda row: (row[1], f"the time index says timestamp {row[0]} up to offset {row[1]}"),
+        )
+    facts.slices = digests.slices()
+    return facts
+
+
+def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset_to: int) -> Iterator[BatchRow]:
+    """The batches of a segment that lie in a range of offsets, up to where it is damaged or cannot be read.
+
+    There, a row that is not right stands for whatever may follow.
+    """
+    columns = (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.CRC, h.ATTRIBUTES, h.PRODUCER_ID, h.RECORD_COUNT)
+    end = base_offset
+    try:
+        for found in walk_all(files.read, files.size(), np.empty((0, 2), np.int64)):
+            if isinstance(found, Damage):
+                yield BatchRow.unknown(max(end, offset_from))
+                return
+            table = found.table
+            end = int(table[-1, h.LAST_OFFSET]) + 1
+            wanted = (table[:, h.BASE_OFFSET] >= offset_from) & (table[:, h.LAST_OFFSET] < offset_to)
+            for row, is_right in zip(table[wanted][:, columns].tolist(), found.is_right[wanted].tolist(), strict=True):
+                yield BatchRow._make((*row, is_right))
+    except OSError:
+        yield BatchRow.unknown(max(end, offset_from))
+
+
+def _entries(
+    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentFacts
+) -> Ints:
+    """The entries of an index; a file that is not whole is a problem, once its segment is closed."""
+    try:
+        content = read()
+    except FileNotFoundError:
+        content = b""
+        if work.next_offset >= 0:
+            facts.add(UNREADABLE_FILE, work.base_offset, f"the {name} is not there")
+    except OSError as error:
+        content = b""
+        facts.add(UNREADABLE_FILE, work.base_offset, f"the {name} cannot be read: {error}")
+    if work.next_offset >= 0 and len(content) % np.dtype(layout).itemsize:
+        facts.add(WRONG_INDEX_ENTRY, work.base_offset, f"the {name} ends within an entry")
+    return read_entries(content, layout)
+
+
+class _Order:
+    """Offsets and epochs, from one batch to the next.
+
+    Whether a batch's offset is wrong, or batches before it are missing, shows in the batch behind it. So the last
+    batch waits for the next table.
+    """
+
+    def __init__(self, work: SegmentWork, facts: SegmentFacts) -> None:
+        self.was_damaged = False
+        self._work = work
+        self._facts = facts
+        self._epochs = np.array(work.epochs, np.int64).reshape(-1, 2)
+        self._latest_epoch = -1
+        self._has_told_epoch = False
+        self._next = work.base_offset
+        """The offset that the next batch is to begin with."""
+        self._after_damage = False
+        self._waiting = np.empty((0, h.COLUMNS), np.int64)
+        self._waiting_marks = np.empty(0, np.bool_)
+
+    def damaged(self, damage: Damage) -> None:
+        work, where = self._work, self._end()
+        if damage.is_end and work.next_offset < 0 and damage.reason == "cut off":
+            self._facts.add(TORN_TAIL, where, f"behind offset {where} lies a part of a batch")
+        elif not self._after_damage:
+            self._facts.add(CORRUPT_BATCH, where, f"position {damage.position}: {damage.reason}")
+        self._after_damage = self.was_damaged = True
+
+    def add(self, found: Batches) -> None:
+        table, is_right = found
+        wrong = table[~is_right]
+        self._facts.add_all(
+            CORRUPT_BATCH, wrong, lambda row: (row[h.BASE_OFFSET], f"position {row[h.POSITION]}: the CRC is wrong")
+        )
+        follows_damage = np.empty(len(table), np.bool_)
+        follows_damage[0], follows_damage[1:] = self._after_damage, ~is_right[:-1]
+        self._after_damage = not is_right[-1]
+        self.was_damaged = self.was_damaged or len(wrong) > 0
+        self._take(table[is_right], follows_damage[is_right], is_last=False)
+
+    def finish(self) -> None:
+        self._take(self._waiting[:0], self._waiting_marks[:0], is_last=True)
+        work, facts = self._work, self._facts
+        facts.end_offset = self._next
+        if work.next_offset < 0 or self._after_damage or self._next == work.next_offset:
+            return
+        if self._next > work.next_offset:
+            facts.add(
+                OFFSET_DISORDER,
+                work.next_offset,
+                f"the segment reaches to {self._next}, the next one begins at {work.next_offset}",
+            )
+        elif self._next >= work.gaps_to:
+            facts.add(MISSING_BATCH, self._next, f"offsets {self._next} to {work.next_offset - 1} are not there")
+
+    def _end(self) -> int:
+        return int(self._waiting[-1, h.LAST_OFFSET]) + 1 if len(self._waiting) else self._next
+
+    def _take(self, table: Ints, marks: Bools, *, is_last: bool) -> None:
+        table, marks = np.concatenate([self._waiting, table]), np.concatenate([self._waiting_marks, marks])
+        ready = len(table) if is_last else max(0, len(table) - 1)
+        self._waiting, self._waiting_marks = table[ready:], marks[ready:]
+        if ready:
+            self._check_offsets(table, marks, ready)
+            self._check_epochs(table[:ready])
+            self._next = int(table[ready - 1, h.LAST_OFFSET]) + 1
+
+    def _check_offsets(self, table: Ints, marks: Bools, ready: int) -> None:
+        """Of the first `ready` batches; those behind tell what is wrong with them."""
+        base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
+        expected = np.concatenate([[self._next], last[:-1] + 1])
+        fits_behind = np.zeros(len(table), np.bool_)  # the batch behind begins where this one should have ended
+        fits_behind[:-1] = base[1:] == expected[:-1] + (last - base)[:-1] + 1
+        is_moved = (base != expected) & fits_behind
+        after_moved = np.concatenate([[False], is_moved[:-1]])
+        goes_back = (base < expected) & ~after_moved
+        skips = (base > expected) & ~fits_behind & ~after_moved & ~marks & (expected >= self._work.gaps_to)
+        rows = np.stack([expected, base], axis=1)[:ready]
+        self._facts.add_all(
+            OFFSET_DISORDER,
+            rows[(is_moved | goes_back)[:ready]],
+            lambda row: (row[0], f"offset {row[0]} was to follow, but the batch says {row[1]}"),
+        )
+        self._facts.add_all(
+            MISSING_BATCH, rows[skips[:ready]], lambda row: (row[0], f"offsets {row[0]} to {row[1] - 1} are not there")
+        )
+
+    def _check_epochs(self, table: Ints) -> None:
+        table = table[(table[:, h.MAGIC] == MAGIC) & (table[:, h.LEADER_EPOCH] >= 0)]
+        table = table[table[:, h.LAST_OFFSET] >= self._work.log_start_offset]
+        if not len(table):
+            return
+        epoch, last = table[:, h.LEADER_EPOCH], table[:, h.LAST_OFFSET]
+        if len(self._epochs):
+            at = np.searchsorted(self._epochs[:, 1], last, side="right")
+            expected = np.where(at > 0, self._epochs[at - 1, 0], epoch)
+            is_new = (epoch > self._epochs[-1, 0]) & (last >= self._work.known_to)
+            wrong = (epoch != expected) & ~is_new
+        else:
+            expected = np.maximum.accumulate(np.concatenate([[self._latest_epoch], epoch]))[:-1]
+            wrong = epoch < expected
+            self._latest_epoch = max(self._latest_epoch, int(epoch.max()))
+        if wrong.any() and not self._has_told_epoch:  # one tells of all that follow
+            self._has_told_epoch = True
+            base, own, right = np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][0].tolist()
+            found = f"the batch has leader epoch {own}, by the leader epochs it is {right}"
+            self._facts.add(EPOCH_DISAGREEMENT, base, found)

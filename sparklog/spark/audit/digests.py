@@ -1,0 +1,86 @@
+"""Digests of a replica's batches, slice by slice, to be compared with those of other replicas.
+
+A slice is `SLICE_OFFSETS` offsets, cut further where any replica's range of comparison begins or ends (`cuts`), so that
+each replica has all or nothing of it. Its digest is the exclusive-or of one number for each batch, mixed from offsets,
+leader epoch, size and CRC. So a slice that lies in several segments can be put together from its parts, and replicas
+can be compared whose segments end at different places.
+
+What is damaged counts by what its header says: a wrong CRC is a finding of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sparklog.records import header_kernels as h
+from sparklog.spark.audit.walk import Ints
+
+SLICE_OFFSETS = 1 << 16
+
+
+class Slice(NamedTuple):
+    """Of the batches whose base offset lies in slice number `number`, and whose last one behind so many `cuts`."""
+
+    number: int
+    cut: int
+    batches: int
+    digest: int
+    first_offset: int
+    last_offset: int
+
+
+class Digests:
+    """The slices of one segment. Takes batches from `offset_from` on that end below `offset_to`."""
+
+    def __init__(self, offset_from: int, offset_to: int, cuts: tuple[int, ...]) -> None:
+        self._from = offset_from
+        self._to = offset_to
+        self._cuts = np.array(cuts, np.int64)
+        self._slices: dict[tuple[int, int], Slice] = {}
+
+    def add(self, table: Ints) -> None:
+        base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
+        inside = (base >= self._from) & (last < self._to)
+        table, base, last = table[inside], base[inside], last[inside]
+        if not len(table):
+            return
+        numbers, cuts = base // SLICE_OFFSETS, np.searchsorted(self._cuts, last, side="right")
+        starts = np.flatnonzero(np.concatenate([[True], (np.diff(numbers) != 0) | (np.diff(cuts) != 0)]))
+        digests = np.bitwise_xor.reduceat(_mixed(table), starts)
+        ends = [*starts[1:].tolist(), len(table)]
+        for start, stop, digest in zip(starts.tolist(), ends, digests.tolist(), strict=True):
+            self._merge(
+                Slice(
+                    int(numbers[start]), int(cuts[start]), stop - start, digest, int(base[start]), int(last[stop - 1])
+                )
+            )
+
+    def slices(self) -> list[Slice]:
+        return list(self._slices.values())
+
+    def _merge(self, part: Slice) -> None:
+        key = (part.number, part.cut)
+        known = self._slices.get(key)
+        if known is not None:
+            part = Slice(
+                *key,
+                known.batches + part.batches,
+                known.digest ^ part.digest,
+                min(known.first_offset, part.first_offset),
+                max(known.last_offset, part.last_offset),
+            )
+        self._slices[key] = part
+
+
+def _mixed(table: Ints) -> Ints:
+    """A number for each batch, of 64 bits, that depends on every bit of what tells it from others (splitmix64)."""
+    state = np.zeros(len(table), np.uint64)
+    for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):
+        state ^= table[:, column].astype(np.uint64)
+        state += np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state ^= state >> np.uint64(31)
+    return state.view(np.int64)

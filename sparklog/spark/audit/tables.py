@@ -1,0 +1,192 @@
+"""The tables of an audit: what goes into it, what comes out. All of one cluster; made up as easily as observed.
+
+    STORE        what the cluster has agreed on of each partition. Empty for log directories without a cluster
+    REPLICAS     what each broker says of each log it has, or what its folder says. high_watermark -1: not known
+    FOLDERS      what lies in brokers' log directories
+    BROKERS      who has answered
+    FACTS        what the bytes of each segment say (bytes.py)
+    BATCHES      batches of slices whose digests differ
+    PROBLEMS     what is wrong; offset null where it is no matter of one
+    FINDINGS     problems with their severity and what to do next
+
+Gaps: offsets below `gaps_to` may be missing, as a cleaner may have been there (`View.replicas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from sparklog.base.ids import TopicPartition
+
+PARTITION = ["topic", "partition"]
+REPLICA = ["broker", *PARTITION]
+STORE = "topic string, partition int, leader int, leader_epoch int, replicas array<int>, isr array<int>"
+REPLICAS = (
+    "broker int, topic string, partition int, is_leader boolean, leader_epoch int, log_start_offset bigint, "
+    "high_watermark bigint, log_end_offset bigint, gaps_to bigint, "
+    "compare_from bigint, topic_id string"
+)
+FOLDERS = "broker int, topic string, partition int, folder string"
+BROKERS = "broker int"
+SLICES = "array<struct<number bigint, cut int, batches bigint, digest bigint, first_offset bigint, last_offset bigint>>"
+FACTS = (
+    "broker int, topic string, partition int, base_offset bigint, next_offset bigint, identity string, "
+    "is_gone boolean, size_bytes bigint, batches bigint, end_offset bigint, "
+    f"problems array<struct<kind string, offset bigint, found string>>, slices {SLICES}"
+)
+BATCHES = (
+    "broker int, topic string, partition int, base_offset bigint, last_offset bigint, leader_epoch int, crc bigint, "
+    "attributes int, producer_id bigint, record_count int, is_right boolean"
+)
+DIFFERENCES = (
+    "topic string, partition int, reference int, broker int, first_offset bigint, last_offset bigint, "
+    "differing bigint, compared bigint"
+)
+PROBLEMS = "broker int, topic string, partition int, kind string, offset bigint, found string"
+FINDINGS = (
+    "severity string, kind string, broker int, topic string, partition int, offset bigint, found string, "
+    "next_step string"
+)
+WORK = (
+    "broker int, topic string, partition int, folder string, base_offset bigint, next_offset bigint, identity string, "
+    "size_bytes bigint, log_start_offset bigint, gaps_to bigint, epochs array<struct<epoch int, start_offset bigint>>, "
+    "known_to bigint, compare_from bigint, compare_to bigint, cuts array<bigint>"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment of a replica."""
+
+    base_offset: int
+    next_offset: int
+    """Of the next segment; -1: it is the last."""
+    size_bytes: int
+    identity: str
+    """Another one once its files are others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One replica's log."""
+
+    broker: int
+    partition: TopicPartition
+    is_leader: bool = False
+    leader_epoch: int = -1
+    log_start_offset: int = 0
+    high_watermark: int = -1
+    """-1: not known."""
+    log_end_offset: int = -1
+    gaps_to: int = 0
+    """Offsets below may be missing: a cleaner may have been there."""
+    compared_from: int = 0
+    """Below, replicas may differ, as each is cleaned in its own time."""
+    topic_id: str = ""
+    epochs: tuple[tuple[int, int], ...] = ()
+    known_to: int = 0
+    """Epochs that begin below are all among `epochs`."""
+    folder: str = ""
+    """Where it can be read from here; empty: it is read through its broker."""
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def compare_from(self) -> int:
+        return max(self.log_start_offset, self.compared_from)
+
+    @property
+    def compare_to(self) -> int:
+        """All replicas have the same records below their high watermarks."""
+        return max(self.high_watermark, 0)
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        return (
+            self.broker, *self.partition, self.is_leader, self.leader_epoch, self.log_start_offset,
+            self.high_watermark, self.log_end_offset, self.gaps_to, self.compare_from, self.topic_id,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is known of a cluster at one moment, but for bytes."""
+
+    store: Sequence[tuple[Any, ...]] = ()
+    """Rows of STORE."""
+    brokers: Sequence[int] = ()
+    replicas: Sequence[Replica] = ()
+    folders: Sequence[tuple[Any, ...]] = ()
+    """Rows of FOLDERS."""
+    problems: Sequence[tuple[Any, ...]] = field(default=())
+    """Rows of PROBLEMS: what could not be read."""
+
+    def tables(self, spark: SparkSession) -> Tables:
+        return Tables(
+            store=to_table(spark, list(self.store), STORE),
+            brokers=to_table(spark, [(broker,) for broker in self.brokers], BROKERS),
+            replicas=to_table(spark, [replica.row for replica in self.replicas], REPLICAS),
+            folders=to_table(spark, list(self.folders), FOLDERS),
+            problems=to_table(spark, list(self.problems), PROBLEMS),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """A view as DataFrames."""
+
+    store: DataFrame
+    brokers: DataFrame
+    replicas: DataFrame
+    folders: DataFrame
+    problems: DataFrame
+
+
+def to_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    """Rows as a DataFrame whose size Spark knows from the start: joins of small ones need no shuffle."""
+    return spark.createDataFrame(to_arrow(rows, to_arrow_schema(StructType.fromDDL(schema))), schema)
+
+
+def to_arrow(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = None) -> list[tuple[Any, ...]]:
+    """Rows of WORK: every segment of a view, or those that hold suspicious offsets (topic, partition, offset)."""
+    wanted: dict[TopicPartition, list[int]] = {}
+    for topic, partition, offset in suspicious or ():
+        wanted.setdefault(TopicPartition(topic, partition), []).append(offset)
+    by_partition: dict[TopicPartition, list[Replica]] = {}
+    for replica in view.replicas:
+        by_partition.setdefault(replica.partition, []).append(replica)
+    rows = []
+    for name, replicas in by_partition.items():
+        bounds = {bound for each in replicas for bound in (each.compare_from, each.compare_to)}
+        cuts = sorted(bounds) if len(replicas) > 1 else None
+        for replica in replicas:
+            for segment in replica.segments:
+                if suspicious is None or any(_holds(segment, offset) for offset in wanted.get(name, ())):
+                    rows.append(_work_row(replica, segment, cuts))
+    return rows
+
+
+def _holds(segment: Segment, offset: int) -> bool:
+    return segment.base_offset <= offset and (segment.next_offset < 0 or offset <= segment.next_offset)
+
+
+def _work_row(replica: Replica, segment: Segment, cuts: list[int] | None) -> tuple[Any, ...]:
+    """cuts: None where there is nothing to compare with."""
+    compare_to = 0 if cuts is None else replica.compare_to
+    return (
+        replica.broker, *replica.partition, replica.folder, segment.base_offset, segment.next_offset,
+        segment.identity, segment.size_bytes, replica.log_start_offset, replica.gaps_to, list(replica.epochs),
+        replica.known_to, replica.compare_from, compare_to, cuts or [],
+    )  # fmt: skip

@@ -1,0 +1,208 @@
+"""The second pass over a partition: its groups of segments are rewritten and put in place, oldest first.
+
+    survey    ─▶ each segment's headers: where it ends, and which is the last batch of each producer
+    rewrite   ─▶ begin_replace ─▶ the sources read, rewritten, written to the lease's path or uploaded ─▶ commit_replace
+    finish    ─▶ expired tombstones, where they could not go before ─▶ set_cleaned_offset
+
+The order matters: what removes a tombstone is in place only after what removes the records that it deletes, so a run
+that dies between two groups brings no deleted record back. Where records have versions, a tombstone may delete records
+that come after it: then tombstones stay while the groups are rewritten, and the segments that have expired ones are
+rewritten again once all groups are in place. A group of one segment in which nothing would change is left
+alone. The last batch of each producer that the broker knows stays, if only as a header, so that what it sends again is
+known to have come.
+
+Bytes that cannot be what they should raise CorruptRecord or InvalidRecord, before their group is put in place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.base.errors import CorruptRecord, SparklogError
+from sparklog.client import Maintenance
+from sparklog.client.maintenance.maintenance import Lease
+from sparklog.log.compaction import Segments
+from sparklog.log.description import SegmentDescription
+from sparklog.records import header_kernels as headers
+from sparklog.records.arrow import decode_batches
+from sparklog.records.batch import MAGIC
+from sparklog.records.rewriting import NEVER, Rewriter, Rewritten
+from sparklog.spark.compaction.keys import Strategy
+from sparklog.spark.compaction.work import COMPACTED, MB, UNCHANGED, Outcome, Settings, Work
+from sparklog.spark.segment_files import is_visible, read_segment
+
+LEASE_MS = 60_000
+SLOWEST_BYTES_PER_S = 5_000_000
+"""How slowly a group may be written before its lease ends: while its file is written, nothing renews it."""
+_TABLE_ROWS = 16 * 1024
+Longs = NDArray[np.int64]
+Kept = Callable[[bytes], Longs]
+"""Of some whole batches: the offsets of at least their records that are not superseded, in order."""
+
+
+class PartitionRewriter:
+    """Rewrites one partition; first every segment is surveyed, in order. What it raises ends the work on it."""
+
+    def __init__(self, work: Work, settings: Settings, maintenance: Maintenance, *, how: str) -> None:
+        self._work = work
+        self._settings = settings
+        self._maintenance = maintenance
+        self._how = how
+        self._is_versioned = Strategy.of(work.log.config).is_versioned
+        self._started = time.monotonic()
+        self._last_batches: dict[int, int] = {}  # base offsets by producer
+        self._ends: dict[int, int] = {}  # last offsets by the base offset of segments that have batches
+        self._segments: list[SegmentDescription] = []
+        self._done: list[Rewritten] = []
+        self._read_bytes = self._written_bytes = 0
+
+    def read(self, segment: SegmentDescription) -> Iterator[bytes]:
+        """A segment in chunks of whole batches."""
+        settings = self._settings
+        for data in read_segment(self._work.log, segment, settings.client, settings.chunk_bytes):
+            self._read_bytes += len(data)
+            yield data
+
+    def survey(self, segment: SegmentDescription) -> Iterator[bytes]:
+        """As `read`, and note what has to be known of the segment."""
+        for data in self.read(segment):
+            for table in header_tables(data):
+                self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
+                known = table[np.isin(table[:, headers.PRODUCER_ID], self._work.log.producer_ids)]
+                producers, bases = known[:, headers.PRODUCER_ID].tolist(), known[:, headers.BASE_OFFSET].tolist()
+                self._last_batches.update(zip(producers, bases, strict=True))
+            yield data
+
+    def rewrite(self, group: Segments, kept: Kept) -> None:
+        """Put one segment in the place of the group, unless it would be the same."""
+        segment, done = self._replace(group, kept, NEVER if self._is_versioned else self._settings.now_ms)
+        self._segments.append(segment)
+        self._done.append(done)
+
+    def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, Rewritten]:
+        """The segment that is in the place of the group then, and what has become of its batches."""
+        if len(group) == 1 and (same := self._unchanged(group, kept, expired_ms)):
+            return group[0], same
+        log = self._work.log
+        lease_ms = LEASE_MS + 1000 * sum(segment.size_bytes for segment in group) // SLOWEST_BYTES_PER_S
+        lease = self._maintenance.begin_replace(log, group, self._settings.holder, lease_ms)
+        try:
+            done = self._stage(lease, group, kept, expired_ms)
+            new = self._maintenance.commit_replace(lease, log.leader_epoch, done.bytes_written, done.crc32c)
+        except BaseException:
+            with suppress(SparklogError):  # the lease ends by itself too, and what went wrong before is what matters
+                self._maintenance.abort_replace(lease)
+            raise
+        self._written_bytes += done.bytes_written
+        if (end := self._end_of(group)) is not None:
+            self._ends[new.base_offset] = end
+        return new, done
+
+    def finish(self, keys: int) -> Outcome:
+        """All groups are in place."""
+        plan = self._work.plan
+        if self._is_versioned:
+            self._drop_expired()
+        self._maintenance.set_cleaned_offset(self._work.log, plan.end_offset, self._segments)
+        seconds = time.monotonic() - self._started
+        horizons = [done.next_delete_horizon_ms for done in self._done if done.next_delete_horizon_ms is not None]
+        return Outcome(
+            topic=plan.partition.topic,
+            partition=plan.partition.partition,
+            outcome=COMPACTED if self._written_bytes else UNCHANGED,
+            reason=self._work.reason,
+            how=self._how,
+            cleaned_offset=plan.end_offset,
+            next_delete_horizon_ms=min(horizons, default=None),
+            keys=keys,
+            records_before=sum(done.records_read for done in self._done),
+            records_after=sum(done.records_kept for done in self._done),
+            bytes_before=self._work.size_bytes,
+            bytes_after=sum(segment.size_bytes for segment in self._segments),
+            segments_before=len(plan.segments),
+            segments_after=len(self._segments),
+            read_mb=self._read_bytes / MB,
+            written_mb=self._written_bytes / MB,
+            seconds=seconds,
+            mb_per_s=self._work.size_bytes / MB / seconds,
+        )
+
+    def _drop_expired(self) -> None:
+        """Drop the tombstones whose delete horizon had passed when the run began."""
+        expired_ms = self._settings.now_ms - 1  # not those that got theirs in this run, with delete.retention.ms=0
+        for number, done in enumerate(self._done):
+            if done.next_delete_horizon_ms is not None and done.next_delete_horizon_ms <= expired_ms:
+                self._segments[number], again = self._replace((self._segments[number],), all_offsets, expired_ms)
+                self._done[number] = replace(again, records_read=done.records_read)
+
+    def _unchanged(self, group: Segments, kept: Kept, expired_ms: int) -> Rewritten | None:
+        """What is in a group that has nothing to change; None at the first change."""
+        rewriter = self._rewriter(group, expired_ms)
+        for _ in self._batches(rewriter, group, kept):
+            if rewriter.result.is_changed:
+                return None
+        return rewriter.result
+
+    def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> Rewritten:
+        """Write the new segment where the broker looks for it."""
+        rewriter = self._rewriter(group, expired_ms)
+        batches = self._batches(rewriter, group, kept)
+        if is_visible(self._work.log):
+            with open(os.open(lease.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "wb", buffering=0) as file:
+                for data in batches:
+                    file.write(data)
+        else:
+            self._maintenance.upload(lease, batches)
+        return rewriter.result
+
+    def _end_of(self, group: Segments) -> int | None:
+        """Its last offset, if it has any batch."""
+        ends = [self._ends[segment.base_offset] for segment in group if segment.base_offset in self._ends]
+        return max(ends, default=None)
+
+    def _rewriter(self, group: Segments, expired_ms: int) -> Rewriter:
+        return Rewriter(
+            now_ms=self._settings.now_ms,
+            delete_retention_ms=self._work.log.config.delete_retention_ms,
+            keep_empty=self._last_batches.values(),
+            last_offset=self._end_of(group),
+            expired_ms=expired_ms,
+        )
+
+    def _batches(self, rewriter: Rewriter, group: Segments, kept: Kept) -> Iterator[bytes]:
+        for segment in group:
+            for data in self.read(segment):
+                yield rewriter.rewrite(data, kept(data))
+
+
+def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
+    """The headers of whole batches, as header_kernels has them. Raises CorruptRecord for what is none."""
+    array = np.frombuffer(data, np.uint8)  # cannot be written to, as `data` cannot
+    position = 0
+    while position < len(data):
+        table = np.empty((_TABLE_ROWS, headers.COLUMNS), np.int64)
+        rows, position, stopped = headers.scan_headers(array, position, table)
+        if rows:
+            yield table[:rows]
+        if stopped != headers.TABLE_FULL and position < len(data):
+            raise CorruptRecord(f"no whole batch {position} bytes behind a batch's end")
+
+
+def all_offsets(data: bytes) -> Longs:
+    """The offsets of all records of some whole batches."""
+    parts = [batch["offset"].to_numpy() for batch in decode_batches(data, columns=("offset",))]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def offsets_of(data: bytes) -> tuple[int, int]:
+    """A bound for the first offset in some whole batches, and the last. Raises CorruptRecord."""
+    tables = list(header_tables(data))
+    first = int(tables[0][0, headers.BASE_OFFSET]) if tables[0][0, headers.MAGIC] == MAGIC else 0
+    return first, int(tables[-1][-1, headers.LAST_OFFSET])

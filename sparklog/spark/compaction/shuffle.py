@@ -1,0 +1,196 @@
+"""Compaction of partitions whose keys are more than a task may hold: Spark's shuffle finds the newest, on its disks.
+
+    segments ──▶ keys               hash of the key, version, offset: what decides, and no more of a record
+             ──▶ spread             by hash, before they are aggregated: what one task reads has few keys twice
+             ──▶ newest_offsets     of each key, a hash aggregation, which fits in memory and else spills
+             ──▶ sorted             a partition's survivors come to one task, in the order of their offsets
+             ──▶ rewritten          segment group by segment group, as compaction_task does it
+
+A partition's keys are read from the log start on, also what has been compacted before: then its survivors are the
+newest offsets and nothing else. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
+
+A key is known by its 128-bit hash, as in `records/key_map.py`. With the keys of each segment comes a note that all of
+them were read; where one is missing, the partition is not touched. The note is a row with an offset below 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sparklog.base.errors import InvalidUpdateVersion, SparklogError
+from sparklog.client import Maintenance
+from sparklog.log.description import SegmentDescription
+from sparklog.records.key_map import hashes_of
+from sparklog.spark.compaction.keys import KeyedRecords, Strategy
+from sparklog.spark.compaction.rewrite import PartitionRewriter
+from sparklog.spark.compaction.work import BY_SHUFFLE, REPORT_ARROW, REPORT_SCHEMA, Outcome, Settings, Work, ended_by
+from sparklog.spark.segment_files import read_segment
+
+KEYS_SCHEMA = "work int, high bigint, low bigint, version bigint, offset bigint"
+"""`work`: the partition's number in the list of works."""
+Batches = Iterator[pa.RecordBatch]
+Longs = NDArray[np.int64]
+NOT_READ = -(2**62)
+PIECES_PER_CORE = 4
+ROWS_OF_PARTITION = 1 << 20
+"""Which take an aggregation 100 MB at most, if all have other keys."""
+MOST_PARTITIONS = 2000
+logger = logging.getLogger(__name__)
+
+
+def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Settings) -> list[Outcome]:
+    """Compact the partitions, all in one Spark job."""
+    keys = read_keys(spark, works, settings).repartition(partitions_for(works), "work", "high", "low")
+    survivors = newest_offsets(keys)
+    ordered = survivors.repartition(len(works), "work").sortWithinPartitions("work", "offset")
+    rows = ordered.mapInArrow(_rewriting(works, settings), REPORT_SCHEMA).collect()
+    return [Outcome(**row.asDict()) for row in rows]
+
+
+def partitions_for(works: Sequence[Work]) -> int:
+    """Among how many partitions keys are spread, so that those of each are aggregated in memory, not on a disk."""
+    segments = [segment for work in works for segment in work.plan.segments]
+    rows = sum(min(segment.next_offset - segment.base_offset, segment.size_bytes) for segment in segments)
+    return min(1 + rows // ROWS_OF_PARTITION, MOST_PARTITIONS)
+
+
+def newest_offsets(keys: DataFrame) -> DataFrame:
+    """work and offset of the newest record of each key: of the greatest version, or else offset."""
+    by_key = keys.groupBy("work", "high", "low")
+    if "version" not in keys.columns:
+        return by_key.agg(F.max("offset").alias("offset")).select("work", "offset")
+    newest = by_key.agg(F.max(F.struct("version", "offset")).alias("newest"))
+    return newest.select("work", F.col("newest.offset").alias("offset"))
+
+
+def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) -> DataFrame:
+    """A row for each record with a key, and one for each segment: KEYS_SCHEMA, `version` only where one is needed."""
+    versioned = any(Strategy.of(work.log.config).is_versioned for work in works)
+    columns = [column for column in KEYS_SCHEMA.split(", ") if versioned or not column.startswith("version ")]
+    pieces = [(number, index) for number, work in enumerate(works) for index in range(len(work.plan.segments))]
+    tasks = min(len(pieces), PIECES_PER_CORE * spark.sparkContext.defaultParallelism)
+
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            for piece in batch["id"].to_pylist():
+                number, index = pieces[piece]
+                for rows in segment_rows(works, number, index, settings):
+                    yield rows if versioned else rows.drop_columns(["version"])
+
+    return spark.range(0, len(pieces), 1, tasks).mapInArrow(read, ", ".join(columns))
+
+
+def segment_rows(works: Sequence[Work], number: int, index: int, settings: Settings) -> Batches:
+    """The rows of one segment; the last says whether it could be read, and if not, whoever rewrites finds out why."""
+    note = -1 - index
+    try:
+        for records in _records(works[number], works[number].plan.segments[index], settings):
+            yield _rows(number, hashes_of(records.keys, settings.seed), records)
+    except (SparklogError, OSError):
+        note = NOT_READ
+    hashes = np.array([[index, 0]], np.uint64)
+    yield _rows(number, hashes, KeyedRecords(pa.array([b""]), np.array([note]), np.zeros(1, np.int64)))
+
+
+def _records(work: Work, segment: SegmentDescription, settings: Settings) -> Iterator[KeyedRecords]:
+    for data in read_segment(work.log, segment, settings.client, settings.chunk_bytes):
+        yield from Strategy.of(work.log.config).read(data, work.log.log_start_offset)
+
+
+def _rows(number: int, hashes: NDArray[np.uint64], records: KeyedRecords) -> pa.RecordBatch:
+    count = len(records.offsets)
+    versions = records.versions if records.versions is not None else np.zeros(count, np.int64)
+    words = np.ascontiguousarray(hashes.T).view(np.int64)
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(np.full(count, number, np.int32)), *map(pa.array, (*words, versions, records.offsets))],
+        names=["work", "high", "low", "version", "offset"],
+    )
+    return batch.filter(records.keys.is_valid()) if records.keys.null_count else batch
+
+
+def _rewriting(works: Sequence[Work], settings: Settings) -> Callable[[Batches], Batches]:
+    def rewrite(batches: Batches) -> Batches:
+        with Maintenance(**settings.client) as maintenance:
+            for number, runs in groupby(_runs(batches), key=lambda run: run[0]):
+                arrays = (offsets for _, offsets in runs)
+                outcome = rewrite_sorted(works[number], settings, maintenance, arrays)
+                yield pa.RecordBatch.from_pylist([dataclasses.asdict(outcome)], REPORT_ARROW)
+
+    return rewrite
+
+
+def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, offsets: Iterable[Longs]) -> Outcome:
+    """Rewrite a partition of which these are the survivors, after the notes of its segments."""
+    survivors = SortedOffsets(offsets)
+    rewriter = PartitionRewriter(work, settings, maintenance, how=BY_SHUFFLE)
+    try:
+        _check_notes(work, settings, survivors.below(0))
+        for segment in work.plan.segments:
+            for _ in rewriter.survey(segment):
+                pass
+        for group in work.plan.groups:
+            kept = survivors.below(group[-1].next_offset)
+            rewriter.rewrite(group, partial(_same, kept))
+        return rewriter.finish(keys=survivors.count)
+    except Exception as error:  # whatever it is, the other partitions are not to suffer, and the report says it
+        logger.warning("%s was not compacted", work.log.partition, exc_info=error)
+        return ended_by(work, error, BY_SHUFFLE)
+
+
+def _same(kept: Longs, _: bytes) -> Longs:
+    """What is kept of any of a group's chunks is among what is kept of the group."""
+    return kept
+
+
+class SortedOffsets:
+    """Offsets that come in order, array by array."""
+
+    def __init__(self, arrays: Iterable[Longs]) -> None:
+        self._arrays = iter(arrays)
+        self._rest = np.empty(0, np.int64)
+        self.count = 0
+        """Of those that are not below 0 and were taken."""
+
+    def below(self, end: int) -> Longs:
+        """The next of them, as far as they are below `end`."""
+        taken = []
+        rest: Longs | None = self._rest
+        while rest is not None:
+            cut = int(np.searchsorted(rest, end))
+            taken.append(rest[:cut])
+            self._rest = rest[cut:]
+            rest = next(self._arrays, None) if cut == len(rest) else None
+        found = np.concatenate(taken)
+        self.count += int((found >= 0).sum())
+        return found
+
+
+def _check_notes(work: Work, settings: Settings, notes: Longs) -> None:
+    """Raise what was raised by the reading of keys; InvalidUpdateVersion where it is not raised any more."""
+    segments = work.plan.segments
+    missing = set(range(len(segments))) - {-1 - note for note in notes.tolist()}
+    for index in sorted(missing):
+        for _ in _records(work, segments[index], settings):
+            pass
+    if missing:
+        raise InvalidUpdateVersion(f"{work.log.partition}: {len(missing)} segments could be read only the second time")
+
+
+def _runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
+    """The rows of `work` and `offset`, sorted by both, as runs of one partition each."""
+    for batch in batches:
+        numbers, offsets = batch["work"].to_numpy(), batch["offset"].to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+        for start, end in pairwise(edges):
+            if start < end:
+                yield int(numbers[start]), offsets[start:end]

@@ -1,0 +1,70 @@
+"""Compaction of partitions whose keys fit in a task: one after the other, each with a map of its newest records.
+
+The first pass reads keys, and no values, from the first dirty offset to the end. If that is the whole range, as it is
+the first time, what stays is known then by its offsets, and the second pass looks at no key. Else what lies below the
+first dirty offset is looked up by its keys, as it is rewritten.
+
+Memory: `memory_bytes` for the map, 8 bytes more for each key, and some chunks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparklog.client import Maintenance
+from sparklog.records.key_map import KeyMap
+from sparklog.spark.compaction.keys import Strategy
+from sparklog.spark.compaction.rewrite import Kept, PartitionRewriter, offsets_of
+from sparklog.spark.compaction.work import BY_TASK, TOO_LARGE, Outcome, Settings, Work, ended_by, outcome_of
+
+logger = logging.getLogger(__name__)
+
+
+def compact_in_task(works: Iterable[Work], settings: Settings) -> Iterator[tuple[Work, Outcome]]:
+    """Compact the partitions one after the other; what is wrong with one is its outcome."""
+    with Maintenance(**settings.client) as maintenance:
+        for work in works:
+            try:
+                yield work, _compact(work, settings, maintenance)
+            except Exception as error:  # whatever it is, the other partitions are not to suffer, and the report says it
+                logger.warning("%s was not compacted", work.log.partition, exc_info=error)
+                yield work, ended_by(work, error, BY_TASK)
+
+
+def _compact(work: Work, settings: Settings, maintenance: Maintenance) -> Outcome:
+    rewriter = PartitionRewriter(work, settings, maintenance, how=BY_TASK)
+    strategy = Strategy.of(work.log.config)
+    newest = KeyMap(settings.memory_bytes, settings.seed, versioned=strategy.is_versioned)
+    plan = work.plan
+    for segment in plan.segments:
+        for data in rewriter.survey(segment):
+            if segment.next_offset <= plan.keys_from_offset:
+                continue
+            for records in strategy.read(data, plan.keys_from_offset, plan.end_offset):
+                if not newest.put(records.keys, records.offsets, records.versions):
+                    return outcome_of(work, TOO_LARGE)
+    kept = survivors(newest, strategy, plan.keys_from_offset)
+    for group in plan.groups:
+        rewriter.rewrite(group, kept)
+    return rewriter.finish(keys=len(newest))
+
+
+def survivors(newest: KeyMap, strategy: Strategy, keys_from_offset: int) -> Kept:
+    """Which records stay, where the map has the newest of all keys from `keys_from_offset` on."""
+    behind = newest.newest_offsets()
+
+    def kept(data: bytes) -> NDArray[np.int64]:
+        first, last = offsets_of(data)
+        if first >= keys_from_offset:
+            return behind
+        before = [
+            records.offsets[newest.survives(records.keys, records.offsets, records.versions)]
+            for records in strategy.read(data, offset_to=keys_from_offset)
+        ]
+        return np.concatenate([*before, behind[: np.searchsorted(behind, last, "right")]])
+
+    return kept

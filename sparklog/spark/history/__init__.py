@@ -1,0 +1,1 @@
+"""Archives of topics in Delta tables, and reads of archive and log as one."""

@@ -1,0 +1,247 @@
+"""Copies what a log holds to an archive (archive_table.py), each offset once.
+
+    how far is the table ─▶ next slice ─▶ one Spark job: tasks read segments, write Parquet ─▶ one commit
+            ▲                                                                                       │
+            └───────────────────────────────────────────────────────────────────────────────────────┘
+
+A slice takes whole segments of all partitions, some `slice_bytes` together, so a backlog of any size needs no more
+disk or time at once than that, and what is committed stays committed whenever the run dies. Records go from the
+segments' bytes through Arrow to Parquet within a task; the JVM sees none of them.
+
+- Files that a dead run left behind are in no commit: nobody reads them, and VACUUM removes them.
+- Two runs at once: whoever commits second is refused, throws its files away and looks again what is left.
+- A partition that cannot be read (a damaged batch, records that are gone) is left as it is, with the reason; the
+  others go on.
+- Offsets that compaction has left out are covered by the slice that they would be in.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sparklog.base.errors import SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.log.description import LogDescription
+from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, Place, discard
+from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
+from sparklog.spark.source.filters import EVERYTHING
+from sparklog.spark.source.lookups import open_lookup
+from sparklog.spark.source.offsets import OffsetRange
+from sparklog.spark.source.option_parsing import SECURITY_KEYS
+from sparklog.spark.source.options import BrokerOptions, Edge, Partitions, ReadMode, ReadOptions
+from sparklog.spark.source.read import read_task
+from sparklog.spark.source.scan import Task, partition_of, plan_tasks, settled
+
+SLICE_BYTES = 4 << 30
+TASK_BYTES = 256 << 20
+"""Of segments, read by one task."""
+MOST_REFUSALS = 5
+"""In a row: then another run does this work, and this one need not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What of a partition is to be in the archive."""
+
+    log: LogDescription
+    offset_to: int
+    """Everything below; committed, and where a segment ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """What has become of a partition's share of a run."""
+
+    archived: Archived | None = None
+    """What the table has of it now, whoever put it there."""
+    records: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    lost_from: int | None = None
+    """The table lacks the offsets from here to `lost_to`: they were deleted before they could be archived."""
+    lost_to: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What one task has written, or why it could not."""
+
+    partition: TopicPartition
+    files: list[ArchivedFile] = field(default_factory=list)
+    error: str = ""
+
+
+def archive(
+    spark: SparkSession,
+    place: Place,
+    wanted: Iterable[Wanted],
+    client: Mapping[str, Any],
+    *,
+    slice_bytes: int = SLICE_BYTES,
+    task_bytes: int = TASK_BYTES,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[TopicPartition, Copied]:
+    """Bring the table at `place` as far as is wanted of each partition.
+
+    client: how the brokers are reached, as the clients of `sparklog.client` take it. Raises ConfigError where there is
+    something else at `place`, or it cannot be written.
+    """
+    table = ArchiveTable.create(place)
+    run = _Run(table, {each.log.partition: each for each in wanted})
+    refused = 0
+    while ranges := next_slice(run.left(), slice_bytes):
+        size_bytes = sum(size for _, size in ranges)
+        say(f"archiving {size_bytes / 1e6:.1f} MB of {len(ranges)} partitions to {place.uri}")
+        options = read_options([each.partition for each, _ in ranges], client)
+        tasks = plan_copies(options, [each for each, _ in ranges], -(-size_bytes // task_bytes))
+        copy = partial(copy_task, place=place, options=options)
+        parts = spark.sparkContext.parallelize(tasks, len(tasks)).map(copy).collect() if tasks else []
+        try:
+            run.commit([each for each, _ in ranges], parts)
+            refused = 0
+        except Moved as moved:
+            say(str(moved))
+            refused += 1
+            if refused == MOST_REFUSALS:
+                run.give_way(str(moved))
+        table.refresh()
+    return run.copied
+
+
+class _Run:
+    """What is wanted of the table, and how far it is."""
+
+    def __init__(self, table: ArchiveTable, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        self._table = table
+        self._wanted = wanted
+        self.copied = {partition: Copied() for partition in wanted}
+
+    def left(self) -> list[tuple[Wanted, int]]:
+        """What the table lacks of each partition that can be read: from which offset on."""
+        found = []
+        for partition, each in sorted(self._wanted.items()):
+            copied = self.copied[partition]
+            if copied.error:
+                continue
+            try:
+                copied.archived = self._table.archived(partition, each.log.topic_id)
+            except SparklogError as error:
+                copied.error = str(error)
+                continue
+            start = each.log.log_start_offset
+            if copied.archived:
+                start = max(start, copied.archived.offset_to)
+                if copied.archived.offset_to < start and copied.lost_from is None:
+                    copied.lost_from, copied.lost_to = copied.archived.offset_to, start
+            if start < each.offset_to:
+                found.append((each, start))
+        return found
+
+    def commit(self, ranges: Sequence[OffsetRange], parts: Sequence[_Part]) -> None:
+        """Commit what was copied of those partitions of which everything was. Raises Moved, and removes the files."""
+        for part in parts:
+            if part.error:
+                self.copied[part.partition].error = part.error
+        whole = [each for each in ranges if not self.copied[each.partition].error]
+        names = {each.partition for each in whole}
+        files = [file for part in parts for file in part.files]
+        good = [file for file in files if file.partition in names]
+        discard(self._table.place, [file.path for file in files if file.partition not in names])
+        if not whole:
+            return
+        try:
+            self._table.commit(good, {each.partition: self._progress(each) for each in whole})
+        except Moved:  # after any other error, a commit may be there that names them
+            discard(self._table.place, [file.path for file in good])
+            raise
+        for file in good:
+            copied = self.copied[file.partition]
+            copied.records += file.records
+            copied.files += 1
+            copied.size_bytes += file.size_bytes
+
+    def give_way(self, reason: str) -> None:
+        """Leave what is left to the other run."""
+        for each, _ in self.left():
+            self.copied[each.log.partition].error = reason
+
+    def _progress(self, done: OffsetRange) -> Progress:
+        before = self.copied[done.partition].archived
+        begin = before.offset_from if before else done.offset_from
+        return Progress(self._wanted[done.partition].log.topic_id, Archived(begin, done.offset_to))
+
+
+def next_slice(left: Iterable[tuple[Wanted, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
+    """Of what is left of each partition, whole segments from the oldest on, and their bytes; at least one segment."""
+    ranges: list[tuple[OffsetRange, int]] = []
+    total = 0
+    for wanted, start in left:
+        end, size = start, 0
+        for segment in wanted.log.segments:
+            if segment.next_offset <= start or segment.base_offset >= wanted.offset_to:
+                continue
+            if total and total + segment.size_bytes > limit_bytes:
+                break
+            end = min(segment.next_offset, wanted.offset_to)
+            size += segment.size_bytes
+            total += segment.size_bytes
+        if start < end:
+            ranges.append((OffsetRange(wanted.log.partition, start, end), size))
+    return ranges
+
+
+def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]) -> ReadOptions:
+    """A read of these partitions that fails rather than leave anything out."""
+    security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
+    return ReadOptions(
+        selection=Partitions(frozenset(partitions)),
+        starting=Edge.EARLIEST,
+        ending=Edge.LATEST,
+        path=None,
+        broker=BrokerOptions(
+            bootstrap_servers=client["bootstrap_servers"],
+            timeout_ms=120_000,
+            retries=0,
+            retry_backoff_ms=0,
+            security=security,
+            group_id=None,
+        ),
+        read_mode=ReadMode.AUTO,
+        fail_on_data_loss=True,
+        include_headers=True,
+        min_partitions=0,
+        max_records_per_partition=0,
+        max_offsets_per_trigger=0,
+        filter_pushdown=False,
+    )
+
+
+def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int) -> list[Task]:
+    """The tasks that read these ranges, about `count` of them, one for each partition at least."""
+    lookup = open_lookup(options)
+    try:
+        return settled(lambda: plan_tasks(replace(options, min_partitions=count), lookup, ranges, EVERYTHING))
+    finally:
+        lookup.close()
+
+
+def copy_task(task: Task, *, place: Place, options: ReadOptions) -> _Part:
+    """Write the records of a task as files of the archive, in a Spark task; nothing is left of what fails."""
+    partition = partition_of(task)
+    writing = DatedFiles(place, partition)
+    try:
+        for rows in read_task(task, options, IN_FILES):
+            writing.add(rows)
+        return _Part(partition=partition, files=writing.finish())
+    except (SparklogError, OSError, pa.ArrowException) as error:
+        writing.discard()
+        reason = str(error) or traceback.format_exc(limit=1)
+        return _Part(partition=partition, error=f"{type(error).__name__}: {reason}")

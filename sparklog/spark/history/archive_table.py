@@ -1,0 +1,251 @@
+"""The Delta table that records are archived to: its columns, how far it goes, and which of its files hold what.
+
+    topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary,
+    headers array<struct<key: string, value: binary>>, date date        partitioned by date
+
+The columns are those of a read; `date` is the day of the timestamp in UTC (null outside of the years 1 to 9999).
+Several topics may share a table.
+
+How far a partition has come is in the table too, as transaction identifiers of Delta's protocol (`txn`), which a commit
+brings together with the files and which stay through OPTIMIZE, VACUUM and checkpoints:
+
+    sparklog/<topic>-<n>              the offset up to which the table has the partition
+    sparklog/<topic>-<n>/from         the offset from which on
+    sparklog/<topic>-<n>/<topic id>   it is this topic, not another one of that name
+
+So every offset is archived exactly once: a job that dies before its commit has done nothing, and where two jobs copy
+the same offsets, Delta refuses the second commit, as it moves on a `txn` that was moved on since it was read (`Moved`).
+Reading how far the table is takes its newest checkpoint and the commits since, never its records.
+
+The one module that loads `deltalake`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DateType, StructField, StructType
+
+from sparklog.base.errors import ConfigError, SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.columns import TYPES
+from sparklog.spark.history.archive_files import ArchivedFile, FilePart, Place
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+DATE = "date"
+IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
+"""What a file holds: Delta keeps the date, by which the table is partitioned, beside it."""
+SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
+_DELTA_SCHEMA = Schema.from_arrow(to_arrow_schema(SCHEMA, timezone="UTC"))
+_APP = "sparklog"
+
+
+class Moved(SparklogError):
+    """Another run has archived some of the same partitions meanwhile: see how far the table is now."""
+
+
+class Archived(NamedTuple):
+    """What the table has of a partition: the offsets from `offset_from` to before `offset_to`."""
+
+    offset_from: int
+    offset_to: int
+
+
+class Progress(NamedTuple):
+    """How far a commit brings a partition."""
+
+    topic_id: str
+    archived: Archived
+
+
+class ArchiveTable:
+    """A table as it was when it was opened, or when `refresh` was called last."""
+
+    def __init__(self, place: Place, table: DeltaTable) -> None:
+        self.place = place
+        self._table = table
+        _check(place.uri, table)
+
+    @classmethod
+    def open(cls, place: Place) -> ArchiveTable | None:
+        """The table there, if there is one. Raises ConfigError where it is not an archive, or cannot be read."""
+        try:
+            return cls(place, DeltaTable(place.folder or place.uri))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise ConfigError(f"archive {place.uri} cannot be opened: {error}") from error
+
+    @classmethod
+    def create(cls, place: Place) -> ArchiveTable:
+        """The table there, made if there is none. Raises as `open`."""
+        if found := cls.open(place):
+            return found
+        try:
+            DeltaTable.create(
+                place.folder or place.uri,
+                _DELTA_SCHEMA,
+                mode="ignore",
+                partition_by=[DATE],
+                description="Records archived from the log by sparklog's retention job",
+            )
+        except (DeltaError, OSError) as error:
+            if not (found := cls.open(place)):  # else another run was first
+                raise ConfigError(f"archive {place.uri} cannot be made: {error}") from error
+            return found
+        made = cls.open(place)
+        if made is None:
+            raise ConfigError(f"archive {place.uri} went away as soon as it was made")
+        return made
+
+    def refresh(self) -> None:
+        """See what others have committed."""
+        self._table.update_incremental()
+
+    def archived(self, partition: TopicPartition, topic_id: str = "") -> Archived | None:
+        """What the table has of a partition; None: nothing.
+
+        Raises ConfigError where what it has is of another topic of that name; without `topic_id` that is not asked.
+        """
+        name = f"{_APP}/{partition}"
+        offset_to = self._table.transaction_version(name)
+        if offset_to is None:
+            return None
+        if topic_id and self._table.transaction_version(f"{name}/{topic_id}") is None:
+            raise ConfigError(
+                f"archive {self.place.uri} holds {partition} of an earlier topic of that name; "
+                "give this one another table in retention.archive"
+            )
+        return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
+
+    def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
+        """Add the files, and with them say how far the partitions have come; -> the table's version with it.
+
+        On a local disk it is flushed when this returns. Raises Moved, and ConfigError for any other failure.
+        """
+        written_ms = int(time.time() * 1000)
+        try:
+            self._table.create_write_transaction(
+                [_add(file, written_ms) for file in files],
+                "append",
+                _DELTA_SCHEMA,
+                partition_by=[DATE],
+                commit_properties=CommitProperties(
+                    app_transactions=[each for item in progress.items() for each in self._transactions(*item)],
+                ),
+            )
+        except CommitFailedError as error:
+            if "oncurrent" in str(error):
+                raise Moved(f"archive {self.place.uri}: {error}") from error
+            raise ConfigError(f"archive {self.place.uri}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise ConfigError(f"archive {self.place.uri}: {error}") from error
+        version = self._table.version()
+        self.place.flush(f"_delta_log/{version:020}.json")
+        return int(version)
+
+    def files(
+        self,
+        partition: TopicPartition,
+        offset_from: int,
+        offset_to: int,
+        since: datetime | None = None,
+        before: datetime | None = None,
+    ) -> list[FilePart]:
+        """The files that may hold records of a partition at these offsets, no older than `since`, not as late as
+        `before`, as their statistics tell; by offset.
+        """
+        adds = self._adds()
+        wanted = _may_hold(adds, "topic", partition.topic, partition.topic)
+        wanted = pc.and_(wanted, _may_hold(adds, "partition", partition.partition, partition.partition))
+        wanted = pc.and_(wanted, _may_hold(adds, "offset", offset_from, offset_to - 1))
+        if since is not None or before is not None:
+            wanted = pc.and_(wanted, _may_hold(adds, "timestamp", since, before))
+        rows = adds.filter(wanted).to_pylist()
+        parts = [
+            FilePart(
+                path=unquote(row["path"]),
+                size_bytes=row["size_bytes"],
+                offset_first=_or(row.get("min.offset"), offset_from),
+                offset_last=_or(row.get("max.offset"), offset_to - 1),
+                alone=all(
+                    row.get(f"{edge}.{name}") == value
+                    for edge in ("min", "max")
+                    for name, value in (("topic", partition.topic), ("partition", partition.partition))
+                ),
+            )
+            for row in rows
+        ]
+        return sorted(parts, key=lambda part: (part.offset_first, part.path))
+
+    def _adds(self) -> pa.Table:
+        return pa.table(self._table.get_add_actions(flatten=True))
+
+    def _transactions(self, partition: TopicPartition, to: Progress) -> list[Transaction]:
+        name = f"{_APP}/{partition}"
+        moved = [Transaction(name, to.archived.offset_to)]
+        if self._table.transaction_version(name) is None:
+            moved += [Transaction(f"{name}/from", to.archived.offset_from), Transaction(f"{name}/{to.topic_id}", 0)]
+        return moved
+
+
+def _check(uri: str, table: DeltaTable) -> None:
+    """Raise ConfigError unless the table is an archive that can be read file by file."""
+    there = {each.name: each.type for each in table.schema().fields}
+    ours = {each.name: each.type for each in _DELTA_SCHEMA.fields}
+    if there != ours or table.metadata().partition_columns != [DATE]:
+        raise ConfigError(
+            f"archive {uri} is a table of another kind: an archive has the columns {SCHEMA.simpleString()[7:-1]}, and "
+            f"is partitioned by {DATE}. Name another table in retention.archive, or none: it is made then"
+        )
+    if table.protocol().min_reader_version > 1:
+        raise ConfigError(
+            f"archive {uri} has been given features that readers must know "
+            f"({', '.join(table.protocol().reader_features or ['column mapping'])}); an archive cannot have any"
+        )
+
+
+def _may_hold(adds: pa.Table, column: str, low: Any, high: Any) -> Any:
+    """Which files may hold values from `low` to `high`; those without statistics may."""
+    answer = pa.array(np.ones(adds.num_rows, bool))
+    if high is not None and f"min.{column}" in adds.column_names:
+        answer = pc.and_(answer, pc.fill_null(pc.less_equal(adds[f"min.{column}"], pa.scalar(high)), True))
+    if low is not None and f"max.{column}" in adds.column_names:
+        answer = pc.and_(answer, pc.fill_null(pc.greater_equal(adds[f"max.{column}"], pa.scalar(low)), True))
+    return answer
+
+
+def _add(file: ArchivedFile, written_ms: int) -> AddAction:
+    lowest: dict[str, Any] = {"topic": file.partition.topic, "partition": file.partition.partition}
+    highest = dict(lowest)
+    lowest["offset"], highest["offset"] = file.offset_first, file.offset_last
+    if file.timestamp_first is not None and file.timestamp_last is not None:
+        lowest["timestamp"], highest["timestamp"] = _iso(file.timestamp_first), _iso(file.timestamp_last)
+    stats = {
+        "numRecords": file.records,
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": dict.fromkeys(("topic", "partition", "offset", "timestamp"), 0),
+    }
+    return AddAction(file.path, file.size_bytes, {DATE: file.date}, written_ms, True, json.dumps(stats))
+
+
+def _iso(moment: datetime) -> str:
+    """As Delta writes timestamps, which are of whole milliseconds here."""
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def _or(value: int | None, instead: int) -> int:
+    return instead if value is None else value

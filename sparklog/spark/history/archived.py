@@ -1,0 +1,247 @@
+"""What the tasks of a read with ``readMode = history`` do (planned in plan.py).
+
+    ArchiveTask    offsets of one partition from the archive's Parquet files, in order
+    LogTask        offsets from the log, as any read; where retention has trimmed them since the plan was made, they are
+                   in the archive by now, and read from there, then from the log again, as often as that happens
+
+Files are read a batch of rows at a time, only those row groups that hold some of the offsets. Where files overlap, as
+those of different days do where timestamps are out of order, they are merged by offset. Files that somebody has
+rewritten (OPTIMIZE) hold other partitions too, and in any order: their rows are picked out, and come as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+from pyspark.sql.datasource import InputPartition
+
+from sparklog.base.errors import DataLost
+from sparklog.log.reader import ReadRange
+from sparklog.spark.columns import TableShape, table_schema
+from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, Place
+from sparklog.spark.source.files import from_elsewhere, read_files
+from sparklog.spark.source.offsets import OffsetRange, report_losses
+from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.scan import FetchTask, FilesTask, Task, partition_of
+
+ROWS = 1 << 16
+"""At once, of all files that are merged together."""
+FEWEST_ROWS = 1 << 10
+"""At once, of one file; fewer where they are large."""
+BYTES = WAITING_BYTES
+"""At once, of all files that are merged together, about."""
+_SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTask(InputPartition):
+    """Offsets of one partition, to be read from these files of an archive."""
+
+    whole: OffsetRange
+    place: Place
+    files: tuple[FilePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask(InputPartition):
+    """What is read from the log, and the archive that it moves to."""
+
+    task: Task
+    place: Place | None
+    topic_id: str
+
+
+def read_history(task: InputPartition, options: ReadOptions, shape: TableShape) -> Iterator[pa.RecordBatch]:
+    """The records of one task, as Spark expects them."""
+    columns = tuple(dict.fromkeys([*shape.decoded, "offset"]))
+    match task:
+        case ArchiveTask(whole):
+            return shape.apply(read_archive(task, options, columns), whole.partition)
+        case LogTask(inner):
+            return shape.apply(_read_log(task, options, columns), partition_of(inner))
+    return iter(())  # Spark makes up a task where the plan has none
+
+
+def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The records of a task in the order of their offsets; a file that is gone is a loss."""
+    fs = task.place.files()
+    for group in overlapping(task.files):
+        rows, size = max(FEWEST_ROWS, ROWS // len(group)), BYTES // len(group)
+        try:
+            yield from merged([read_file(fs, file, task.whole, columns, rows, size) for file in group])
+        except FileNotFoundError as gone:
+            report_losses(
+                [f"{task.whole.partition}: archive {task.place.uri} has lost a file that it had: {gone}"],
+                fail=options.fail_on_data_loss,
+            )
+
+
+def read_file(
+    fs: pafs.FileSystem,
+    part: FilePart,
+    whole: OffsetRange,
+    columns: Sequence[str],
+    rows: int = ROWS,
+    size_bytes: int = BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records of a file that are of the partition and at the offsets of `whole`, `rows` at once at most, and about
+    `size_bytes`.
+    """
+    picked = [*columns] if part.alone else [*columns, "topic", "partition"]
+    with pq.ParquetFile(part.path, filesystem=fs, coerce_int96_timestamp_unit="us") as file:
+        groups = [number for number in range(file.num_row_groups) if _may_hold(file.metadata, number, whole)]
+        for number in groups:
+            count = _rows_of(file.metadata.row_group(number), rows, size_bytes)
+            for batch in file.iter_batches(count, [number], list(dict.fromkeys(picked)), use_threads=False):
+                if (kept := _wanted(batch, part, whole)).num_rows:
+                    yield _as_read(kept, columns)
+
+
+def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.RecordBatch:
+    """The rows of a file that are of the partition and at the offsets of `whole`."""
+    offsets = batch.column("offset")
+    wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
+    if not part.alone:
+        wanted = pc.and_(wanted, pc.equal(batch.column("topic"), whole.partition.topic))
+        wanted = pc.and_(wanted, pc.equal(batch.column("partition"), whole.partition.partition))
+    return batch if pc.all(wanted).as_py() else batch.filter(wanted)
+
+
+def overlapping(files: Sequence[FilePart]) -> Iterator[list[FilePart]]:
+    """Files in the order of their first offset, those that overlap together."""
+    group: list[FilePart] = []
+    end = 0
+    for file in files:
+        if group and file.offset_first > end:
+            yield group
+            group = []
+        end = max(end, file.offset_last) if group else file.offset_last
+        group.append(file)
+    if group:
+        yield group
+
+
+def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """The rows of streams that are each in the order of `offset`, in that order; all rows, whatever their order."""
+    if len(streams) == 1:
+        yield from streams[0]
+        return
+    heads = [(next(stream, None), stream) for stream in streams]
+    while heads := [(head, stream) for head, stream in heads if head is not None]:
+        bound = min(_last_offset(head) for head, _ in heads)
+        ready, following = [], []
+        for head, stream in heads:
+            offsets = head.column("offset").to_numpy()
+            # the one that ends at the bound goes whole, so that there is an end whatever the order
+            count = len(offsets) if offsets[-1] == bound else int(np.searchsorted(offsets, bound, "right"))
+            ready.append(head.slice(0, count))
+            following.append((head.slice(count) if count < len(offsets) else next(stream, None), stream))
+        heads = following
+        rows = pa.concat_batches([batch for batch in ready if batch.num_rows])
+        order = np.argsort(rows.column("offset").to_numpy(), kind="stable")
+        yield rows.take(pa.array(order))
+
+
+def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Records from the log, and from the archive those that moved there meanwhile."""
+    strict = replace(options, fail_on_data_loss=True)
+    left = OffsetRange(partition_of(task.task), *_bounds(task.task))
+    log = _from_log(task.task, strict, columns)
+    while True:
+        try:
+            for rows in log:
+                yield rows
+                if rows.num_rows:
+                    left = left._replace(offset_from=_last_offset(rows) + 1)
+            return
+        except DataLost:
+            found = _archived_since(task, left)
+        if found is None:
+            yield from _rest_of_log(task.task, left, options, columns)
+            return
+        yield from read_archive(found, options, columns)
+        left = left._replace(offset_from=found.whole.offset_to)
+        log = _rest_of_log(task.task, left, strict, columns)
+
+
+def _rest_of_log(
+    task: Task, left: OffsetRange, options: ReadOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """What is left of a task's offsets, wherever the log has them now."""
+    if left.size <= 0:
+        return iter(())
+    if isinstance(task, FilesTask):
+        return from_elsewhere(
+            task, ReadRange(left.offset_from, left.offset_to, left.offset_from, 0, 0), options, columns
+        )
+    return _from_log(FetchTask(left), options, columns)
+
+
+def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
+    """What the archive has by now of a range."""
+    # Loads deltalake: only where the log was trimmed meanwhile.
+    from sparklog.spark.history.archive_table import ArchiveTable
+
+    table = ArchiveTable.open(task.place) if task.place else None
+    archived = table.archived(left.partition, task.topic_id) if table else None
+    if table is None or archived is None or archived.offset_to <= left.offset_from:
+        return None
+    whole = left._replace(offset_to=min(left.offset_to, archived.offset_to))
+    return ArchiveTask(whole, table.place, tuple(table.files(left.partition, whole.offset_from, whole.offset_to)))
+
+
+def _from_log(task: Task, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if isinstance(task, FilesTask):
+        return read_files(task, options, columns)
+    from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
+
+    return fetch_range(task.whole, options)
+
+
+def _bounds(task: Task) -> tuple[int, int]:
+    if isinstance(task, FilesTask):
+        return task.ranges[0].offset_from, task.ranges[-1].offset_to
+    return task.whole.offset_from, task.whole.offset_to
+
+
+def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
+    """Whether a row group may hold any of the offsets, as its statistics tell."""
+    group = metadata.row_group(number)
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == "offset":
+            found = column.statistics
+            return not (found and found.has_min_max) or bool(
+                found.min < whole.offset_to and found.max >= whole.offset_from
+            )
+    return True
+
+
+def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
+    """How many rows of a row group, `rows` at most, take about so many bytes; one at least.
+
+    As large as the archive's row groups may be: what is stored may be far smaller than what it is read as.
+    """
+    fitting: int = group.num_rows * size_bytes // max(WAITING_BYTES, group.total_byte_size)
+    return max(1, min(rows, fitting))
+
+
+def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """These columns, of the types that reads of a log give: files that others have rewritten may have similar ones."""
+    arrays = [rows.column(name) for name in columns]
+    schema = pa.schema([_SCHEMA.field(name) for name in columns])
+    return pa.RecordBatch.from_arrays(
+        [array if array.type == of.type else array.cast(of.type) for array, of in zip(arrays, schema, strict=True)],
+        schema=schema,
+    )
+
+
+def _last_offset(rows: pa.RecordBatch) -> int:
+    return int(rows.column("offset")[-1].as_py())

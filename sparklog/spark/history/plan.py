@@ -1,0 +1,210 @@
+"""Planning a read of archive and log as one: ``readMode = history``.
+
+    where the log begins and ends ─▶ how far the archive is ─▶ ranges of offsets ─▶ below that: files of the archive
+                                                                               └─▶ from there on: the log, as any read
+
+In that order, so that there is no gap: what leaves the log after it was asked has been archived before. The end of the
+archive is looked at once, and is the boundary for every task: an overlap with the log does not matter. What the log
+loses while the read runs is in the archive by then, where its task finds it (archived.py).
+
+Starting and ending positions mean the union: `earliest` is where the archive begins; timestamps are looked for in the
+archive first. Only files whose statistics allow for what is wanted are opened.
+
+An archive that was named for the read must be there. One that the topic names may not be there yet: then the log is
+the whole history. Loads `deltalake`; no other kind of read comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from sparklog.base.errors import ConfigError
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_table import Archived, ArchiveTable
+from sparklog.spark.history.archived import ArchiveTask, LogTask, read_file
+from sparklog.spark.source.filters import Interval, Predicate
+from sparklog.spark.source.offsets import ArchiveName, Bounds, Lookup, OffsetRange, Offsets, batch_ranges, report_losses
+from sparklog.spark.source.options import ReadOptions, Selection
+from sparklog.spark.source.plan import count_tasks, divide, narrow, split
+from sparklog.spark.source.scan import partition_of, plan_tasks
+
+TASK_BYTES = 128 << 20
+"""Of Parquet, read by one task."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What is archived of a partition."""
+
+    table: ArchiveTable
+    archived: Archived
+    topic_id: str
+
+
+def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[InputPartition]:
+    """The tasks of a batch read of archive and log. Raises as any plan does, and ConfigError over the archive."""
+    logs = lookup.bounds(options.selection)
+    names = _archive_names(options, lookup, logs)
+    pasts = find_pasts(names, must_exist=options.archive is not None)
+    ranges, lost = batch_ranges(options, Union(lookup, logs, pasts))
+    older, newer, gaps = part(ranges, logs, pasts)
+    report_losses([*lost, *gaps], fail=options.fail_on_data_loss)
+    tasks: list[InputPartition] = list(plan_archive(options, pasts, older, predicate))
+    remaining = replace(options, min_partitions=max(0, options.min_partitions - len(tasks)))
+    for task in plan_tasks(remaining, lookup, newer, predicate):
+        name = names[partition_of(task)]
+        tasks.append(LogTask(task, Place(name.uri) if name.uri else None, name.topic_id))
+    return tasks
+
+
+def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool) -> dict[TopicPartition, Past]:
+    """What is archived of each partition of which anything is. Raises ConfigError where a table is no archive."""
+    tables = {uri: ArchiveTable.open(Place(uri)) for uri in {name.uri for name in names.values()}}
+    if must_exist and (missing := sorted(uri for uri, table in tables.items() if table is None)):
+        raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
+    pasts = {}
+    for partition, name in names.items():
+        table = tables[name.uri]
+        archived = table.archived(partition, name.topic_id) if table else None
+        if table and archived:
+            pasts[partition] = Past(table=table, archived=archived, topic_id=name.topic_id)
+    return pasts
+
+
+def part(
+    ranges: Iterable[OffsetRange], logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
+) -> tuple[list[OffsetRange], list[OffsetRange], list[str]]:
+    """The ranges below the end of the archive, those from there on, and what lies in neither."""
+    older, newer, lost = [], [], []
+    for whole in ranges:
+        partition, offset_from, offset_to = whole
+        log_start = logs[partition].log_start
+        boundary = pasts[partition].archived.offset_to if partition in pasts else log_start
+        if offset_from < boundary:
+            older.append(OffsetRange(partition, offset_from, min(offset_to, boundary)))
+        begin = max(offset_from, boundary)
+        if begin < min(log_start, offset_to):
+            end = min(log_start, offset_to)
+            lost.append(f"{partition}: offsets {begin} to {end - 1} are neither in the archive nor in the log")
+            begin = end
+        if begin < offset_to:
+            newer.append(OffsetRange(partition, begin, offset_to))
+    return older, newer, lost
+
+
+def plan_archive(
+    options: ReadOptions, pasts: Mapping[TopicPartition, Past], ranges: list[OffsetRange], predicate: Predicate
+) -> Iterator[ArchiveTask]:
+    """The tasks that read these ranges from archives, as far as `predicate` wants them."""
+    wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
+    since, before = _moments(predicate.timestamp_ms)
+    files = [
+        pasts[each.partition].table.files(each.partition, each.offset_from, each.offset_to, since, before)
+        for each in wanted
+    ]
+    sizes = [sum(file.size_bytes for file in found) for found in files]
+    counts = count_tasks(sizes, max(options.min_partitions, -(-sum(sizes) // TASK_BYTES)))
+    for each, found, count in zip(wanted, files, counts, strict=True):
+        for piece in divide(each, count):
+            touched = tuple(
+                file for file in found if file.offset_first < piece.offset_to and file.offset_last >= piece.offset_from
+            )
+            if touched:
+                yield ArchiveTask(piece, pasts[each.partition].table.place, touched)
+
+
+class Union:
+    """A lookup that answers for archive and log together. The bounds were looked up before."""
+
+    def __init__(
+        self, log: Lookup, logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
+    ) -> None:
+        self._log = log
+        self._logs = logs
+        self._pasts = pasts
+
+    def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
+        found = {}
+        for partition, log in self._logs.items():
+            if past := self._pasts.get(partition):
+                begin, end = past.archived  # of files without a broker, the high watermark may be behind
+                found[partition] = Bounds(min(begin, log.log_start), max(end, log.high_watermark))
+            else:
+                found[partition] = log
+        return found
+
+    def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        for partition, timestamp_ms in timestamps_ms.items():
+            if past := self._pasts.get(partition):
+                found[partition] = first_since(past, partition, timestamp_ms)
+        rest = {partition: time for partition, time in timestamps_ms.items() if found.get(partition) is None}
+        return {**found, **self._log.offsets_for_times(rest)} if rest else found
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._log.committed(partitions)
+
+    def commit(self, offsets: Offsets) -> None:
+        self._log.commit(offsets)
+
+    def folder(self, partition: TopicPartition) -> str | None:
+        return self._log.folder(partition)
+
+    def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
+        return self._log.archives(partitions)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def first_since(past: Past, partition: TopicPartition, timestamp_ms: int) -> int | None:
+    """The first archived record that is as late as a timestamp; None where there is none."""
+    whole = OffsetRange(partition, *past.archived)
+    since, _ = _moments(Interval(low=timestamp_ms))
+    first: int | None = None
+    fs = past.table.place.files()
+    for file in past.table.files(partition, whole.offset_from, whole.offset_to, since):
+        if first is not None and file.offset_first > first:
+            break
+        for rows in read_file(fs, file, whole, ("offset", "timestamp")):
+            times = rows.column("timestamp").cast("int64")
+            late = rows.column("offset").filter(pc.greater_equal(times, timestamp_ms * 1000))
+            if len(late):
+                earliest = pc.min(late).as_py()
+                first = earliest if first is None else min(first, earliest)
+                if file.alone:
+                    break  # in the order of offsets
+    return first
+
+
+def _archive_names(
+    options: ReadOptions, lookup: Lookup, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, ArchiveName]:
+    """The archive of each partition. Raises ConfigError where one has none."""
+    names = lookup.archives(partitions)
+    if options.archive is not None:
+        return {partition: name._replace(uri=options.archive) for partition, name in names.items()}
+    if without := sorted({partition.topic for partition, name in names.items() if not name.uri}):
+        raise ConfigError(
+            f"readMode = history: {', '.join(without)} has no retention.archive; the option archive can name the table"
+        )
+    return names
+
+
+def _moments(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
+    """The interval as moments; None where it is open, or beyond what a datetime can say."""
+    return _moment(timestamp_ms.low), _moment(timestamp_ms.high)
+
+
+def _moment(time_ms: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return None

@@ -1,0 +1,1 @@
+"""The offsets topic as Delta tables, and as snapshots that coordinators load."""

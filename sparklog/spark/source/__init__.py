@@ -1,0 +1,1 @@
+"""The data source: options, the plan of a scan, and what its tasks read and write."""

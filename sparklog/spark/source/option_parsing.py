@@ -1,0 +1,403 @@
+"""Options of the data source, read once into values (options.py): the names and meanings of Spark's Kafka source.
+
+Names are compared without regard to case, as everywhere in Spark. An option that is unknown, or has no meaning for
+what is being done (``endingOffsets`` in a stream), is refused with the list of those that are allowed: a misspelt name
+must not silently read something else. Of three ways to say where to begin, ``startingTimestamp`` goes before
+``startingOffsetsByTimestamp`` and that before ``startingOffsets``, as in Spark; the same at the end.
+
+    where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.ssl.…
+    what      subscribe | subscribePattern | assign       (with `path`: all topics, if none is given)
+    from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
+    how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
+              maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown
+    group     group.id (or kafka.group.id): a stream's progress is committed to it; startingOffsets = group begins there
+
+Not there: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, which Spark offers no Python source.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sparklog.base.errors import ConfigError, InvalidTopic
+from sparklog.base.ids import TopicPartition, check_topic
+from sparklog.spark.source.options import (
+    EARLIEST_IN_JSON,
+    AllTopics,
+    AtCommitted,
+    AtOffsets,
+    AtTimestamps,
+    BrokerOptions,
+    Edge,
+    NoMatch,
+    Partitions,
+    Position,
+    ReadMode,
+    ReadOptions,
+    Selection,
+    TopicPattern,
+    Topics,
+    WriteOptions,
+)
+
+
+class Use(StrEnum):
+    """What options are for."""
+
+    BATCH = "a batch read"
+    STREAM = "a streaming read"
+    WRITE = "a write"
+
+
+READS = frozenset({Use.BATCH, Use.STREAM})
+ALL_USES = frozenset(Use)
+
+
+def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+    """The options of a batch or streaming read. Raises ConfigError saying what is wrong and what is allowed."""
+    given = _checked(options, use)
+    path = given.get("path")
+    if path is not None:
+        _refuse_broker(given)
+    _check_history(given, use)
+    return ReadOptions(
+        selection=_selection(given, needed=path is None),
+        starting=_starting(given, default=Edge.LATEST if use is Use.STREAM else Edge.EARLIEST, use=use),
+        ending=_ending(given),
+        path=path,
+        broker=_broker(given, use) if path is None else None,
+        read_mode=given.get("readmode", ReadMode.AUTO),
+        fail_on_data_loss=given.get("failondataloss", True),
+        include_headers=given.get("includeheaders", False),
+        min_partitions=given.get("minpartitions", 0),
+        max_records_per_partition=given.get("maxrecordsperpartition", 0),
+        max_offsets_per_trigger=given.get("maxoffsetspertrigger", 0),
+        filter_pushdown=given.get("filterpushdown", False),
+        archive=given.get("archive"),
+    )
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a batch or streaming write. Raises ConfigError saying what is wrong and what is allowed."""
+    given = _checked(options, Use.WRITE)
+    producer = {
+        option.producer_argument: given[name]
+        for name, option in OPTIONS.items()
+        if option.producer_argument and name in given
+    }
+    return WriteOptions(
+        topic=given.get("topic"),
+        include_headers=given.get("includeheaders", True),
+        producer={"bootstrap_servers": _bootstrap(given, Use.WRITE), **_security(given), **producer},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its name as documented, what its text becomes, and where it has a meaning."""
+
+    name: str
+    parse: Callable[[str], Any]
+    expects: str
+    uses: frozenset[Use] = READS
+    producer_argument: str = ""
+
+
+def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
+    """Typed values by lower-case name; raises ConfigError for the first option that is not allowed."""
+    given = {}
+    for name, raw in options.items():
+        option = OPTIONS.get(name.lower())
+        if option is None or use not in option.uses:
+            raise ConfigError(_refusal(name, option, use))
+        try:
+            given[name.lower()] = option.parse(raw)
+        except (ValueError, KeyError, TypeError, AttributeError, InvalidTopic) as wrong:
+            reason = f" ({wrong})" if isinstance(wrong, InvalidTopic) else ""
+            raise ConfigError(f"option {option.name} = {raw!r}: it must be {option.expects}{reason}") from None
+    return given
+
+
+def _refusal(name: str, option: Option | None, use: Use) -> str:
+    allowed = {key: each.name for key, each in OPTIONS.items() if use in each.uses}
+    near = difflib.get_close_matches(name.lower(), allowed, n=1)
+    what = f"option {option.name} has no meaning for {use}" if option else f"unknown option {name}"
+    hint = f"; did you mean {allowed[near[0]]}?" if near and option is None else "."
+    return f"{what}{hint} Allowed: {', '.join(sorted(allowed.values(), key=str.lower))}"
+
+
+def _one_of(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> str | None:
+    """Which one of some options is there; raises ConfigError for several, and for none where one is needed."""
+    found = [name for name in names if name in given]
+    if len(found) > 1 or (needed and not found):
+        shown = ", ".join(OPTIONS[name].name for name in names)
+        instead = " and ".join(OPTIONS[name].name for name in found) or "none"
+        raise ConfigError(f"exactly one of {shown} must be given, not {instead}")
+    return found[0] if found else None
+
+
+def _selection(given: Mapping[str, Any], *, needed: bool) -> Selection:
+    name = _one_of(given, ("subscribe", "subscribepattern", "assign"), needed=needed)
+    selection: Selection = given[name] if name else AllTopics()
+    return selection
+
+
+def _bootstrap(given: Mapping[str, Any], use: Use) -> str:
+    names = ("kafka.bootstrap.servers", "bootstrap.servers")
+    name = _one_of(given, names, needed=False)
+    if name is None:
+        instead = "" if use is Use.WRITE else ", or path for a log directory"
+        raise ConfigError(f"option kafka.bootstrap.servers is missing: HOST:PORT of the broker{instead}")
+    return str(given[name])
+
+
+def _broker(given: Mapping[str, Any], use: Use) -> BrokerOptions:
+    return BrokerOptions(
+        bootstrap_servers=_bootstrap(given, use),
+        timeout_ms=given.get("kafkaconsumer.polltimeoutms", 120_000),
+        retries=given.get("fetchoffset.numretries", 3),
+        retry_backoff_ms=given.get("fetchoffset.retryintervalms", 1_000),
+        security=_security(given),
+        group_id=_group(given),
+    )
+
+
+def _group(given: Mapping[str, Any]) -> str | None:
+    name = _one_of(given, GROUP_NAMES, needed=False)
+    if name is None and given.get("startingoffsets") == AtCommitted():
+        raise ConfigError("startingOffsets = group needs group.id: the group to begin at")
+    return given[name] if name else None
+
+
+def _security(given: Mapping[str, Any]) -> dict[str, str]:
+    found = {key.replace(".", "_"): given.get(f"kafka.{key}") for key in SECURITY_KEYS}
+    return {argument: value for argument, value in found.items() if value is not None}
+
+
+def _refuse_broker(given: Mapping[str, Any]) -> None:
+    needs_broker = ("kafka.bootstrap.servers", "bootstrap.servers", *(f"kafka.{key}" for key in SECURITY_KEYS))
+    for name in (*needs_broker, *GROUP_NAMES):
+        if name in given:
+            raise ConfigError(f"path and {name} contradict each other: path reads files, without a broker")
+    if given.get("readmode") is ReadMode.FETCH:
+        raise ConfigError("path and readMode = fetch contradict each other: path reads files, without a broker")
+    if given.get("startingoffsets") == AtCommitted():
+        raise ConfigError("path and startingOffsets = group contradict each other: files know of no groups")
+
+
+def _check_history(given: Mapping[str, Any], use: Use) -> None:
+    if given.get("readmode") is not ReadMode.HISTORY:
+        if "archive" in given:
+            raise ConfigError("archive has a meaning only with readMode = history")
+        return
+    if use is Use.STREAM:
+        raise ConfigError(
+            "readMode = history is for batch reads: read the past in a batch, up to the endingOffsets with which the "
+            "stream then begins (startingOffsets)"
+        )
+    if "path" in given and "archive" not in given:
+        raise ConfigError("path with readMode = history needs archive: files know of no topic's retention.archive")
+
+
+def _starting(given: Mapping[str, Any], *, default: Edge, use: Use) -> Position:
+    no_match = given.get("startingoffsetsbytimestampstrategy", NoMatch.ERROR)
+    for name in ("startingtimestamp", "startingoffsetsbytimestamp"):
+        if name in given:
+            return AtTimestamps(given[name], no_match)
+    position: Position = given.get("startingoffsets", default)
+    if use is Use.BATCH and _names_edge(position, Edge.LATEST):
+        raise ConfigError("startingOffsets cannot be latest in a batch read: nothing would be read")
+    return position
+
+
+def _ending(given: Mapping[str, Any]) -> Position:
+    for name in ("endingtimestamp", "endingoffsetsbytimestamp"):
+        if name in given:
+            return AtTimestamps(given[name], NoMatch.LATEST)
+    position: Position = given.get("endingoffsets", Edge.LATEST)
+    if _names_edge(position, Edge.EARLIEST):
+        raise ConfigError("endingOffsets cannot be earliest: nothing would be read")
+    return position
+
+
+def _names_edge(position: Position, edge: Edge) -> bool:
+    return position is edge or (isinstance(position, AtOffsets) and edge.value in position.offsets.values())
+
+
+def _whole_number(low: int) -> Callable[[str], int]:
+    def parse(raw: str) -> int:
+        number = int(raw)
+        if number < low:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _boolean(raw: str) -> bool:
+    return {"true": True, "false": False}[raw.strip().lower()]
+
+
+def _topic(raw: str) -> str:
+    return check_topic(raw.strip())
+
+
+def _topics(raw: str) -> Topics:
+    return Topics(tuple(dict.fromkeys(_topic(name) for name in raw.split(","))))
+
+
+def _pattern(raw: str) -> TopicPattern:
+    try:
+        re.compile(raw)
+    except re.error as wrong:
+        raise ValueError(raw) from wrong
+    return TopicPattern(raw)
+
+
+def _assignment(raw: str) -> Partitions:
+    topics: dict[str, list[int]] = json.loads(raw)
+    partitions = frozenset(
+        TopicPartition(check_topic(topic), _number(partition, low=0))
+        for topic, numbers in topics.items()
+        for partition in numbers
+    )
+    if not partitions:
+        raise ValueError
+    return Partitions(partitions)
+
+
+def _per_partition(raw: str, low: int) -> dict[TopicPartition, int]:
+    topics: dict[str, dict[str, int]] = json.loads(raw)
+    return {
+        TopicPartition(check_topic(topic), int(partition)): _number(number, low=low)
+        for topic, numbers in topics.items()
+        for partition, number in numbers.items()
+    }
+
+
+def _number(value: Any, *, low: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ValueError(value)
+    return value
+
+
+def _edge_or_offsets(raw: str) -> Position:
+    if raw.strip().lower() in ("earliest", "latest"):
+        return Edge[raw.strip().upper()]
+    return AtOffsets(_per_partition(raw, low=EARLIEST_IN_JSON))
+
+
+def _starting_offsets(raw: str) -> Position:
+    return AtCommitted() if raw.strip().lower() == "group" else _edge_or_offsets(raw)
+
+
+def _group_id(raw: str) -> str:
+    if not raw.strip():
+        raise ValueError(raw)
+    return raw
+
+
+def _timestamps(raw: str) -> dict[TopicPartition, int]:
+    return _per_partition(raw, low=0)
+
+
+_NUMBER = "a whole number from {}"
+_OFFSETS = 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}} (-1: latest, -2: earliest)'
+_TIMES = 'JSON such as {"topic": {"0": 1700000000000}}, in ms'
+_TRUE_OR_FALSE = "true or false"
+
+
+def _option(name: str, parse: Callable[[str], Any], expects: str, *uses: Use) -> Option:
+    return Option(name=name, parse=parse, expects=expects, uses=frozenset(uses) or READS)
+
+
+def _producer_option(key: str, parse: Callable[[str], Any], expects: str) -> Option:
+    return Option(
+        name=f"kafka.{key}", parse=parse, expects=expects,
+        uses=frozenset({Use.WRITE}), producer_argument=key.replace(".", "_"),
+    )  # fmt: skip
+
+
+def _acks(raw: str) -> str | int:
+    word = raw.strip().lower()
+    return "all" if word in ("all", "-1") else {"1": 1, "0": 0}[word]
+
+
+def _codec(raw: str) -> str:
+    return {name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}[raw.strip().lower()]
+
+
+SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
+    "security.protocol": ("PLAINTEXT", "SSL"),
+    "ssl.truststore.location": (),
+    "ssl.truststore.type": ("PEM",),
+    "ssl.keystore.location": (),
+    "ssl.keystore.type": ("PEM",),
+}
+"""Keys of Kafka's clients, with the words that are allowed; none: any text."""
+
+
+def _security_option(key: str, allowed: tuple[str, ...]) -> Option:
+    def parse(raw: str) -> str:
+        if allowed and raw not in allowed:
+            raise ValueError(raw)
+        return raw
+
+    expects = " or ".join(allowed) or "a PEM file that every executor can see"
+    return Option(name=f"kafka.{key}", parse=parse, expects=expects, uses=ALL_USES)
+
+
+GROUP_NAMES = ("group.id", "kafka.group.id")
+OPTIONS: Mapping[str, Option] = {
+    option.name.lower(): option
+    for option in (
+        _option("path", str, "a folder or a URI"),
+        _option("kafka.bootstrap.servers", str, "HOST:PORT", *ALL_USES),
+        _option("bootstrap.servers", str, "HOST:PORT", *ALL_USES),
+        _option("subscribe", _topics, "topics separated by commas"),
+        _option("subscribePattern", _pattern, "a regular expression"),
+        _option("assign", _assignment, 'JSON such as {"topic": [0, 1]}'),
+        _option("startingOffsets", _starting_offsets, f"group, {_OFFSETS}"),
+        _option("startingTimestamp", _whole_number(0), "a timestamp in ms"),
+        _option("startingOffsetsByTimestamp", _timestamps, _TIMES),
+        _option("startingOffsetsByTimestampStrategy", lambda raw: NoMatch(raw.strip().lower()), "error or latest"),
+        _option("endingOffsets", _edge_or_offsets, _OFFSETS, Use.BATCH),
+        _option("endingTimestamp", _whole_number(0), "a timestamp in ms", Use.BATCH),
+        _option("endingOffsetsByTimestamp", _timestamps, _TIMES, Use.BATCH),
+        _option("maxOffsetsPerTrigger", _whole_number(1), _NUMBER.format(1), Use.STREAM),
+        _option("minPartitions", _whole_number(1), _NUMBER.format(1)),
+        _option("maxRecordsPerPartition", _whole_number(1), _NUMBER.format(1)),
+        _option("failOnDataLoss", _boolean, _TRUE_OR_FALSE),
+        _option("includeHeaders", _boolean, _TRUE_OR_FALSE, *ALL_USES),
+        _option("readMode", lambda raw: ReadMode(raw.strip().lower()), "segments, fetch, auto or history"),
+        _option("archive", str, "the path or URI of a Delta table", Use.BATCH),
+        _option("filterPushdown", _boolean, _TRUE_OR_FALSE, Use.BATCH),
+        *(_option(name, _group_id, "a group's id") for name in GROUP_NAMES),
+        _option("groupIdPrefix", str, "any text; reads join no group, so it changes nothing"),
+        _option("kafkaConsumer.pollTimeoutMs", _whole_number(1), _NUMBER.format(1)),
+        _option("fetchOffset.numRetries", _whole_number(0), _NUMBER.format(0)),
+        _option("fetchOffset.retryIntervalMs", _whole_number(0), _NUMBER.format(0)),
+        *(_security_option(key, allowed) for key, allowed in SECURITY_KEYS.items()),
+        _option("topic", _topic, "a topic's name", Use.WRITE),
+        _option("checkpointLocation", str, "a folder; Spark's own", Use.WRITE),
+        _option("queryName", str, "any text; Spark's own", Use.WRITE),
+        _producer_option("acks", _acks, "all, 1 or 0"),
+        _producer_option("compression.type", _codec, "none, gzip, snappy, lz4 or zstd"),
+        _producer_option("linger.ms", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("batch.size", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("buffer.memory", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("max.block.ms", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("max.request.size", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("delivery.timeout.ms", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("request.timeout.ms", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("enable.idempotence", _boolean, _TRUE_OR_FALSE),
+        _producer_option("retries", _whole_number(0), _NUMBER.format(0)),
+        _producer_option("retry.backoff.ms", _whole_number(0), _NUMBER.format(0)),
+    )
+}

@@ -1,0 +1,113 @@
+"""Planning a scan: which offsets, in how many tasks. Arithmetic on plain values only.
+
+    ranges of offsets ──▶ narrow          what the query's filters leave of them
+                      ──▶ split           no task with more than maxRecordsPerPartition offsets
+                      ──▶ prune           segments whose newest record is too old are left out (files only)
+                      ──▶ count_tasks     minPartitions, shared out by size
+                      ──▶ pack | divide   pieces of segments, or offsets, into tasks
+
+A range is never joined with one of another partition: records of a partition reach a task in order of their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+from sparklog.log.reader import SegmentInfo
+from sparklog.spark.source.filters import Interval, Predicate
+from sparklog.spark.source.offsets import OffsetRange
+
+
+class Sized(Protocol):
+    """Something that takes bytes to read."""
+
+    @property
+    def size(self) -> int: ...
+
+
+Piece = TypeVar("Piece", bound=Sized)
+
+
+def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRange]:
+    """What topic, partition and offset leave of the ranges."""
+    kept = []
+    for each in ranges:
+        if not predicate.wants(each.partition):
+            continue
+        offset_from = max(each.offset_from, predicate.offset.low)
+        offset_to = min(each.offset_to, predicate.offset.high + 1)
+        if offset_from < offset_to:
+            kept.append(OffsetRange(each.partition, offset_from, offset_to))
+    return kept
+
+
+def split(ranges: Iterable[OffsetRange], max_records: int) -> list[OffsetRange]:
+    """The ranges, each of more than `max_records` offsets in equal parts; 0: as they are."""
+    if not max_records:
+        return list(ranges)
+    return [part for each in ranges for part in divide(each, -(-each.size // max_records))]
+
+
+def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """`whole` in `count` parts of nearly as many offsets, fewer where there are not as many offsets."""
+    count = max(1, min(count, whole.size))
+    edges = [whole.offset_from + whole.size * i // count for i in range(count + 1)]
+    return [OffsetRange(whole.partition, low, high) for low, high in pairwise(edges)]
+
+
+def prune(whole: OffsetRange, segments: Sequence[SegmentInfo], timestamp_ms: Interval) -> list[OffsetRange]:
+    """`whole` without the segments whose newest record is older than the query wants; neighbours stay one range."""
+    kept = [
+        each
+        for each in segments
+        if each.base_offset < whole.offset_to
+        and each.next_offset > whole.offset_from
+        and (each.max_timestamp_ms is None or each.max_timestamp_ms >= timestamp_ms.low)
+    ]
+    return list(_joined(whole, kept))
+
+
+def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
+    """Into how many tasks to cut each of some ranges of these sizes, so that together there are `min_tasks` or more.
+
+    Every range gets one; the rest goes, one by one, to where the tasks are largest.
+    """
+    counts = [1] * len(sizes)
+    if not sizes or min_tasks <= len(sizes):
+        return counts
+    total = sum(sizes) or 1
+    counts = [max(1, size * min_tasks // total) for size in sizes]
+    while sum(counts) < min_tasks:
+        largest = max(range(len(sizes)), key=lambda i: sizes[i] / counts[i])
+        counts[largest] += 1
+    return counts
+
+
+def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
+    """Neighbouring pieces in at most `count` groups of about as many bytes."""
+    total = sum(piece.size for piece in pieces)
+    groups: list[list[Piece]] = [[] for _ in range(max(1, count))]
+    before = 0
+    for piece in pieces:
+        middle = before + piece.size // 2
+        groups[min(len(groups) - 1, middle * len(groups) // max(1, total))].append(piece)
+        before += piece.size
+    return [tuple(group) for group in groups if group]
+
+
+def _joined(whole: OffsetRange, segments: Iterable[SegmentInfo]) -> Iterator[OffsetRange]:
+    """What of `whole` lies in the segments, neighbours as one range."""
+    current: OffsetRange | None = None
+    for segment in segments:
+        offset_from = max(whole.offset_from, segment.base_offset)
+        offset_to = min(whole.offset_to, segment.next_offset)
+        if current is not None and current.offset_to == offset_from:
+            current = current._replace(offset_to=offset_to)
+            continue
+        if current is not None:
+            yield current
+        current = OffsetRange(whole.partition, offset_from, offset_to)
+    if current is not None:
+        yield current

@@ -1,0 +1,75 @@
+"""Batch reads: the plan, which Spark asks for once, and what each task does with its part of it.
+
+The reader object travels to the tasks, so it holds nothing but options and schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from sparklog.spark.columns import TableShape
+from sparklog.spark.source.files import read_files
+from sparklog.spark.source.filters import EVERYTHING, fold
+from sparklog.spark.source.lookups import open_lookup
+from sparklog.spark.source.offsets import Lookup, batch_ranges, report_losses
+from sparklog.spark.source.options import ReadMode, ReadOptions
+from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
+
+
+class TopicReader(DataSourceReader):
+    """Reads what the options name, all of it."""
+
+    predicate = EVERYTHING
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[Any]:
+        lookup = open_lookup(self._options)
+        try:
+            return settled(lambda: self._plan(lookup))
+        finally:
+            lookup.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._options, self._schema)
+
+    def _plan(self, lookup: Lookup) -> list[Any]:
+        if self._options.read_mode is ReadMode.HISTORY:
+            from sparklog.spark.history.plan import plan_history  # loads deltalake, which no other read needs
+
+            return plan_history(self._options, lookup, self.predicate)
+        ranges, lost = batch_ranges(self._options, lookup)
+        report_losses(lost, fail=self._options.fail_on_data_loss)
+        return plan_tasks(self._options, lookup, ranges, self.predicate)
+
+
+class PushdownReader(TopicReader):
+    """Reads what the query's filters leave. Only for where Spark pushes filters: see `source`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        self.predicate, remaining = fold(filters)
+        return remaining
+
+
+def read_task(task: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of one task, in the order of their offsets, as Spark expects them."""
+    shape = TableShape(schema)
+    match task:
+        case FilesTask(partition):
+            return shape.apply(read_files(task, options, shape.decoded), partition)
+        case FetchTask(whole):
+            from sparklog.spark.broker import fetch_range  # loads the gRPC client: only for tasks that fetch
+
+            return shape.apply(fetch_range(whole, options), whole.partition)
+        case _ if options.read_mode is ReadMode.HISTORY:
+            from sparklog.spark.history.archived import read_history  # loads Parquet, which no other read needs
+
+            return read_history(task, options, shape)
+    return iter(())  # Spark makes up a task where the plan has none

@@ -1,0 +1,127 @@
+"""From ranges of offsets to tasks: the part of planning that opens folders.
+
+A range whose partition's folder can be seen is cut into pieces of segments, on batch boundaries; any other is fetched,
+and cut between offsets. What a range takes to read is measured in bytes, or in offsets where one must be fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from pyspark.sql.datasource import InputPartition
+
+from sparklog.base.errors import OffsetOutOfRange
+from sparklog.base.ids import TopicPartition
+from sparklog.log.reader import LogReader, ReadRange
+from sparklog.spark.folders import open_reader
+from sparklog.spark.source.filters import LOWEST, Interval, Predicate
+from sparklog.spark.source.offsets import Lookup, OffsetRange
+from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune, split
+
+GONE = (OffsetOutOfRange, FileNotFoundError)
+"""What is raised where a segment, or the whole folder, is no longer there."""
+PLANS = 5
+"""How often a plan is made before segments that keep going away fail it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesTask(InputPartition):
+    """Pieces of one partition's segments, in order, to be read by one task."""
+
+    partition: TopicPartition
+    folder: str
+    ranges: tuple[ReadRange, ...]
+    timestamp_ms: Interval
+    """What the query wants; batches that hold nothing of it may be skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTask(InputPartition):
+    """Offsets of one partition, to be fetched from the broker by one task."""
+
+    whole: OffsetRange
+
+
+Task = FilesTask | FetchTask
+
+
+def partition_of(task: Task) -> TopicPartition:
+    """Whose records a task reads."""
+    return task.partition if isinstance(task, FilesTask) else task.whole.partition
+
+
+class InFiles:
+    """A range that is read from segments."""
+
+    def __init__(self, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval) -> None:
+        self.whole = whole
+        self._folder = folder
+        self._reader = reader
+        self._timestamp_ms = timestamp_ms
+        self._kept = [whole]
+        if timestamp_ms.low > LOWEST:  # only then is it worth opening every segment's index
+            self._kept = prune(whole, reader.segments(), timestamp_ms)
+        self._pieces = self._cut(1)
+        self.size_bytes = sum(piece.size for piece in self._pieces)
+
+    def tasks(self, count: int) -> Iterator[Task]:
+        """The range in about `count` tasks."""
+        pieces = self._pieces if count == 1 else self._cut(count)
+        for group in pack(pieces, count):
+            yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms)
+
+    def _cut(self, count: int) -> list[ReadRange]:
+        return [piece for kept in self._kept for piece in self._reader.cut(kept.offset_from, kept.offset_to, count)]
+
+
+class AtBroker:
+    """A range that is fetched."""
+
+    def __init__(self, whole: OffsetRange) -> None:
+        self.whole = whole
+
+    def tasks(self, count: int) -> Iterator[Task]:
+        """The range in `count` tasks."""
+        return map(FetchTask, divide(self.whole, count))
+
+
+Part = InFiles | AtBroker
+
+
+def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval) -> list[Part]:
+    """Where each range is read."""
+    readers = cache(open_reader)
+    parts: list[Part] = []
+    for each in ranges:
+        folder = lookup.folder(each.partition)
+        parts.append(InFiles(each, folder, readers(folder), timestamp_ms) if folder else AtBroker(each))
+    return parts
+
+
+def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRange], predicate: Predicate) -> list[Task]:
+    """The tasks that read `ranges`, as far as `predicate` wants them. Raises OSError and what `lookup` raises."""
+    wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
+    parts = locate(lookup, wanted, predicate.timestamp_ms)
+    counts = count_tasks(_sizes(parts), options.min_partitions)
+    return [task for part, count in zip(parts, counts, strict=True) for task in part.tasks(count)]
+
+
+def settled(plan: Callable[[], list[Task]]) -> list[Task]:
+    """What `plan` returns, made again where segments went away between looking up where the log begins and cutting it.
+
+    Raises OffsetOutOfRange where that happens again and again.
+    """
+    for _ in range(PLANS - 1):
+        try:
+            return plan()
+        except GONE:
+            continue
+    return plan()
+
+
+def _sizes(parts: Sequence[Part]) -> list[int]:
+    in_files = [part.size_bytes for part in parts if isinstance(part, InFiles)]
+    return in_files if len(in_files) == len(parts) else [part.whole.size for part in parts]

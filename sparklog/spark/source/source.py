@@ -1,0 +1,67 @@
+"""The data source `sparklog`: what ``spark.read.format("sparklog")`` and its three siblings find.
+
+Spark imports this module in every Python worker that plans or reads, so it loads nothing of the gRPC client: what needs
+a broker is imported where it is used. See `options` for the options and `columns` for the columns.
+
+What Spark 4.2 keeps of a DataFrame decides two things here:
+
+- It plans a Python source once for each ``load()``: a DataFrame or a view is a snapshot of the topics as they were when
+  it was first used. ``load()`` again to see what came since.
+- It keeps one plan for each ``load()``, filters included: with ``spark.sql.python.filterPushdown.enabled`` a DataFrame
+  that is used twice, with different filters, would be read both times with the filters of one of them. So filters are
+  only pushed down where the option ``filterPushdown`` says that the DataFrame is used with one filter.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sparklog.spark.columns import check_columns, table_schema
+from sparklog.spark.source.option_parsing import Use, parse_read_options, parse_write_options
+from sparklog.spark.source.read import PushdownReader, TopicReader
+from sparklog.spark.source.stream import TopicStreamReader
+
+PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+"""The worker that plans a read when Spark pushes filters down; Spark refuses `pushFilters` in any other."""
+
+
+class SparklogDataSource(DataSource):
+    """Topics of a broker, or of a log directory, as a table."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparklog"
+
+    def schema(self) -> StructType:
+        include = self.options.get("includeHeaders", "false").strip().lower() == "true"
+        return table_schema(include_headers=include)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        check_columns(schema)
+        options = parse_read_options(self.options, Use.BATCH)
+        if options.filter_pushdown and PUSHDOWN_WORKER in sys.modules:
+            return PushdownReader(options, schema)
+        return TopicReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        check_columns(schema)
+        return TopicStreamReader(parse_read_options(self.options, Use.STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from sparklog.spark.source.write import TopicWriter  # loads the gRPC client, which tasks that read do not need
+
+        return TopicWriter(parse_write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from sparklog.spark.source.write import TopicStreamWriter  # as in writer
+
+        return TopicStreamWriter(parse_write_options(self.options), schema)

@@ -1,0 +1,177 @@
+"""Streaming reads: what each trigger reads, and from where a query goes on after a restart.
+
+Spark keeps one reader object per query, in a process of its own, that it asks for offsets; tasks read with a copy.
+An offset is ``{"topic": {"0": 23, "1": 42}}``, the next one to read of each partition, as in Spark's Kafka source; it
+is what the checkpoint holds, so a query goes on exactly where it stopped. A partition that appears while a query runs
+is read from its beginning.
+
+Spark keeps a batch's end before it runs it, but never where the first batch began: it asks for the initial offset
+again, also when a query that stopped in its first batch is started anew, and "latest" would then be somewhere else. So
+the first batch's end carries its start with it, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
+
+With ``group.id`` a query's progress is committed to that consumer group, so that whatever shows the lag of groups shows
+the query's. The checkpoint alone decides where a query goes on: a commit that fails is logged, and made up for by the
+next one. Spark reports a batch as done (`commit`) only once the next one has records, but asks for the latest offset as
+soon as it is (`latestOffset`, whose start is the end of what is done), so both are taken as the sign.
+
+Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from sparklog.base.errors import SparklogError
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.source.filters import EVERYTHING
+from sparklog.spark.source.lookups import open_lookup
+from sparklog.spark.source.offsets import (
+    Bounds,
+    Lookup,
+    from_json,
+    limit_rows,
+    report_losses,
+    starting_offsets,
+    stream_ranges,
+    to_json,
+)
+from sparklog.spark.source.options import ReadOptions
+from sparklog.spark.source.read import read_task
+from sparklog.spark.source.scan import Task, plan_tasks, settled
+
+Json = dict[str, Any]
+FIRST_START = "@start"
+logger = logging.getLogger("sparklog.spark")
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what comes to the topics that the options name."""
+
+    def __init__(self, options: ReadOptions, schema: StructType, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._options = options
+        self._schema = schema
+        self._sleep = sleep
+        self._opened: Lookup | None = None
+        self._initial: Json | None = None
+        self._begun = False
+        """Whether what Spark has asked for goes beyond the first batch."""
+        self._latest: dict[TopicPartition, int] | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._committed: dict[TopicPartition, int] = {}
+        """What the consumer group has been told."""
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        if self._initial is None:
+            bounds = self._lookup.bounds(self._options.selection)
+            start, lost = starting_offsets(self._options.starting, bounds, self._lookup)
+            report_losses(lost, fail=self._options.fail_on_data_loss)
+            self._initial = to_json(start)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_offsets_per_trigger
+        return ReadMaxRows(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = _ends(self._lookup.bounds(self._options.selection))
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        begin = _without_first_start(start)
+        if start != self._initial:
+            self._commit_progress(begin)
+        bounds = self._settled_bounds(begin)
+        self._latest = _ends(bounds)
+        end = self._latest if self._target is None else _before(self._latest, self._target, begin)
+        if isinstance(limit, ReadMaxRows):
+            known = {partition: begin.get(partition, bounds[partition].log_start) for partition in end}
+            end = limit_rows(known, end, limit.max_rows)
+        self._begun = self._begun or start != self._initial
+        if not self._begun:
+            return {**to_json(end), FIRST_START: start}
+        return start if end == begin else to_json(end)  # to the letter: Spark compares texts
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        return None if self._latest is None else to_json(self._latest)
+
+    def partitions(self, start: Json, end: Json) -> list[Task]:
+        return settled(lambda: self._plan(start, end))
+
+    def _plan(self, start: Json, end: Json) -> list[Task]:
+        bounds = self._lookup.bounds(self._options.selection)
+        begin = end.get(FIRST_START, start) if start != end else start
+        ranges, lost = stream_ranges(_without_first_start(begin), _without_first_start(end), bounds)
+        report_losses(lost, fail=self._options.fail_on_data_loss)
+        return plan_tasks(self._options, self._lookup, ranges, EVERYTHING)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition, self._options, self._schema)
+
+    def commit(self, end: Json) -> None:
+        self._commit_progress(_without_first_start(end))
+
+    def _commit_progress(self, offsets: dict[TopicPartition, int]) -> None:
+        """Tell the group, if there is one, what it does not know yet."""
+        broker = self._options.broker
+        changed = {item: offset for item, offset in offsets.items() if self._committed.get(item) != offset}
+        if broker is None or broker.group_id is None or not changed:
+            return
+        try:
+            self._lookup.commit(changed)
+            self._committed.update(changed)
+        except SparklogError as error:
+            logger.warning("progress was not committed to group %s: %s", broker.group_id, error)
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def __getstate__(self) -> Json:
+        return {**self.__dict__, "_opened": None}  # connections stay in the process that made them
+
+    @property
+    def _lookup(self) -> Lookup:
+        if self._opened is None:
+            self._opened = open_lookup(self._options)
+        return self._opened
+
+    def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, Bounds]:
+        """The bounds now; asked for again while a log seems to end before what was read of it.
+
+        A broker that has just started may not know its high watermarks yet. What does not settle is a loss, for
+        `partitions` to report.
+        """
+        broker = self._options.broker
+        bounds = self._lookup.bounds(self._options.selection)
+        for _ in range(broker.retries if broker else 0):
+            if all(begin.get(partition, 0) <= each.high_watermark for partition, each in bounds.items()):
+                break
+            self._sleep(broker.retry_backoff_ms / 1000 if broker else 0)
+            bounds = self._lookup.bounds(self._options.selection)
+        return bounds
+
+
+def _without_first_start(offset: Json) -> dict[TopicPartition, int]:
+    return from_json({topic: numbers for topic, numbers in offset.items() if topic != FIRST_START})
+
+
+def _ends(bounds: dict[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+    return {partition: each.high_watermark for partition, each in bounds.items()}
+
+
+def _before(
+    latest: dict[TopicPartition, int], target: dict[TopicPartition, int], begin: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """`latest`, no further than `target`: what came after AvailableNow began is for the next run."""
+    return {
+        partition: min(offset, target[partition]) if partition in target else begin[partition]
+        for partition, offset in latest.items()
+        if partition in target or partition in begin
+    }

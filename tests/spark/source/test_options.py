@@ -1,0 +1,154 @@
+"""Options are read once, strictly, with the names and meanings of Spark's Kafka source."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from sparklog.base.errors import ConfigError
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.source.option_parsing import OPTIONS, Use, parse_read_options, parse_write_options
+from sparklog.spark.source.options import (
+    AllTopics,
+    AtOffsets,
+    AtTimestamps,
+    Edge,
+    NoMatch,
+    Partitions,
+    ReadMode,
+    TopicPattern,
+    Topics,
+)
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
+
+
+def refusal(options, use=Use.BATCH):
+    with pytest.raises(ConfigError) as refused:
+        parse_read_options(options, use)
+    return str(refused.value)
+
+
+def test_a_batch_reads_everything_and_a_stream_what_comes():
+    batch = parse_read_options({**BROKER, "subscribe": "orders"}, Use.BATCH)
+    assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
+    assert (batch.read_mode, batch.fail_on_data_loss, batch.include_headers) == (ReadMode.AUTO, True, False)
+    assert parse_read_options({**BROKER, "subscribe": "orders"}, Use.STREAM).starting is Edge.LATEST
+
+
+@pytest.mark.parametrize(
+    ("option", "raw", "selection"),
+    [
+        ("subscribe", "a, b,a", Topics(("a", "b"))),
+        ("subscribePattern", "a.*", TopicPattern("a.*")),
+        ("assign", '{"a": [0, 2]}', Partitions(frozenset({TopicPartition("a", 0), TopicPartition("a", 2)}))),
+    ],
+)
+def test_topics_are_chosen_as_in_the_kafka_source(option, raw, selection):
+    assert parse_read_options({**BROKER, option: raw}, Use.BATCH).selection == selection
+
+
+def test_a_path_reads_all_topics_or_those_that_are_named():
+    assert parse_read_options({"path": "/logs"}, Use.BATCH).selection == AllTopics()
+    assert parse_read_options({"path": "/logs", "subscribe": "a"}, Use.BATCH).selection == Topics(("a",))
+    assert parse_read_options({"path": "/logs"}, Use.BATCH).broker is None
+
+
+def test_a_pattern_matches_whole_names():
+    assert TopicPattern("a+").matches("aaa")
+    assert not TopicPattern("a+").matches("aaab")
+
+
+def test_offsets_for_each_partition_come_as_json():
+    raw = json.dumps({"a": {"0": 23, "1": -2}})
+    options = parse_read_options({**BROKER, "subscribe": "a", "startingOffsets": raw}, Use.BATCH)
+    assert options.starting == AtOffsets({TopicPartition("a", 0): 23, TopicPartition("a", 1): -2})
+
+
+def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
+    given = {**BROKER, "subscribe": "a", "startingOffsets": "earliest"}
+    by_partition = {**given, "startingOffsetsByTimestamp": '{"a": {"0": 5}}', "endingOffsetsByTimestamp": '{"a": {}}'}
+    options = parse_read_options(by_partition, Use.BATCH)
+    assert options.starting == AtTimestamps({TopicPartition("a", 0): 5})
+    assert options.ending == AtTimestamps({}, NoMatch.LATEST)
+    everywhere = {**by_partition, "startingTimestamp": "7", "startingOffsetsByTimestampStrategy": "latest"}
+    assert parse_read_options(everywhere, Use.BATCH).starting == AtTimestamps(7, NoMatch.LATEST)
+
+
+def test_names_are_compared_without_regard_to_case():
+    options = parse_read_options({"BOOTSTRAP.servers": "h:1", "SUBSCRIBE": "a", "FailOnDataLoss": "FALSE"}, Use.BATCH)
+    assert not options.fail_on_data_loss
+    assert options.broker.bootstrap_servers == "h:1"
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_and_all_that_are_allowed():
+    message = refusal({**BROKER, "subscribe": "a", "startingOffset": "earliest"})
+    assert "unknown option startingOffset; did you mean startingOffsets?" in message
+    assert "maxRecordsPerPartition" in message
+    assert "maxOffsetsPerTrigger" not in message
+
+
+@pytest.mark.parametrize(
+    ("options", "use", "reason"),
+    [
+        ({**BROKER, "subscribe": "a", "maxOffsetsPerTrigger": "5"}, Use.BATCH, "no meaning for a batch read"),
+        ({**BROKER, "subscribe": "a", "endingOffsets": "latest"}, Use.STREAM, "no meaning for a streaming read"),
+        ({**BROKER, "subscribe": "a", "assign": '{"a": [0]}'}, Use.BATCH, "not subscribe and assign"),
+        (BROKER, Use.BATCH, "exactly one of subscribe, subscribePattern, assign"),
+        ({"subscribe": "a"}, Use.BATCH, "kafka.bootstrap.servers is missing"),
+        ({**BROKER, "bootstrap.servers": "h:1", "subscribe": "a"}, Use.BATCH, "exactly one"),
+        ({**BROKER, "path": "/logs"}, Use.BATCH, "contradict each other"),
+        ({"path": "/logs", "kafka.security.protocol": "SSL"}, Use.BATCH, "contradict each other"),
+        ({**BROKER, "subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, Use.BATCH, "PLAINTEXT or SSL"),
+        ({"path": "/logs", "readMode": "fetch"}, Use.BATCH, "contradict each other"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": "latest"}, Use.BATCH, "cannot be latest"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, Use.BATCH, "cannot be latest"),
+        ({**BROKER, "subscribe": "a", "endingOffsets": "earliest"}, Use.BATCH, "cannot be earliest"),
+        ({**BROKER, "subscribe": "a b"}, Use.BATCH, "only ASCII letters"),
+        ({**BROKER, "subscribePattern": "("}, Use.BATCH, "a regular expression"),
+        ({**BROKER, "assign": '{"a": ["0"]}'}, Use.BATCH, "JSON such as"),
+        ({**BROKER, "assign": "[1]"}, Use.BATCH, "JSON such as"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": '{"a": {"0": -3}}'}, Use.BATCH, "-2: earliest"),
+        ({**BROKER, "subscribe": "a", "startingOffsets": "oldest"}, Use.BATCH, "-2: earliest"),
+        ({**BROKER, "subscribe": "a", "minPartitions": "0"}, Use.BATCH, "a whole number from 1"),
+        ({**BROKER, "subscribe": "a", "failOnDataLoss": "yes"}, Use.BATCH, "true or false"),
+        ({**BROKER, "subscribe": "a", "readMode": "magic"}, Use.BATCH, "segments, fetch, auto or history"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(options, use, reason):
+    assert reason in refusal(options, use)
+
+
+def test_a_write_names_its_topic_and_the_producers_settings():
+    options = parse_write_options(
+        {**BROKER, "topic": "a", "kafka.acks": "1", "kafka.linger.ms": "20", "checkpointLocation": "/c"}
+        | {"kafka.enable.idempotence": "false"}
+    )
+    assert options.topic == "a"
+    assert options.producer == {
+        "bootstrap_servers": "127.0.0.1:9094",
+        "acks": 1,
+        "linger_ms": 20,
+        "enable_idempotence": False,
+    }
+    with pytest.raises(ConfigError, match="subscribe has no meaning for a write"):
+        parse_write_options({**BROKER, "subscribe": "a"})
+
+
+def test_tls_is_for_reads_and_writes_alike():
+    tls = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/ca.pem"}
+    expected = {"security_protocol": "SSL", "ssl_truststore_location": "/ca.pem"}
+
+    assert parse_read_options({**BROKER, **tls, "subscribe": "a"}, Use.STREAM).broker.security == expected
+    assert parse_write_options({**BROKER, **tls}).producer == {"bootstrap_servers": "127.0.0.1:9094", **expected}
+
+
+def test_every_option_is_found_by_its_name_in_lower_case():
+    assert all(name == option.name.lower() and option.uses for name, option in OPTIONS.items())
+
+
+def test_options_travel_to_tasks():
+    options = parse_read_options({**BROKER, "assign": '{"a": [0]}'}, Use.BATCH)
+    assert pickle.loads(pickle.dumps(options)) == options

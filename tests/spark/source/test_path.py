@@ -1,0 +1,101 @@
+"""A log directory as a table, with no broker running: sparklog's own and Apache Kafka's."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyspark.sql.functions as f
+import pytest
+from chispa import assert_df_equality
+
+from sparklog.base.errors import ConfigError, UnknownTopicOrPartition
+from sparklog.base.ids import TopicPartition
+from sparklog.spark.columns import table_schema
+from sparklog.spark.folders import FolderLookup
+from sparklog.spark.source.offsets import Bounds
+from sparklog.spark.source.options import AllTopics, Topics
+from support import GOLDEN
+
+FOLDERS = sorted(folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl"))
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def expected_rows(folder: Path) -> list[tuple]:
+    """What Kafka's dump says is in the folder, as rows of the table."""
+    topic, _, partition = folder.name.rpartition("-")
+    return [
+        (
+            unpacked(record["key"]),
+            unpacked(record["value"]),
+            topic,
+            int(partition),
+            record["offset"],
+            EPOCH + timedelta(milliseconds=record["timestamp"]),
+            record["timestamp_type"] - 1,
+            [(key, unpacked(value)) for key, value in record["headers"]],
+        )
+        for record in map(json.loads, (folder / "expected.jsonl").read_text().splitlines())
+    ]
+
+
+def unpacked(text: str | None) -> bytearray | None:
+    return None if text is None else bytearray(base64.b64decode(text))
+
+
+@pytest.fixture(scope="module")
+def whole_directory(spark):
+    """Every golden folder at once."""
+    return spark.read.format("sparklog").option("includeHeaders", "true").load(str(GOLDEN)).cache()
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_that_kafka_wrote_equals_what_kafka_says_is_in_it(spark, whole_directory, name):
+    actual = whole_directory.where(f.col("topic") == name.rpartition("-")[0])
+    expected = spark.createDataFrame(expected_rows(GOLDEN / name), table_schema(include_headers=True))
+    assert_df_equality(actual.orderBy("offset"), expected)
+
+
+def test_the_folder_of_one_partition_is_read_as_it_is(spark):
+    rows = spark.read.format("sparklog").load(str(GOLDEN / "segments-0")).orderBy("offset").collect()
+    assert [row.offset for row in rows] == [row[4] for row in expected_rows(GOLDEN / "segments-0")]
+    assert {(row.topic, row.partition) for row in rows} == {("segments", 0)}
+
+
+def test_a_uri_is_read_through_its_file_system(spark):
+    assert spark.read.format("sparklog").load(f"file://{GOLDEN}/codec-lz4-0").count() == 200
+
+
+def test_topics_of_a_log_directory_are_chosen_by_name(spark):
+    reader = spark.read.format("sparklog").option("path", str(GOLDEN))
+    assert {row.topic for row in reader.option("subscribePattern", "codec-.*").load().select("topic").collect()} == {
+        "codec-gzip", "codec-lz4", "codec-none", "codec-snappy", "codec-zstd",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("no-such-folder", "there is no such folder"), ("notes", "neither a log directory nor a partition")],
+)
+def test_a_path_without_a_log_is_refused(tmp_path, path, reason):
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(ConfigError, match=reason):
+        FolderLookup(str(tmp_path / path))
+
+
+def test_a_partition_that_is_only_being_made_is_empty(tmp_path):
+    (tmp_path / "orders-0").mkdir()
+    assert FolderLookup(str(tmp_path)).bounds(AllTopics()) == {TopicPartition("orders", 0): Bounds(0, 0)}
+
+
+def test_topics_that_are_not_in_the_directory_are_named():
+    with pytest.raises(UnknownTopicOrPartition, match="orders, segments-1"):
+        FolderLookup(str(GOLDEN)).bounds(Topics(("orders", "segments-1", "compacted")))
+
+
+def test_internal_topics_are_read_when_they_are_named():
+    lookup = FolderLookup(str(GOLDEN))
+    assert not any(partition.topic.startswith("__") for partition in lookup.bounds(AllTopics()))
+    assert lookup.bounds(Topics(("__consumer_offsets",))).keys() == {TopicPartition("__consumer_offsets", 0)}
