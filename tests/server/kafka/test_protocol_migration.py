@@ -43,7 +43,7 @@ def members(broker: RunningBroker, new_name: Callable[[], str]) -> Iterator[Memb
 
 def kind_of(broker: RunningBroker, group_id: str) -> str:
     listed = broker.run(broker.node.broker.services.groups.list(ListGroups())).groups
-    return next(group.group_type for group in listed if group.group_id == group_id)
+    return next(group.type for group in listed if group.group_id == group_id)
 
 
 def share(members: Members, topic: str, *names: str) -> Callable[[], bool]:
