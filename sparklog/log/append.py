@@ -1,11 +1,11 @@
-"""Appending to a log as its leader: the segment that is written, where a new one begins, what producers have sent.
+"""Appending to a log as its leader: the active segment, rolling, and producer state.
 
-    append     check and stamp the batches (validator.py), see whether they are the next of their producers or were
-               written before (producer_state.py), roll if need be, one write, index entries; nothing is flushed
-    roll       the segment is finished, the next one begins at the log end offset, and the producers' state there is
-               written down: a recovery begins with it
+    append     check and stamp the batches (validator.py); check that they are the next of their producers, or
+               duplicates (producer_state.py); roll if needed; write once; add index entries; flush nothing
+    roll       finish the segment, begin the next one at the log end offset, and write a snapshot of the producer
+               state at that offset, from which a recovery starts
 
-All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log as it was (room.py).
+All of it takes the log's lock, and none of it waits for a disk. A full disk leaves the log unchanged (room.py).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from sparklog.log.validator import Prepared, prepare
 
 
 class LogWriter:
-    """Writes the last segment of a log, and knows its producers. `open` comes first.
+    """Writer of a log's active segment, and owner of its producer state. Call `open` first.
 
-    Where the disk fails, methods raise KafkaStorageError, or OSError where they are called by those who hold the lock.
+    If the disk fails, methods raise KafkaStorageError; those that require the caller to hold the lock raise OSError.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class LogWriter:
         self._segment: SegmentWriter
 
     def open(self, dropped: Iterable[Segment]) -> None:
-        """Go on with the last segment, or begin the first one. dropped: out of the log, with their names still."""
+        """Reopen the last segment, or begin the first one. dropped: segments out of the log but not yet renamed."""
         dropped = list(dropped)
         if dropped:
             self._deleted.discard(dropped)
-            self._flusher.flush_names()  # what comes next may take the same offsets
+            self._flusher.flush_names()  # new records may get the same offsets
         if len(self._state.segments):
             self.reopen(self._state.segments.last)
         else:
@@ -81,34 +81,34 @@ class LogWriter:
             return self._producers.copy()
 
     def expire_producers(self, now_ms: int, after_ms: int) -> int:
-        """As `Log.expire_producers`."""
+        """See `Log.expire_producers`."""
         with self._state.lock:
             return self._producers.expire(now_ms, after_ms)
 
     def replay_producers(self, numbered: Iterable[Numbered | Marker]) -> None:
-        """Take up what a leader has accepted."""
+        """Apply batches and markers that a leader has accepted, unchecked."""
         now_ms = self._clock.time_ms()
         for found in numbered:
             self._producers.replay(found, now_ms)
 
     def drop_snapshots_below(self, offset: int) -> None:
-        """Of producers' state. Raises OSError."""
+        """Remove the snapshots of producer state below `offset`. Raises OSError."""
         self._snapshots.remove(lambda taken: taken < offset)
 
     def drop_snapshots_at(self, offsets: Iterable[int]) -> None:
-        """Of producers' state. Raises OSError."""
+        """Remove the snapshots of producer state at `offsets`. Raises OSError."""
         self._snapshots.remove(frozenset(offsets).__contains__)
 
     # Records
 
     def configure(self, config: TopicConfig) -> None:
-        """As `Log.configure`."""
+        """See `Log.configure`."""
         with self._state.lock:
             self._state.config = config
             self._segment.configure(config)
 
     def append(self, data: bytearray | memoryview, leader_epoch: int) -> Appended:
-        """As `Log.append`."""
+        """See `Log.append`."""
         state = self._state
         with state.lock, state.disk:
             first_offset, now_ms = state.end_offset, self._clock.time_ms()
@@ -135,7 +135,7 @@ class LogWriter:
         *,
         rolls: bool = True,
     ) -> Appended:
-        """Write batches that were checked; the lock is held. rolls: begin a new segment where one is due."""
+        """Write checked batches. The caller holds the lock. rolls: roll to a new segment if one is due."""
         batches, max_timestamp_ms, offset_of_max_timestamp, append_time_ms, _ = prepared
         last_offset = batches[-1].last_offset
         size = len(data)
@@ -151,14 +151,14 @@ class LogWriter:
             self._state.must_flush,
         )  # fmt: skip
 
-    # Segments; the lock is held
+    # Segments; the caller holds the lock
 
     def has_room_for(self, last_offset: int) -> bool:
-        """Whether an index of the segment can hold that offset."""
+        """Return whether the active segment's indexes can hold that offset."""
         return self._segment.has_room_for(last_offset)
 
     def roll(self, base_offset: int) -> None:
-        """Begin a new segment there, unless the one that is written begins there. Raises OSError."""
+        """Begin a new segment at `base_offset`, unless the active one begins there. Raises OSError."""
         if base_offset == self._state.segments.last.base_offset:
             return
         with self._room.needed("another segment"):
@@ -170,13 +170,13 @@ class LogWriter:
             self._snapshots.take(base_offset, self._producers.entries())
 
     def reopen(self, segment: Segment) -> None:
-        """Write to that one from now on; the one that was written has been let go. Raises OSError."""
+        """Make `segment` the active one; the former has been released. Raises OSError."""
         limit_ms = min(self._state.config.segment_jitter_ms, self._state.config.segment_ms)
         jitter_ms = self._jitter(limit_ms) if limit_ms else 0
         self._segment = SegmentWriter(self._fs, segment, self._state.config, self._clock.time_ms(), jitter_ms=jitter_ms)
 
     def go_back(self) -> None:
-        """The last segment is empty: write to the one before it again. Raises OSError."""
+        """Remove the last segment, which is empty, and reopen the one before it. Raises OSError."""
         self._segment.close()
         empty, before = self._state.segments.items[-1], self._state.segments.items[-2]
         self._state.segments.remove([empty])
@@ -184,7 +184,7 @@ class LogWriter:
         self.reopen(before)
 
     def remove_segments(self, gone: Iterable[Segment]) -> None:
-        """Remove the last ones, and write to the one before them. Raises OSError."""
+        """Remove the given last segments and reopen the one before them. Raises OSError."""
         gone = list(gone)
         self._segment.let_go()
         self._state.segments.remove(gone)
@@ -192,7 +192,7 @@ class LogWriter:
         self.reopen(self._state.segments.last)
 
     def restart_at(self, offset: int) -> None:
-        """Remove all segments; the next record gets the offset. Raises OSError."""
+        """Remove all segments; the next record gets `offset`. Raises OSError."""
         self._segment.let_go()
         self._deleted.discard(self._state.segments)
         segment = self._begin_segment(offset)
@@ -201,22 +201,22 @@ class LogWriter:
         self._producers.clear()
 
     def cut(self, end_offset: int, position: int) -> None:
-        """Cut the segment that is written off at a batch; flushed. Raises OSError."""
+        """Truncate the active segment at a batch boundary, and flush it. Raises OSError."""
         self._segment.truncate(end_offset, position, self._clock.time_ms())
 
     def forget_producers_above(self, end_offset: int) -> None:
-        """The log was cut off there. Raises OSError."""
+        """Remove the snapshots of producer state above `end_offset`, the log's new end. Raises OSError."""
         if self._snapshots.remove(lambda taken: taken > end_offset):
             self._flusher.names_changed()
 
     def rebuild_producers(self, end_offset: int) -> None:
-        """As of the log's new end. Raises OSError."""
+        """Rebuild the producer state as of `end_offset`, the log's new end. Raises OSError."""
         if len(self._producers):
             segments = self._state.segments.items
             self._producers = rebuild(self._snapshots, segments, end_offset, self._clock.time_ms())
 
     def close(self) -> None:
-        """Complete the segment, and write down what is known of producers. Raises OSError."""
+        """Finish the segment and write a snapshot of the producer state. Raises OSError."""
         self._segment.close()
         if self._snapshots.take(self._state.end_offset, self._producers.entries(), flush=True):
             self._flusher.names_changed()
@@ -229,6 +229,6 @@ class LogWriter:
             self.reopen(segment)
         except OSError:
             with undoing(f"half of {segment}"):
-                segment.remove()  # the log may go on without: an empty one in its middle would then be left
+                segment.remove()  # the log goes on without it, and must not have an empty segment in its middle
             raise
         return segment

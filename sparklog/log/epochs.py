@@ -1,10 +1,10 @@
-"""Which leader wrote which part of a log: the leader epochs and where each begins (KIP-101).
+"""The leader epochs of a log and the offset at which each begins (KIP-101).
 
     epoch 0 from offset 0, epoch 3 from offset 120: records 0 to 119 came from the leader with epoch 0
 
-An epoch without records is not listed. The list is a frozen value; changes make a new one. It is kept in the folder's
-`leader-epoch-checkpoint`, which is written before the recovery point passes what it describes; above the recovery
-point the batches themselves say it again.
+An epoch without records is not listed. The list is a frozen value; changes make a new one. It is stored in the folder's
+`leader-epoch-checkpoint`, which is written before the recovery point passes the records that it describes. Above the
+recovery point, the epochs are read from the batches again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The answer to "where does this epoch end for you?", for a follower that truncates by epoch."""
+    """Where an epoch ends in this log: the answer to a follower that truncates by epoch."""
 
     epoch: int
-    """The greatest epoch known at or below the one asked for; -1 if there is none."""
+    """The greatest known epoch at or below the requested one; -1 if there is none."""
     end_offset: int
-    """The first offset behind that epoch's records; -1 with epoch -1."""
+    """The first offset after that epoch's records; -1 with epoch -1."""
 
 
 UNDEFINED = EpochEnd(NO_EPOCH, -1)
@@ -35,7 +35,7 @@ UNDEFINED = EpochEnd(NO_EPOCH, -1)
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
-    """Epochs with their first offsets, both increasing."""
+    """Leader epochs with their first offsets, both increasing."""
 
     entries: tuple[EpochStart, ...] = ()
 
@@ -45,32 +45,32 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> LeaderEpochs:
-        """`epoch` begins at `start_offset`. Entries that contradict it, being later or newer, go."""
+        """Add `epoch` at `start_offset`. Entries that contradict it (a later start or a newer epoch) are dropped."""
         if epoch in (NO_EPOCH, self.latest):
             return self
         kept = tuple(entry for entry in self.entries if entry.epoch < epoch and entry.start_offset < start_offset)
         return LeaderEpochs((*kept, EpochStart(epoch, start_offset)))
 
     def truncate_from_end(self, end_offset: int) -> LeaderEpochs:
-        """Without the epochs that begin at or above `end_offset`, as the log now ends there."""
+        """Drop the epochs that begin at or above `end_offset`, the log's new end."""
         if not self.entries or self.entries[-1].start_offset < end_offset:
             return self
         return LeaderEpochs(tuple(entry for entry in self.entries if entry.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> LeaderEpochs:
-        """Without the epochs that end at or below `start_offset`; the one it lies in now begins there."""
+        """Drop the epochs that end at or below `start_offset`; the epoch that contains it now begins there."""
         at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if at == 0 or (at == 1 and self.entries[0].start_offset == start_offset):
             return self
         return LeaderEpochs((EpochStart(self.entries[at - 1].epoch, start_offset), *self.entries[at:]))
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at `offset`; -1 if it lies before all epochs."""
+        """Return the epoch of the record at `offset`; -1 if it lies before all epochs."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[at - 1].epoch if at else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Where `epoch` ends in this log, as OffsetsForLeaderEpoch answers it (LeaderEpochFileCache.endOffsetFor)."""
+        """Return where `epoch` ends, as OffsetsForLeaderEpoch answers (LeaderEpochFileCache.endOffsetFor)."""
         if epoch == NO_EPOCH or epoch > self.latest:
             return UNDEFINED
         if epoch == self.latest:

@@ -1,23 +1,23 @@
-"""The log of one partition: a folder of segments, of which the last is written.
+"""The log of one partition: a folder of segments; appends go to the last one, the active segment.
 
-`Log` is the face of it. What the log is at the moment stands in one place (state.py, with its offsets, invariants and
-locks); each of the others does one thing to it:
+`Log` is the public interface. The log's current state (offsets, invariants, locks) is in state.py. Each other module
+does one thing to that state:
 
-    read.py               a slice of whole batches, still unread; records by their timestamp
+    read.py               find a slice of whole batches, not yet read; find records by timestamp
     append.py             append as a leader; roll
-    follow.py             append as a follower, to the segments that the leader has
-    flush.py              segments, names, leader epochs to the disk; the recovery point
-    truncate.py           cut off the end
-    old_segments.py       delete the front
-    replace.py            put segments that a cleaner has made in the place of closed ones
-    deleted_segments.py   files of what has left the log, until they are removed
-    offset_snapshots.py   the newest records of each key, beside the segments
-    recovery.py           open a folder, after a crash too
+    follow.py             append as a follower, into the same segments as the leader's
+    flush.py              flush segments, file names and leader epochs; advance the recovery point
+    truncate.py           remove the end of the log
+    old_segments.py       delete the oldest segments
+    replace.py            replace closed segments with the segments that a cleaner made
+    deleted_segments.py   keep the files of removed segments until their delay has passed
+    offset_snapshots.py   store the newest record of each key, beside the segments
+    recovery.py           open a folder, also after a crash
 
-`write_checkpoints`, given to `open`, writes down the recovery point, the log start offset and how far the log has been
-compacted: these are kept for all logs of a directory together.
+The `write_checkpoints` function passed to `open` stores the recovery point, the log start offset and the compacted
+offset. One checkpoint file holds the values of all logs in a directory.
 
-Every method may be called from any thread. When the disk fails: disk.py.
+All methods are thread-safe. disk.py describes what happens when the disk fails.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = ["Appended", "Log", "LogSlice", "TimestampOffset"]
 
 
 class Log:
-    """One partition's log, made by `open`. Where the disk fails, methods raise KafkaStorageError."""
+    """One partition's log, created by `open`. Methods raise KafkaStorageError if the disk fails."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Log:
         jitter: Callable[[int], int],
         room: Room,
     ) -> None:
-        """`open` is what to call."""
+        """Internal: use `open`."""
         fs, cache = loaded.fs, loaded.cache
         self._fs = fs
         self._cache = cache
@@ -121,14 +121,14 @@ class Log:
         jitter: Callable[[int], int] = lambda _: 0,
         room: Room | None = None,
     ) -> Log:
-        """Open the log in `folder` (`<log dir>/<topic>-<n>`), recovering it first, or make an empty one there.
+        """Open the log in `folder` (`<log dir>/<topic>-<n>`) and recover it, or create an empty log there.
 
-        clean: the last stop was clean, so there is nothing to recover. recovery_point, log_start_offset: as the
-        checkpoints say. compacted_to: see recovery.py. cache: shared with other logs. on_error: told when the disk
-        fails. write_checkpoints: writes down this log's recovery point and start. jitter: a random number below its
-        argument, for segment.jitter.ms. room: of its directory.
+        clean: the last shutdown was clean, so nothing needs recovery. recovery_point, log_start_offset: the
+        checkpointed values. compacted_to: see recovery.py. cache: shared with other logs. on_error: called when the
+        disk fails. write_checkpoints: stores this log's recovery point and log start offset. jitter: returns a random
+        number below its argument, for segment.jitter.ms. room: the free-space check of the log's directory.
 
-        Raises OSError, or CorruptRecord where flushed batches cannot be read.
+        Raises OSError, or CorruptRecord if flushed batches cannot be read.
         """
         fs.make_dir(folder)
         loading = Loading(
@@ -143,9 +143,9 @@ class Log:
         return log
 
     def claim(self, topic_id: uuid.UUID) -> None:
-        """Write down that this is a partition of that topic, if nobody has yet; on the disk when this returns.
+        """Store the id of the partition's topic, unless one is already stored; durable on return.
 
-        Raises InconsistentTopicId where it is one of another topic, or KafkaStorageError.
+        Raises InconsistentTopicId if the log belongs to another topic, or KafkaStorageError.
         """
         state = self._state
         with state.disk:
@@ -159,7 +159,7 @@ class Log:
             )
 
     def close(self) -> None:
-        """Finish and flush everything, close the files, and refuse all use from now on."""
+        """Finish and flush everything, close the files, and refuse all further use."""
         state = self._state
         with state.files_lock, state.disk:
             with state.lock, self._room.needed("the end of a log"):
@@ -171,13 +171,13 @@ class Log:
                 segment.release()
 
     def go_offline(self, reason: str) -> None:
-        """Refuse all use from now on, and leave the files alone: their directory has failed."""
+        """Refuse all further use and leave the files untouched, because their directory has failed."""
         self._state.disk.offline = self._state.disk.offline or reason
 
     def rename_for_delete(self) -> str:
-        """Refuse all use from now on, and give the folder a name that is deleted at the next start; -> that folder.
+        """Refuse all further use and rename the folder so that the next start deletes it. Return the new folder.
 
-        Whoever asks flushes the names in the log directory.
+        The caller must flush the names in the log directory.
         """
         state = self._state
         with state.files_lock, self._flusher.lock, state.lock, state.disk:
@@ -187,7 +187,7 @@ class Log:
             try:
                 self._fs.rename(state.folder, folder)
             except OSError:
-                state.disk.offline = ""  # the log is there still, and its disk has failed: not what was to happen
+                state.disk.offline = ""  # the log was not deleted: the disk guard records the failure instead
                 raise
             state.folder = folder
             self._deleted.move(folder)
@@ -197,7 +197,7 @@ class Log:
             return folder
 
     def configure(self, config: TopicConfig) -> None:
-        """From now on, go by `config`."""
+        """Apply a new topic configuration."""
         self._writer.configure(config)
 
     # What it is
@@ -216,7 +216,7 @@ class Log:
 
     @property
     def topic_id(self) -> uuid.UUID | None:
-        """None: nobody has claimed the log yet."""
+        """The topic's id; None until `claim` has stored one."""
         return self._state.topic_id
 
     @property
@@ -233,22 +233,22 @@ class Log:
 
     @property
     def compacted_to(self) -> int:
-        """As the cleaner has said; what the checkpoint is to say."""
+        """The offset up to which the cleaner has compacted, as written to the checkpoint."""
         return self._state.compacted_to
 
     @property
     def cleaned_offset(self) -> int:
-        """Everything below has been compacted, or lies below the log start."""
+        """The offset below which every record has been compacted or lies below the log start."""
         return max(self._state.compacted_to, self._state.start_offset)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Oldest first; the last is the one that is written."""
+        """The segments, oldest first; the last is the active one."""
         return self._state.segments.items
 
     @property
     def first_base_offset(self) -> int:
-        """Where the oldest segment begins: where an empty replica of this log begins too."""
+        """The base offset of the oldest segment; an empty replica of this log starts there."""
         return self._state.segments.items[0].base_offset
 
     @property
@@ -262,7 +262,7 @@ class Log:
 
     @property
     def stored_epochs(self) -> LeaderEpochs:
-        """The same of all records that are stored, those below the log start too."""
+        """The leader epochs of all stored records, including those below the log start."""
         return self._state.stored_epochs
 
     @property
@@ -272,12 +272,14 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Incremented when closed segments, or what is known of them, change other than by append: whoever has compared
-        this log with another one looks again then."""
+        """A counter, incremented when closed segments, their metadata or snapshots change other than by append.
+
+        A changed value means that an earlier comparison with another replica's log is out of date.
+        """
         return self._state.generation
 
     def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where an epoch's records end, which tells a follower what to truncate."""
+        """Return where the epoch's records end, from which a follower decides what to truncate."""
         return self._state.epochs.end_offset_for(epoch, self._state.end_offset)
 
     # Read; nothing here waits for a lock
@@ -291,140 +293,143 @@ class Log:
         min_one_batch: bool = True,
         for_replica: bool = False,
     ) -> LogSlice:
-        """Whole batches from the one that holds `offset` on, of one segment, at most `max_bytes`.
+        """Return a slice of whole batches of one segment, from the batch that holds `offset`, at most `max_bytes`.
 
-        max_offset: nothing at or above it; None: up to the log end. min_one_batch: the first batch is found even if
-        it is larger than `max_bytes`. for_replica: what lies below the log start is found too, as far as it is still
-        there: a replica has whole segments. Raises OffsetOutOfRange below the log start or above the log end, or
-        KafkaStorageError.
+        max_offset: exclude batches that reach this offset; None: read up to the log end. min_one_batch: return the
+        first batch even if it is larger than `max_bytes`. for_replica: also serve stored records below the log start,
+        because replicas copy whole segments.
+
+        Raises OffsetOutOfRange below the log start or above the log end, or KafkaStorageError.
         """
         return self._reader.read(
             offset, max_bytes, max_offset=max_offset, min_one_batch=min_one_batch, for_replica=for_replica
         )
 
     def open_file(self, base_offset: int, suffix: str, identity: str | None = None) -> LogSlice:
-        """A whole file of the segment that begins there, or LEADER_EPOCHS, as it is now; empty where there is none.
+        """Return a whole file of the segment with that base offset, or the log's LEADER_EPOCHS file, as it is now.
 
-        Of the segment that is written, the batches that there are. Raises OffsetOutOfRange where no segment begins
-        there, InvalidUpdateVersion where its identity is another one, or KafkaStorageError.
+        The slice is empty if the file does not exist. A `.log` file ends with its last whole batch, also in the active
+        segment. Raises OffsetOutOfRange if no segment has that base offset, InvalidUpdateVersion if the segment's
+        identity differs from `identity`, or KafkaStorageError.
         """
         return self._reader.open_file(base_offset, suffix, identity)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is not before `timestamp_ms`; None if there is none."""
+        """Return the first record with a timestamp at or after `timestamp_ms`, or None."""
         return self._reader.offset_for_timestamp(timestamp_ms)
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the greatest timestamp; None if no record has one."""
+        """Return the first record with the greatest timestamp; None if no record has one."""
         return self._reader.max_timestamp()
 
     # Append
 
     def append(self, data: bytearray | memoryview, *, leader_epoch: int) -> Appended:
-        """Append produced batches as their leader; their offsets, epoch and timestamps are written into `data`.
+        """Append produced batches as the leader; their offsets, epoch and timestamps are written into `data`.
 
-        Raises as `prepare` and `ProducerStates.check` do, with nothing written, or KafkaStorageError.
+        Raises what `prepare` and `ProducerStates.check` raise, in which case nothing is written, or KafkaStorageError.
         """
         return self._writer.append(data, leader_epoch)
 
     def append_as_follower(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
-        """Append batches as their leader stored them: offsets and epochs are theirs, and may leave gaps.
+        """Append batches as the leader stored them, with the leader's offsets and epochs, which may have gaps.
 
-        rolls: begin a new segment when a leader would; False: only `follow_segment` does. takes_gaps: False where a
-        recovery that takes a gap for torn would cut off what others count on (`append_with_gaps`).
+        rolls: roll to a new segment when a leader would; False: only `follow_segment` rolls. takes_gaps: False: raise
+        UnexpectedGap at a gap, for which the caller needs `append_with_gaps`: crash recovery could mistake the gap for
+        a torn write and cut off records that the leader counts on.
 
-        Raises CorruptRecord, InvalidRecord for an offset that is taken, UnexpectedGap or KafkaStorageError; nothing is
-        written then.
+        Raises CorruptRecord, InvalidRecord if an offset is already taken, UnexpectedGap or KafkaStorageError; nothing
+        is written in these cases.
         """
         return self._follower.append(data, rolls=rolls, takes_gaps=takes_gaps)
 
     def append_with_gaps(self, data: Buffer) -> None:
-        """As `append_as_follower` without rolling, of a log that a cleaner has taken records from.
+        """Append as `append_as_follower` does, without rolling, batches of a log that a cleaner has compacted.
 
-        All is on the disk when this returns, and written down as flushed: no recovery takes a gap below that for torn.
+        On return, all is flushed and the recovery point is checkpointed: recovery accepts gaps below that point.
         """
         self._follower.append_with_gaps(data)
 
     def follow_segment(self, base_offset: int) -> None:
-        """Write to a segment that begins at `base_offset`, where the leader's segment of the next record begins.
+        """Switch appends to a segment that begins at `base_offset`, as the leader's segment of the next record does.
 
-        Where a truncation has left the last segment empty and the leader has not rolled there, the one before is
-        written again. Where this log has records on both sides of `base_offset` in one segment, as a cleaner had made
-        one of what are several on the new leader, it goes on with that one until the leader rolls again.
+        If a truncation left the last segment empty and the leader did not roll there, the segment before becomes the
+        active one again. If one segment of this log has records on both sides of `base_offset` (a cleaner had merged
+        segments that are separate on the new leader), that segment stays active until the leader rolls again.
 
-        Where the segment begins behind this log's end, a cleaner has taken all that was between: the log then ends
-        where the segment begins, and on the disk too when this returns.
+        If `base_offset` lies beyond the log end, a cleaner has removed all records in between. The log end then moves
+        to `base_offset`; durable on return.
         """
         self._follower.follow_segment(base_offset)
 
     def is_at_segment(self, base_offset: int) -> bool:
-        """Whether `follow_segment` has nothing to do; never waits."""
+        """Return whether `follow_segment` would have nothing to do; never blocks."""
         return self._follower.is_at_segment(base_offset)
 
     def roll(self) -> None:
-        """Begin a new segment at the log end offset, unless the one that is written is empty."""
+        """Begin a new segment at the log end offset, unless the active one is empty."""
         with self._state.lock, self._state.disk:
             self._writer.roll(self._state.end_offset)
 
     @property
     def producers(self) -> dict[int, ProducerState]:
-        """What is remembered of each producer, by its id."""
+        """The state of each known producer, by producer id."""
         return self._writer.producers
 
     def expire_producers(self, now_ms: int, after_ms: int) -> int:
-        """Forget the producers that were silent for `after_ms`, and say how many. now_ms: of the wall clock."""
+        """Forget the producers that were silent for `after_ms` and return how many. now_ms: of the wall clock."""
         return self._writer.expire_producers(now_ms, after_ms)
 
     # Flush
 
     def flush(self, up_to: int | None = None) -> None:
-        """Return once every record below `up_to` (None: all) would survive a power cut. Moves the recovery point."""
+        """Make every record below `up_to` (None: all) survive a power cut, and advance the recovery point."""
         self._flusher.flush(up_to)
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
+        """Flush all records if flush.ms has passed with unflushed records, else the newly closed segments.
 
-        now_ms: of the monotonic clock. -> whether closed segments were flushed.
+        now_ms: of the monotonic clock. Returns whether closed segments were flushed.
         """
         return self._flusher.flush_if_due(now_ms)
 
     @property
     def must_flush(self) -> bool:
-        """Whether flush.messages records are unflushed. Appends wait for no disk: whoever appends sees to it."""
+        """Whether flush.messages records are unflushed. Appends never flush: the caller must do it."""
         return self._state.must_flush
 
     @property
     def counted_end_offset(self) -> int:
-        """Up to where what is written may count as safe here: to the end, or to what is flushed where more must be."""
+        """The offset below which records count as stored here: the recovery point if `must_flush`, else the log end."""
         return self._state.recovery_point if self._state.must_flush else self._state.end_offset
 
     # Truncate and delete
 
     def truncate_to(self, offset: int) -> None:
-        """Remove every batch with a record at or above `offset`; on the disk when this returns."""
+        """Remove every batch with a record at or above `offset`; durable on return."""
         self._truncator.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the next record gets `offset`. On the disk when this returns."""
+        """Remove all records; the next record gets `offset`. Durable on return."""
         self._truncator.truncate_fully_and_start_at(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Let readers begin at `offset`. What lies below is removed by the next `delete_old_segments`.
+        """Raise the log start offset to `offset`. The next `delete_old_segments` removes the segments below.
 
-        Raises OffsetOutOfRange above the log end. Below the log start offset, nothing happens.
+        Raises OffsetOutOfRange above the log end. An offset below the log start changes nothing.
         """
         self._old_segments.advance_log_start(offset)
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None, is_led: bool = True) -> int:
-        """Let go of the segments that retention gives up (retention.py), and say how many.
+        """Delete the segments that retention selects (retention.py) and return how many.
 
-        now_ms: of the wall clock. high_watermark: nothing at or above it goes; None: the log end offset. is_led: False
-        where another broker decides.
+        now_ms: of the wall clock. high_watermark: no record at or above it is deleted; None: the log end offset.
+        is_led: False on a follower, which only deletes segments below the log start.
         """
         return self._old_segments.delete(now_ms, high_watermark, is_led=is_led)
 
     def delete_expired(self, now_ms: int) -> int:
-        """Remove files that have been .deleted for file.delete.delay.ms, and say of how many segments.
+        """Remove files that have been .deleted for file.delete.delay.ms; return the number of segments.
 
         now_ms: of the monotonic clock.
         """
@@ -433,45 +438,45 @@ class Log:
     # Replace closed segments
 
     def describe(self) -> tuple[SegmentDescription, ...]:
-        """The segments, oldest first; the last is the one that is written. May wait for the disk."""
+        """Describe the segments, oldest first; the last is the active one. May wait for the disk."""
         return self._replacer.describe()
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
-        """The closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
+        """Return the closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
 
-        read_bytes: with the checksums of their files, until so much has been read for them, and one more; 0: without.
-        What was read is known the next time.
+        read_bytes: include checksums, and end the list with the segment for which more than this many bytes in all had
+        to be read; 0: no checksums. Checksums are cached.
         """
         return self._replacer.sums(since, up_to, read_bytes=read_bytes)
 
     def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
-        """The neighbouring closed segments that `sources` describe. Never waits for a disk.
+        """Return the adjacent closed segments that `sources` describe. Never waits for the disk.
 
-        Raises InvalidUpdateVersion where one of them is no longer what it was, or is not closed.
+        Raises InvalidUpdateVersion if one of them has changed since, or is not closed.
         """
         return self._replacer.check_sources(sources)
 
     def staged_path(self, base_offset: int) -> str:
-        """Where the new segment's batches are to be written, in a file made for it."""
+        """Return the path of the file to which the new segment's batches are written."""
         return self._replacer.staged_path(base_offset)
 
     def stage(self, base_offset: int) -> StagedFile:
-        """A new empty file there, in place of any other."""
+        """Create an empty staged file, replacing any earlier one."""
         return self._replacer.stage(base_offset)
 
     def discard_staged(self, base_offset: int) -> None:
-        """Remove what has been staged; waits for a replacement that is under way. No error where nothing is."""
+        """Remove the staged files, if any; waits for a replacement that is under way."""
         self._replacer.discard_staged(base_offset)
 
     def replace(
         self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
     ) -> SegmentDescription:
-        """Put what is staged in the place of `sources`; on the disk when this returns. -> the new segment.
+        """Replace `sources` with the staged segment and return its description; durable on return.
 
-        size_bytes, crc32c: of the staged file. Raises InvalidUpdateVersion as `check_sources` does, and where the
-        sources do not lie below the high watermark; ResourceNotFound where nothing is staged; CorruptRecord or
-        InvalidRecord where it may not take their place; KafkaStorageError. Then the log is as it was, and nothing is
-        left of what was staged.
+        size_bytes, crc32c: of the staged file. Raises InvalidUpdateVersion as `check_sources` does, or if the sources
+        do not lie below the high watermark; ResourceNotFound if nothing is staged; CorruptRecord or InvalidRecord if
+        the staged segment must not replace the sources; KafkaStorageError. After an error the log is unchanged and the
+        staged files are removed.
         """
         return self._replacer.replace(sources, size_bytes=size_bytes, crc32c=crc32c, high_watermark=high_watermark)
 
@@ -483,54 +488,55 @@ class Log:
         high_watermark: int,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[SegmentDescription, ...]:
-        """Put what is staged, in the order of offsets, in the place of `sources`; else as `replace`.
+        """Replace `sources` with several staged segments, in the order of offsets; otherwise like `replace`.
 
-        is_wanted: asked on the way; where it is not, raises InvalidUpdateVersion.
+        is_wanted: called repeatedly before the swap; raises InvalidUpdateVersion once it returns False.
         """
         return self._replacer.replace_all(sources, staged, high_watermark=high_watermark, is_wanted=is_wanted)
 
     def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
-        """Everything below `offset` has been compacted, now that `segments` are in place; on the disk on return.
+        """Record that everything below `offset` has been compacted; durable on return.
 
-        segments: those below it that the log still has. Raises InvalidUpdateVersion where one of them is no longer what
-        it was, OffsetOutOfRange for an offset that the log does not have.
+        segments: the segments below `offset`, as the compaction left them; those below the log start are not checked.
+        Raises InvalidUpdateVersion if one of them has changed since, OffsetOutOfRange if the log does not have
+        `offset`.
         """
         self._replacer.set_cleaned_offset(offset, segments)
 
     # Snapshots of the newest record of each key (offset_snapshot.py)
 
     def newest_snapshot(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
-        """The newest that is whole, and that `what_is_wrong` has nothing against."""
+        """Return the newest intact snapshot for which `what_is_wrong` returns an empty string, or None."""
         return self._snapshots.newest(what_is_wrong)
 
     def newest_snapshot_id(self) -> SnapshotId | None:
-        """The newest, whatever is in it."""
+        """Return the id of the newest snapshot, unchecked; None if there is none."""
         return self._snapshots.newest_id()
 
     def open_snapshot(self, snapshot: SnapshotId) -> LogSlice:
-        """Its record batches, as another replica copies and checks them. Raises OffsetOutOfRange where it is gone."""
+        """Return the snapshot's record batches, for a replica to copy. Raises OffsetOutOfRange if it is gone."""
         return self._snapshots.open(snapshot)
 
     def begin_snapshot(self, end_offset: int) -> SnapshotWriter:
-        """Take a snapshot of the records below `end_offset`, in pieces; `install_snapshot` ends it.
+        """Begin a snapshot of the records below `end_offset`, written in pieces; `install_snapshot` completes it.
 
-        Blocks until those records are on the disk: they may not be lost before what was made of them. Raises
-        OffsetOutOfRange where the log does not hold them.
+        Blocks until those records are flushed: a snapshot must not outlive its records. Raises OffsetOutOfRange if the
+        log does not hold them.
         """
         return self._snapshots.begin(end_offset)
 
     def write_snapshot(self, writer: SnapshotWriter, data: Buffer) -> None:
-        """Add the next bytes of record batches, which may be cut anywhere."""
+        """Append the next bytes of record batches, split at any position."""
         self._snapshots.write(writer, data)
 
     def abort_snapshot(self, writer: SnapshotWriter) -> None:
-        """Remove what was written."""
+        """Remove an unfinished snapshot."""
         self._snapshots.abort(writer)
 
     def install_snapshot(self, writer: SnapshotWriter) -> int:
-        """Put a snapshot in place, instead of older ones; -> its size. Blocks until it is on the disk.
+        """Install a snapshot in place of older ones and return its size in bytes. Blocks until it is durable.
 
-        Raises CorruptRecord or InvalidRecord where it may not be one, OffsetOutOfRange where the log has been cut
-        meanwhile; nothing is left of it then.
+        Raises CorruptRecord or InvalidRecord if it is no valid snapshot, OffsetOutOfRange if the log was truncated
+        meanwhile; the snapshot is then removed.
         """
         return self._snapshots.install(writer)

@@ -1,8 +1,7 @@
-"""Whether batches that are read one after the other have a record at every offset: nothing is compacted away.
+"""Check that consecutive batches have a record at every offset, so that compaction has removed none.
 
-A tombstone that compaction has removed leaves no trace but the gap, so who has an older state and adds to it what came
-since may do so only where there is none. To be asked of the bytes that are used, as they are read: what another look at
-the log tells may be otherwise by then.
+A tombstone that compaction removed leaves no trace but the gap. So apply a tail to an older snapshot only if the tail
+has no gaps. Check the very bytes that are used, as they are read: a second read of the log may give another answer.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from sparklog.records.batch import BatchHeader
 
 
 class OffsetGapCheck:
-    """Of the batches from `next_offset` on."""
+    """Gap check of the batches from `next_offset` on."""
 
     __slots__ = ("is_unbroken", "next_offset")
 
@@ -20,11 +19,11 @@ class OffsetGapCheck:
         self.is_unbroken = True
 
     def take(self, header: BatchHeader) -> None:
-        """The next batch; the first may begin below."""
+        """Add the next batch; the first batch may begin below `next_offset`."""
         is_full = header.record_count == header.last_offset_delta + 1
         self.is_unbroken &= header.base_offset <= self.next_offset and is_full
         self.next_offset = header.next_offset
 
     def reaches(self, end_offset: int) -> bool:
-        """Whether there was a record at every offset up to there."""
+        """Return whether there was a record at every offset below `end_offset`."""
         return self.is_unbroken and self.next_offset >= end_offset

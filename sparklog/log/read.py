@@ -1,7 +1,7 @@
-"""Reading a log: segment by offset, index, a short walk, a slice of whole batches.
+"""Reading a log: find the segment by offset, look up its index, walk a few headers, return a slice of whole batches.
 
-Nothing here takes a lock of the log. Where segments have left the log, and the disk, while they were looked at, the
-read begins again.
+Nothing here takes a lock of the log. If segments are removed from the log and the disk during a read, the read starts
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class SegmentsReader:
-    """Reads the segments of a log. Where the disk fails, methods raise KafkaStorageError."""
+    """Reader of a log's segments. Methods raise KafkaStorageError if the disk fails."""
 
     __slots__ = ("_fs", "_state")
 
@@ -41,7 +41,7 @@ class SegmentsReader:
         min_one_batch: bool = True,
         for_replica: bool = False,
     ) -> LogSlice:
-        """As `Log.read`."""
+        """See `Log.read`."""
         state = self._state
         with state.disk:
             start_offset = state.segments.items[0].base_offset if for_replica else state.start_offset
@@ -68,7 +68,7 @@ class SegmentsReader:
         return LogSlice(segment.file, first.position, size, next_offset, self._state.disk, segment.base_offset)
 
     def open_file(self, base_offset: int, suffix: str, identity: str | None) -> LogSlice:
-        """As `Log.open_file`."""
+        """See `Log.open_file`."""
         state = self._state
         with state.disk:
             if suffix == LEADER_EPOCHS:
@@ -90,19 +90,19 @@ class SegmentsReader:
         return LogSlice(file, 0, file.size, 0, self._state.disk)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """As `Log.offset_for_timestamp`."""
+        """See `Log.offset_for_timestamp`."""
         state = self._state
         with state.disk:
             return self.again(lambda: lookup.first_since(state.segments.items, timestamp_ms, state.start_offset))
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """As `Log.max_timestamp`."""
+        """See `Log.max_timestamp`."""
         state = self._state
         with state.disk:
             return self.again(lambda: lookup.latest(state.segments.items))
 
     def again(self, look: Callable[[], Result]) -> Result:
-        """What `look` finds, begun again where segments have left the log, and the disk, while it looked at them."""
+        """Return the result of `look`, called again if segments were removed from log and disk while it ran."""
         for _ in range(_ATTEMPTS):
             before = self._state.segments.items
             try:

@@ -1,4 +1,4 @@
-"""Values that a log gives out: what an append did, bytes that a read found, a record found by its timestamp."""
+"""Results of log operations: an append, a read, a lookup by timestamp."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from sparklog.log.disk import DiskGuard
 
 
 class Appended(NamedTuple):
-    """What became of the batches of one append."""
+    """The result of one append."""
 
     first_offset: int
     last_offset: int
     max_timestamp_ms: int
     offset_of_max_timestamp: int
-    """The last offset of the first batch that has it."""
+    """The last offset of the first batch with that timestamp."""
     log_append_time_ms: int
-    """-1 where timestamps are the producer's."""
+    """-1 if the timestamps are the producer's."""
     leader_epoch: int
     size_bytes: int
     must_flush: bool = False
-    """flush.messages records are unflushed: whoever appended sees to a flush."""
+    """flush.messages records are unflushed: the caller must flush."""
     is_duplicate: bool = False
-    """The batches were in the log already, and this is what became of them then; nothing was written."""
+    """The batches were already in the log: this is their earlier result, and nothing was written."""
 
 
 class TimestampOffset(NamedTuple):
-    """A record by its timestamp; leader_epoch -1: not known."""
+    """A record found by its timestamp; leader_epoch is -1 if unknown."""
 
     timestamp_ms: int
     offset: int
@@ -37,21 +37,21 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Whole batches in a segment's file, unread. Stays readable while the segment is deleted, until it is let go."""
+    """Whole batches in a segment's file, not yet read. Stays readable after the segment is deleted."""
 
     file: ReadFile
     position: int
     size: int
-    """0: there is nothing to read."""
+    """Bytes; 0 if there is nothing to read."""
     next_offset: int
-    """Where to read on: behind the last record, or what was asked for where there is nothing to read. The first batch
-    may begin below the offset that was asked for."""
+    """The offset to read next: after the last record, or the requested offset if there is nothing to read. The first
+    batch may begin below the requested offset."""
     disk: DiskGuard
     segment_base_offset: int = -1
-    """Of the segment; where there is nothing to read, of the one that the next batch will be in, as far as is known."""
+    """The segment's base offset; if there is nothing to read, that of the segment expected to get the next batch."""
 
     def read(self) -> bytes:
-        """The bytes. Raises KafkaStorageError."""
+        """Return the bytes. Raises KafkaStorageError."""
         try:
             return self.file.read_at(self.position, self.size) if self.size else b""
         except OSError as error:

@@ -1,20 +1,20 @@
-"""What a log is at the moment: its segments, its offsets, its leader epochs.
+"""The current state of a log: segments, offsets and leader epochs.
 
     log start offset    the first offset that readers see; retention removes the segments below it
-    recovery point      everything below is on the disk: batches, file names, leader epochs
-    compacted to        everything below has been compacted, as cleaner-offset-checkpoint says
+    recovery point      everything below is flushed: batches, file names, leader epochs
+    compacted to        everything below has been compacted, as in cleaner-offset-checkpoint
     log end offset      the offset of the next record
 
-These hold at every moment: log start offset <= log end offset, recovery point <= log end offset, compacted to <= log
-end offset, and no leader epoch begins behind the log end offset.
+Invariants: log start offset <= log end offset, recovery point <= log end offset, compacted to <= log end offset, and
+no leader epoch begins above the log end offset.
 
 Locks, in the order in which they are taken:
 
     files_lock    while names of closed segments change: retention, truncation, replacement, deletion, close
-    (flushing)    the flusher's own, while it writes to the disk
-    lock          for every method here that changes something. Nobody waits for a disk with it, except a truncation
+    (flushing)    the flusher's own lock, while it writes to the disk
+    lock          for every method here that changes the state. Only a truncation waits for the disk while holding it
 
-A read takes no lock: it works on the segments as they were when it began.
+A read takes no lock: it works on the list of segments as it was when the read began.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparklog.log.segment.segments import Segments
 
 
 class LogState:
-    """Only its own methods change the offsets and the epochs."""
+    """The state of one log. Only its own methods change the offsets and the epochs."""
 
     __slots__ = (
         "_compacted_to",
@@ -71,7 +71,7 @@ class LogState:
         self._truncations = 0
 
     def __str__(self) -> str:
-        """For clients, who need not know where the log lies."""
+        """Return a text for clients, which does not reveal the log's folder."""
         return f"{self.partition}, with offsets {self._start_offset} to {self._end_offset}"
 
     @property
@@ -92,7 +92,7 @@ class LogState:
 
     @property
     def stored_epochs(self) -> LeaderEpochs:
-        """The leader epochs of all records that are stored, those below the log start too."""
+        """The leader epochs of all stored records, including those below the log start."""
         return self._epochs
 
     @property
@@ -102,12 +102,12 @@ class LogState:
 
     @property
     def generation(self) -> int:
-        """Incremented when closed segments, or what is known of them, change other than by append."""
+        """A counter, incremented when closed segments, their metadata or snapshots change other than by append."""
         return self._generation
 
     @property
     def truncations(self) -> int:
-        """Incremented before the end of the log is cut off."""
+        """A counter, incremented before each truncation of the log's end."""
         return self._truncations
 
     @property
@@ -116,26 +116,26 @@ class LogState:
         return self._end_offset - self._recovery_point >= self.config.flush_messages
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records of a leader epoch begin there, unless the epoch is an old one."""
+        """Record that `epoch` begins at `start_offset`, unless it is not newer than the latest epoch."""
         if epoch > self._epochs.latest:
             self._epochs = self._epochs.assign(epoch, start_offset)
 
     def advance_end(self, offset: int) -> None:
-        """Records were appended, or the compacted log of the leader goes on behind a gap."""
+        """Set the log end offset after an append, or to skip a gap in the leader's compacted log."""
         self._end_offset = offset
 
     def advance_start(self, offset: int) -> None:
         self._start_offset = max(offset, self._start_offset)
 
     def drop_epochs_below_start(self, offset: int) -> None:
-        """The segments below the offset are gone."""
+        """Drop the leader epochs below `offset`, whose segments are gone."""
         self._epochs = self._epochs.truncate_from_start(offset)
 
     def drop_epochs_above_end(self) -> None:
         self._epochs = self._epochs.truncate_from_end(self._end_offset)
 
     def advance_recovery_point(self, offset: int, truncations: int) -> bool:
-        """Everything below the offset was flushed; False: the log was truncated since `truncations` were counted."""
+        """Set the recovery point after a flush; return False if the log was truncated since `truncations` was read."""
         if truncations != self._truncations:
             return False
         self._recovery_point = offset
@@ -146,23 +146,23 @@ class LogState:
         self._generation += 1
 
     def segments_changed(self) -> None:
-        """Closed segments were replaced, or there is a new snapshot."""
+        """Increment `generation`: closed segments were replaced, or a snapshot was installed."""
         self._generation += 1
 
     def lower_promises(self, offset: int) -> None:
-        """The log is about to be cut off at the offset: promise nothing above it."""
+        """Lower the recovery point and the compacted offset to `offset`, before the log is truncated there."""
         self._truncations += 1
         self._recovery_point = min(self._recovery_point, offset)
         self._compacted_to = min(self._compacted_to, offset)
 
     def cut_end(self, offset: int) -> None:
-        """The log ends there; its promises were lowered before."""
+        """Set the log end to `offset`; `lower_promises` was called before."""
         self._end_offset = offset
         self._start_offset = min(self._start_offset, offset)
         self._epochs = self._epochs.truncate_from_end(offset)
 
     def restart_at(self, offset: int, segment: Segment) -> None:
-        """The log is empty; its next record gets the offset. Its promises were lowered to 0 before."""
+        """Make the log empty, its next record to get `offset`; `lower_promises(0)` was called before."""
         self.segments.reset(segment)
         self._start_offset = self._end_offset = self._recovery_point = offset
         self._epochs = LeaderEpochs()

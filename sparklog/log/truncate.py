@@ -1,7 +1,7 @@
-"""Cutting off the end of a log, as a replica whose leader has other records.
+"""Truncating the end of a log, as a replica does whose leader has different records.
 
-The recovery point is lowered first, and the epochs above it forgotten, on the disk too; then files are cut and flushed.
-Leader epochs, producers' state and snapshots never say anything of records that are gone.
+The recovery point is lowered and the epochs above it are dropped first, durably; then files are truncated and flushed.
+Leader epochs, producer state and snapshots never describe records that are gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparklog.log.state import LogState
 
 
 class Truncator:
-    """Where the disk fails, methods raise KafkaStorageError."""
+    """Truncates a log. Methods raise KafkaStorageError if the disk fails."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Truncator:
         self._write_checkpoints = write_checkpoints
 
     def truncate_to(self, offset: int) -> None:
-        """As `Log.truncate_to`."""
+        """See `Log.truncate_to`."""
         state = self._state
         with state.files_lock, state.lock, state.disk:
             if offset >= state.end_offset:
@@ -47,10 +47,10 @@ class Truncator:
                 self._cut(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """As `Log.truncate_fully_and_start_at`."""
+        """See `Log.truncate_fully_and_start_at`."""
         state = self._state
         with state.files_lock, state.lock, state.disk:
-            self._lower_promises(0)  # with only some segments gone, a gap must not look like compaction's
+            self._lower_promises(0)  # after a crash halfway, recovery must not take a gap for compaction
             self._writer.restart_at(offset)
             self._snapshots.remove_above(-1)
             self._flusher.flush_names()
@@ -62,7 +62,7 @@ class Truncator:
         last, *gone = state.segments.since(offset)
         place = last.find(offset, last.size_bytes)
         end = min(offset, place.base_offset) if place else offset
-        if end < offset:  # in the middle of a batch, which goes as a whole
+        if end < offset:  # `offset` lies inside a batch, which is removed as a whole
             self._lower_promises(end)
         with self._room.needed("leader epochs"):
             flusher.flush_epochs(state.stored_epochs.truncate_from_end(state.recovery_point))
@@ -77,6 +77,6 @@ class Truncator:
         writer.rebuild_producers(end)
 
     def _lower_promises(self, offset: int) -> None:
-        """On the disk too, before anything of the rest is touched."""
+        """Lower the recovery point and the compacted offset durably, before any file is touched."""
         self._state.lower_promises(offset)
         self._write_checkpoints()
