@@ -1,1 +1,1 @@
-"""One segment of a log: its files, indexes, writer, and how they are scanned."""
+"""One segment of a log: its files, indexes, writer and scans."""

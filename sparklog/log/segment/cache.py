@@ -1,8 +1,8 @@
-"""What closed segments keep in memory, bounded: loaded indexes and open files, least recently used out first.
+"""A bounded LRU cache of what closed segments hold in memory: loaded indexes and open files.
 
 A broker holds thousands of segments and reads few of them. A segment opens its file and loads its indexes when it is
-first read; this cache tells it to let go of them when others need the room. Letting go only drops references: a file is
-closed by its last reader, so a slice that is being read stays readable.
+first read; this cache makes it release them when others need the room. A release only drops references: the last reader
+closes the file, so a slice that is being read stays readable.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MAX_INDEX_BYTES = 64 << 20
 
 
 class Releasable(Protocol):
-    """Something that can let go of what it loaded, and load it again later."""
+    """Something that can release what it loaded, and load it again later."""
 
     def release(self) -> None: ...
 
 
 class SegmentCache:
-    """The closed segments that have something loaded. Safe to use from several threads."""
+    """The closed segments that have files or indexes loaded. Thread-safe."""
 
     def __init__(self, max_segments: int = MAX_SEGMENTS, max_index_bytes: int = MAX_INDEX_BYTES) -> None:
         self._max_segments = max_segments
@@ -35,7 +35,7 @@ class SegmentCache:
         return len(self._used)
 
     def use(self, segment: Releasable, index_bytes: int) -> None:
-        """`segment` is being read and holds that much of indexes; others may have to let go."""
+        """Mark `segment` as just read, with `index_bytes` of loaded indexes; may release other segments."""
         released = []
         with self._lock:
             self._index_bytes += index_bytes - self._used.pop(segment, 0)
@@ -50,6 +50,6 @@ class SegmentCache:
             each.release()
 
     def forget(self, segment: Releasable) -> None:
-        """`segment` holds nothing any more, or is written again."""
+        """Remove `segment`, which holds nothing any more or is written again."""
         with self._lock:
             self._index_bytes -= self._used.pop(segment, 0)

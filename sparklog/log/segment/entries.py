@@ -1,9 +1,9 @@
-"""Index entries: pairs of numbers that increase together, packed one behind the other, as in an index file.
+"""Index entries: pairs of numbers that increase together, packed one after the other, as in an index file.
 
-What the offset index and the time index share. Entries live in memory and are written to their file a few at a time,
-when the segment is closed at the latest: after an unclean stop the indexes of what was not flushed are built again,
-so no entry has to reach the disk before that. A file may end in a torn entry, or, as Kafka lays out the files of an
-active segment in full size, in zeros; both are dropped when it is read.
+The base of the offset index and the time index. Entries live in memory and are written to their file a few at a time,
+at the latest when the segment is closed. No entry has to be on the disk earlier: after an unclean stop, the indexes of
+unflushed segments are rebuilt. A file may end in a torn entry, or in zeros, since Kafka preallocates the index files of
+an active segment; both are dropped when the file is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Entries:
-    """The entries of one index file, in memory. Reads may run beside one writer."""
+    """The entries of one index file, in memory. Reads may run concurrently with one writer."""
 
     LAYOUT: ClassVar[struct.Struct]
     __slots__ = ("_data", "base_offset")
@@ -36,11 +36,11 @@ class Entries:
         return len(self._data)
 
     def bytes_from(self, position: int) -> bytes:
-        """What the file contains from a byte on."""
+        """Return the file's content from byte `position` on."""
         return bytes(self._data[position:])
 
     def is_in_order(self) -> bool:
-        """Whether both numbers grow from one entry to the next, and neither is negative."""
+        """Return whether both numbers increase from entry to entry and none is negative."""
         first, second = -1, -1
         for pair in self.LAYOUT.iter_unpack(self._data):
             if pair[0] <= first or pair[1] <= second:
@@ -53,7 +53,7 @@ class Entries:
         return first, second
 
     def _count_below(self, value: int, *, field: int) -> int:
-        """How many entries have field 0 or 1 below `value`."""
+        """Return how many entries have the field (0 or 1) below `value`."""
         data, unpack_from, size = self._data, self.LAYOUT.unpack_from, self.LAYOUT.size
         numbers = range(len(data) // size)
         return bisect_left(numbers, value, key=lambda number: unpack_from(data, number * size)[field])

@@ -1,11 +1,11 @@
-"""Whether a segment's indexes are its own, and how to make them anew from the headers of its batches.
+"""Check that a segment's indexes match its file, and rebuild them from the headers of its batches.
 
-Checked when a broker loads one (Kafka: OffsetIndex.sanityCheck, TimeIndex.sanityCheck), as a disk, or somebody, may
-have changed the file since it was written: entries increase, and the last one tells of a batch that is there. An index
-that is wrong somewhere before that costs a longer walk, or is noticed by it (segment.py); a time index by which
-retention would delete is right at its end. One that has lost its last entries shows that by the segment's last batches,
-those behind the last entry of the offset index, where timestamps grow at all: the others are not walked, as that would
-cost a start the reading of all segments.
+A broker checks an index when it loads one (Kafka: OffsetIndex.sanityCheck, TimeIndex.sanityCheck), since the disk or a
+person may have changed the file: entries must increase, and the last entry must describe an existing batch. A wrong
+entry before the last one costs a longer walk, or the walk detects it (segment.py). The last entry of a time index must
+be right, because retention deletes by it. A time index that has lost its last entries is detected by the batches after
+the last entry of the offset index, if their timestamps are greater. Earlier batches are not walked, because a start
+would then have to read all segments.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sparklog.log.segment.time_index import TimeEntry, TimeIndex
 from sparklog.records.batch import NO_TIMESTAMP
 
 INTERVAL_BYTES = 4096
-"""Of index.interval.bytes, the default."""
+"""The default of index.interval.bytes."""
 
 
 def offsets_fit(index: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
-    """Raises OSError."""
+    """Return whether an offset index, which must have entries, matches its file. Raises OSError."""
     if not index.is_in_order():
         return False
     offset, position = index[len(index) - 1]
@@ -33,7 +33,7 @@ def offsets_fit(index: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
 
 
 def times_fit(index: TimeIndex, offsets: OffsetIndex, file: ReadFile, size_bytes: int) -> bool:
-    """`offsets` fit. Raises OSError."""
+    """Return whether a time index matches its file. `offsets` must match it already. Raises OSError."""
     if not index.is_in_order():
         return False
     timestamp, offset = index.last
@@ -41,7 +41,7 @@ def times_fit(index: TimeIndex, offsets: OffsetIndex, file: ReadFile, size_bytes
         places = walk(file, offsets.position_for(offset), size_bytes)
         found = next((place.max_timestamp_ms for place in places if place.last_offset >= offset), NO_TIMESTAMP)
     except CorruptRecord:
-        return not len(index)  # of nothing that can be read
+        return not len(index)  # unreadable batches can have no entries
     return found == timestamp and not _is_passed_at_the_end(timestamp, offsets, file, size_bytes)
 
 
@@ -49,12 +49,12 @@ def _is_passed_at_the_end(timestamp: int, offsets: OffsetIndex, file: ReadFile, 
     try:
         places = walk(file, offsets.last_position(size_bytes), size_bytes)
         return any(place.max_timestamp_ms > timestamp for place in places)
-    except CorruptRecord:  # whoever reads the batch finds out
+    except CorruptRecord:  # a read of the batch reports it
         return False
 
 
 def _first_of(file: ReadFile, position: int, size_bytes: int) -> BatchPlace | None:
-    """The batch that begins there, if one does."""
+    """Return the batch that begins at `position`, or None."""
     if position >= size_bytes:
         return None
     try:
@@ -66,7 +66,7 @@ def _first_of(file: ReadFile, position: int, size_bytes: int) -> BatchPlace | No
 def build(
     base_offset: int, places: Iterable[BatchPlace], interval_bytes: int = INTERVAL_BYTES
 ) -> tuple[OffsetIndex, TimeIndex]:
-    """The indexes of a segment that consists of these batches, as they would have come to be while it was written."""
+    """Build the indexes of a segment of these batches, as the segment writer would have built them."""
     offsets, times = OffsetIndex(base_offset), TimeIndex(base_offset)
     largest = TimeEntry(NO_TIMESTAMP, base_offset)
     bytes_since_entry = 0

@@ -1,7 +1,7 @@
 """Finding records of a log by their timestamps.
 
-Timestamps need not increase, so a segment is ruled out only by its greatest one; inside a segment the time index says
-up to where every record is too early. Records are opened for the one batch that holds what is looked for.
+Timestamps need not increase, so a segment is ruled out only by its greatest one. Inside a segment, the time index says
+up to which offset every record is too early. Only the records of the matching batch are decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklog.records.records import Record, iterate_records
 
 
 def first_since(segments: Iterable[ReadSegment], timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-    """The first record at or above `start_offset` whose timestamp is not before `timestamp_ms`.
+    """Return the first record at or above `start_offset` with a timestamp at or after `timestamp_ms`, or None.
 
     Raises OSError or CorruptRecord.
     """
@@ -31,9 +31,9 @@ def first_since(segments: Iterable[ReadSegment], timestamp_ms: int, start_offset
 def first_in(
     segment: ReadSegment, timestamp_ms: int, start_offset: int, *, trust_index: bool = True
 ) -> TimestampOffset | None:
-    """As `first_since`, in one segment, whose time index may lack its last entries.
+    """Return what `first_since` returns, for one segment, whose time index may lack its last entries.
 
-    trust_index: False where it may hold anything, after a power cut.
+    trust_index: False if the index may hold anything, after a power cut.
     """
     after = max(segment.times.offset_for(timestamp_ms) if trust_index else 0, start_offset)
     first = segment.find(after, segment.size_bytes)
@@ -47,7 +47,7 @@ def first_in(
 
 
 def latest(segments: Sequence[ReadSegment]) -> TimestampOffset | None:
-    """The first record that has the greatest timestamp of all; None where there is none, or a cleaner removed it.
+    """Return the first record with the greatest timestamp; None if no record has one, or a cleaner removed it.
 
     Raises OSError or CorruptRecord.
     """

@@ -1,10 +1,10 @@
-"""The offset index: where in a `.log` file the batch with an offset lies, for one batch in every few KiB.
+"""The offset index: the positions in a `.log` file of one batch in every few KiB.
 
     position  size  field
-    0         4     offset, less the segment's base offset
-    4         4     position in the .log file of the batch whose last offset that is
+    0         4     last offset of a batch, less the segment's base offset
+    4         4     position of that batch in the .log file
 
-An entry is added for the first batch that follows more than `index.interval.bytes` of others, so never for the first of
+An entry is added for the first batch after more than `index.interval.bytes` of others, so never for the first batch of
 a segment. A lookup finds the last entry at or below an offset; the log is walked from there.
 """
 
@@ -22,7 +22,7 @@ class OffsetIndex(Entries):
     __slots__ = ()
 
     def __getitem__(self, number: int) -> tuple[int, int]:
-        """Absolute offset and position of an entry."""
+        """Return the absolute offset and the position of an entry."""
         offset, position = self._unpack(number)
         return self.base_offset + offset, position
 
@@ -30,12 +30,12 @@ class OffsetIndex(Entries):
         self._data += self.LAYOUT.pack(offset - self.base_offset, position)
 
     def position_for(self, offset: int) -> int:
-        """Where to begin a walk that looks for `offset`: at the last entry at or below it, or at 0."""
+        """Return the position from which to walk to `offset`: that of the last entry at or below it, or 0."""
         number = self._count_below(offset - self.base_offset + 1, field=0)
         return self._unpack(number - 1)[1] if number else 0
 
     def last_position(self, before: int) -> int:
-        """The greatest indexed position below `before`: a batch begins there; 0 if there is none."""
+        """Return the greatest indexed position below `before`, where a batch begins; 0 if there is none."""
         number = self._count_below(before, field=1)
         return self._unpack(number - 1)[1] if number else 0
 

@@ -1,4 +1,4 @@
-"""Walking the batches of a `.log` file by their headers, whatever their format, without reading their records.
+"""Walking the batches of a `.log` file of any message format by their headers, without reading records.
 
 Batches of message format v2 and messages of v0 and v1 (`records/legacy.py`) begin alike:
 
@@ -11,8 +11,8 @@ Batches of message format v2 and messages of v0 and v1 (`records/legacy.py`) beg
     21, 23          attributes, last offset delta
     27, 35, 43      base timestamp, max timestamp, producer id
 
-A walk ends where the file does, or where the next batch is not whole. A length or magic that cannot be raises
-CorruptRecord: that is not a batch, and nothing behind it can be found.
+A walk ends at the end of the file, or where the next batch is incomplete. An impossible length or magic raises
+CorruptRecord: that is not a batch, and nothing after it can be found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sparklog.base.fs import Buffer, ReadFile
 from sparklog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER_ID, NO_TIMESTAMP
 
 CHUNK_BYTES = 4096
-"""Read at a time on a short walk: about what lies between two index entries."""
+"""Bytes per read on a short walk: about the distance between two index entries."""
 
 _COMMON = struct.Struct(">qiib")  # offset, length, leader epoch or CRC, magic
 _V2 = struct.Struct(">ihiqqq")  # from 17: CRC, attributes, last offset delta, base and max timestamp, producer id
@@ -38,14 +38,14 @@ _V1_TIMESTAMP_AT = 18
 _MIN_SIZE = {0: LOG_OVERHEAD + 14, 1: LOG_OVERHEAD + 22, MAGIC: HEADER_SIZE}
 _PREFIX = 17  # bytes up to and with magic
 PIECE_BYTES = 1 << 20
-"""Read at a time where every byte is checked."""
+"""Bytes per read when every byte is checked."""
 _CRC_V2 = struct.Struct(">I")
 _CRC_V2_AT, _CRC_V2_FROM = 17, 21
 _CRC_LEGACY_AT, _CRC_LEGACY_FROM = 12, 16
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies in its file, and what a log needs to know of it. For v0 and v1: one message or wrapper."""
+    """A batch's place in its file, and its header's facts that a log needs. For v0 and v1: one message or wrapper."""
 
     position: int
     size: int
@@ -54,7 +54,7 @@ class BatchPlace(NamedTuple):
     last_offset: int
     max_timestamp_ms: int
     leader_epoch: int
-    """-1 for v0 and v1, and where it is not known."""
+    """-1 for v0 and v1, and if it is not known."""
     magic: int
     producer_id: int
     """-1: none."""
@@ -65,9 +65,9 @@ class BatchPlace(NamedTuple):
 
 
 def place_at(data: Buffer, at: int, position: int) -> BatchPlace | None:
-    """The batch whose header lies at `at` in `data`, which is at `position` in its file; None: the header is cut off.
+    """Return the batch whose header is at `at` in `data` and at `position` in its file; None: the header is cut off.
 
-    Raises CorruptRecord where no batch can begin like that.
+    Raises CorruptRecord if no batch can have these bytes.
     """
     left = len(data) - at
     if left < _PREFIX:
@@ -89,7 +89,7 @@ def place_at(data: Buffer, at: int, position: int) -> BatchPlace | None:
 
 
 def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES) -> Iterator[BatchPlace]:
-    """The whole batches between `position`, where one begins, and `end`.
+    """Yield the whole batches between `position`, where one begins, and `end`.
 
     Memory: `chunk_bytes`. Raises CorruptRecord at bytes that are no batch.
     """
@@ -108,7 +108,7 @@ def walk(file: ReadFile, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
 
 
 def file_crc32c(file: ReadFile, size: int) -> int:
-    """The CRC-32C of the first `size` bytes, or of all there are; read in pieces."""
+    """Return the CRC-32C of the first `size` bytes, or of the whole file if it is shorter; read in pieces."""
     crc = position = 0
     while position < size and (data := file.read_at(position, min(PIECE_BYTES, size - position))):
         crc = crc32c(data, crc)
@@ -117,9 +117,9 @@ def file_crc32c(file: ReadFile, size: int) -> int:
 
 
 def check_batches(file: ReadFile, position: int, end: int, offset: int) -> Iterator[BatchPlace]:
-    """The batches from `position` on, as long as they are whole, their CRCs right, and their offsets increase.
+    """Yield the batches from `position` on while they are whole, their CRCs are right and their offsets increase.
 
-    offset: none may begin below. Memory: `PIECE_BYTES`, whatever a header claims. Raises OSError.
+    offset: the least base offset allowed. Memory: `PIECE_BYTES`, whatever a header claims. Raises OSError.
     """
     piece, start = b"", position
     while True:
@@ -149,7 +149,7 @@ def _is_crc_right(file: ReadFile, place: BatchPlace, piece: bytes, start: int) -
     while position < place.end:
         data = file.read_at(position, min(PIECE_BYTES, place.end - position))
         if not data:
-            return False  # the file has been cut meanwhile
+            return False  # the file was truncated meanwhile
         crc = compute(data, crc)
         position += len(data)
     return bool(crc == stored)

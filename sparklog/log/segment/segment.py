@@ -1,15 +1,14 @@
 """One segment of a log: a `.log` file of batches and its two indexes.
 
-    ReadSegment   looking things up, over any file system; file and indexes are opened when first needed
-    Segment       one of a broker's: held in memory while `SegmentCache` has room, flushed, renamed, removed
+    ReadSegment   lookups, over any file system; file and indexes are opened when first needed
+    Segment       a segment of a broker's log: cached while `SegmentCache` has room, flushed, renamed, removed
 
-Which segment is written, and how, is `SegmentWriter`'s business (segment_writer.py). Any thread may read; what a
-writer does beside them only adds to what they see, but for truncation, which the log keeps to offsets that nobody
-reads.
+`SegmentWriter` (segment_writer.py) writes the active segment. Any thread may read: a concurrent writer only appends,
+except for truncation, which the log limits to offsets that nobody reads.
 
-An index is a hint. It may be older or newer than the file (a reader of a live folder opens them one after the other),
-so what is found through it is believed only if the batch there begins at or below the offset that was looked for; if
-not, the walk begins at 0. One that makes no sense is no index; a broker builds it again (index_checks.py).
+An index is a hint. It may be older or newer than the file, because a reader of a live folder opens them one after the
+other. So an index entry is used only if the batch at its position begins at or below the requested offset; otherwise
+the walk begins at 0. A malformed index counts as empty; a broker rebuilds it (index_checks.py).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReadSegment:
-    """A segment in `folder`. `size_bytes` is how much of its file holds batches."""
+    """A segment in `folder`. `size_bytes`: the part of its file that holds batches."""
 
     __slots__ = (
         "_file", "_first_timestamp_ms", "_fs", "_largest", "_mark", "_offsets", "_times",
@@ -68,7 +67,7 @@ class ReadSegment:
 
     @property
     def offsets(self) -> OffsetIndex:
-        """Raises OSError."""
+        """The offset index. Raises OSError."""
         index = self._offsets
         if index is None:
             index = self._offsets = self._load_offsets()
@@ -76,7 +75,7 @@ class ReadSegment:
 
     @property
     def times(self) -> TimeIndex:
-        """Raises OSError."""
+        """The time index. Raises OSError."""
         index = self._times
         if index is None:
             index = self._times = self._load_times()
@@ -92,7 +91,7 @@ class ReadSegment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The time index's last entry: once the segment is closed, its greatest timestamp; -1 if there is none.
+        """The time index's last entry: the greatest timestamp of a closed segment; timestamp -1 if there is none.
 
         Raises OSError.
         """
@@ -104,17 +103,17 @@ class ReadSegment:
     def first_timestamp_ms(self) -> int:
         """The max timestamp of the first batch; -1 if there is none. Raises OSError."""
         if self._first_timestamp_ms is None and self.size_bytes:
-            file = self._file or self._open_read(LOG)  # not kept: of most segments nobody asks for more
+            file = self._file or self._open_read(LOG)  # not kept open: most segments are asked for nothing else
             first = next(walk(file, 0, self.size_bytes), None)
             self._first_timestamp_ms = first.max_timestamp_ms if first else -1
         return -1 if self._first_timestamp_ms is None else self._first_timestamp_ms
 
     def walk(self, position: int, end: int) -> Iterator[BatchPlace]:
-        """The batches from `position`, where one begins, to `end`. Raises CorruptRecord or OSError."""
+        """Yield the batches from `position`, where one begins, to `end`. Raises CorruptRecord or OSError."""
         return walk(self.file, position, end)
 
     def find(self, offset: int, end: int) -> BatchPlace | None:
-        """The first batch that reaches `offset` or lies behind it; None if there is none before position `end`.
+        """Return the first batch that ends at or after `offset`; None if there is none before position `end`.
 
         Raises CorruptRecord or OSError.
         """
@@ -127,14 +126,14 @@ class ReadSegment:
                     if place.last_offset >= offset:
                         return place
             except CorruptRecord:
-                pass  # the index is not of this file: the walk from 0 finds out whether the file is right
+                pass  # the index does not match the file: the walk from 0 finds out whether the file is intact
         return next((place for place in self.walk(0, end) if place.last_offset >= offset), None)
 
     def cut(self, first: BatchPlace, stop: int, end: int, max_offset: int) -> tuple[int, int]:
-        """Where whole batches from `first` on end that lie before position `stop` and below `max_offset`.
+        """Find the end of the whole batches from `first` on that lie before position `stop` and below `max_offset`.
 
-        -> that position, and the offset behind the last record: the next batch may begin later, and in between a leader
-        epoch that the record is not of. `end` is where the segment's batches end.
+        Returns that position and the offset after the last record. The next batch's base offset would not do: it may
+        be greater, and a newer leader epoch may begin in the gap. `end`: where the segment's batches end.
         """
         start = min(self.offsets.last_position(stop), self.offsets.position_for(max_offset - 1))
         while True:
@@ -147,21 +146,21 @@ class ReadSegment:
             except CorruptRecord:
                 if start <= first.end:
                     raise
-                start = 0  # the index is not of this file: the walk from `first` on finds out whether the file is right
+                start = 0  # the index does not match: the walk from `first` on finds out whether the file is intact
                 continue
             if last is not first or start <= first.end:
                 return last.end, last.last_offset + 1
-            start = self.offsets.last_position(start)  # the batch there is too far already: which one is before it?
+            start = self.offsets.last_position(start)  # the batch there is too far: start at an earlier entry
 
     def open(self, suffix: str) -> ReadFile:
-        """One of its files, opened for the caller alone. Raises OSError."""
+        """Open one of the segment's files for the caller alone. Raises OSError."""
         return self._open_read(suffix)
 
     def _open_read(self, suffix: str) -> ReadFile:
         return self._fs.open_read(self.path(suffix))
 
     def _read(self, suffix: str) -> bytes:
-        """An index file; nothing where there is none: an index is only a hint."""
+        """Return an index file's content; empty if there is none, since an index is only a hint."""
         try:
             file = self._open_read(suffix)
         except FileNotFoundError:
@@ -172,7 +171,7 @@ class ReadSegment:
             file.close()
 
     def _read_last_times(self) -> TimeIndex:
-        """The time index's last entry alone, where it ends with one."""
+        """Return a time index with only the last entry, or the whole index if the file does not end with an entry."""
         try:
             file = self._open_read(TIME_INDEX)
         except FileNotFoundError:
@@ -195,20 +194,20 @@ class Segment(ReadSegment):
     ) -> None:
         super().__init__(fs, folder, base_offset, size_bytes, mark=mark)
         self.identity = uuid.uuid4().hex
-        """Another one for other files, for files that were cut, and with every start; means nothing else."""
+        """An opaque id that changes with replacement, truncation and every start."""
         self.is_flushed = False
-        """All of it, its name and its indexes are on the disk. Never true of the active segment."""
+        """Batches, names and indexes are all on the disk. Never true of the active segment."""
         self.is_pinned = False
-        """Written to: what is loaded stays loaded."""
+        """The segment is being written, so its file and indexes stay loaded."""
         self._disk = fs
         self._cache = cache
         self._kept: ReadFile | None = None
         self.crc32c: int | None = None
-        """Of the whole file, once it is closed; None: it has not been read for that (`checksum`)."""
+        """The CRC-32C of a closed segment's file; None until `checksum` has read it."""
 
     @property
     def largest(self) -> TimeEntry:
-        """The greatest timestamp, and the last offset of the first batch that has it; timestamp -1 if there is none.
+        """The greatest timestamp, and the last offset of the first batch with it; timestamp -1 if there is none.
 
         Raises OSError.
         """
@@ -219,7 +218,7 @@ class Segment(ReadSegment):
         self._largest = entry
 
     def _load_offsets(self) -> OffsetIndex:
-        """As it is on the disk, or, where that is not of this file, as it is from now on."""
+        """Return the index on the disk, or a rebuilt one if that does not match the file."""
         index = OffsetIndex(self.base_offset, self._read(OFFSET_INDEX))
         if self._kept is not None or not len(index) or offsets_fit(index, self.file, self.size_bytes):
             return index
@@ -233,7 +232,7 @@ class Segment(ReadSegment):
         return self._build_indexes()[1]
 
     def _read_last_times(self) -> TimeIndex:
-        """All of it, checked: by the last entry retention deletes. What was opened for that is not kept."""
+        """Return the whole index, checked, because retention deletes by its last entry. Files are not kept open."""
         was_loaded = self._file is not None or self._offsets is not None
         times = self.times
         if not was_loaded:
@@ -245,15 +244,15 @@ class Segment(ReadSegment):
         indexes = build(self.base_offset, self._sound_batches())
         try:
             self._put(indexes)
-        except OSError as error:  # they are right in memory: a full disk keeps nobody from reading
+        except OSError as error:  # the indexes in memory are right: a full disk must not prevent reads
             if error.errno not in NO_ROOM:
                 raise
         return indexes
 
     def build_indexes(self, interval_bytes: int) -> tuple[OffsetIndex, TimeIndex]:
-        """Make both anew from headers alone, put there in one step; what follows a bad batch is left out.
+        """Rebuild both indexes from headers, and replace each file atomically; batches after a bad one are left out.
 
-        Not of the segment that is written. Raises OSError.
+        Not for the active segment. Raises OSError.
         """
         indexes = build(self.base_offset, self._sound_batches(), interval_bytes)
         self._put(indexes)
@@ -283,7 +282,7 @@ class Segment(ReadSegment):
         return found
 
     def flush(self) -> None:
-        """Flush all files, but not the names; of the active segment, whose indexes are not finished, the batches.
+        """Flush all files, but not their names; of the active segment, whose indexes are unfinished, only the batches.
 
         Raises OSError.
         """
@@ -297,33 +296,33 @@ class Segment(ReadSegment):
                     file.close()
 
     def release(self) -> None:
-        """Let go of file and indexes: the file is closed by whoever reads it last."""
+        """Drop the references to file and indexes; the file's last reader closes it."""
         if not self.is_pinned:
             self._file = self._offsets = self._times = None
 
     def pin(self, file: File, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """The segment is about to be written: use these from now on."""
+        """Use the writer's file and indexes from now on; they stay loaded until `unpin`."""
         self._cache.forget(self)
         self.is_pinned, self.is_flushed = True, False
         self._file, self._offsets, self._times = file, offsets, times
 
     def unpin(self) -> None:
-        """The segment is written no more."""
+        """Allow file and indexes to be released again: the segment is no longer written."""
         self.is_pinned = False
         self._used()
 
     def checksum(self) -> int:
-        """The CRC-32C of the file, which must be closed; read once, in pieces. Raises OSError."""
+        """Return the CRC-32C of a closed segment's file; read once, in pieces. Raises OSError."""
         if self.crc32c is not None:
             return self.crc32c
         identity = self.identity
         found = file_crc32c(self._file or self._open_read(LOG), self.size_bytes)
-        if identity == self.identity:  # else it was cut meanwhile
+        if identity == self.identity:  # else the file was truncated meanwhile
             self.crc32c = found
         return found
 
     def was_cut(self, size_bytes: int) -> None:
-        """The file now ends there."""
+        """Update size, checksum and identity after the file was truncated to `size_bytes`."""
         self.size_bytes = size_bytes
         self.crc32c = None
         self.identity = uuid.uuid4().hex
@@ -331,7 +330,7 @@ class Segment(ReadSegment):
             self._first_timestamp_ms = None
 
     def keep(self) -> None:
-        """Another file is about to take this one's name: go on with what is there now, for those who still read it.
+        """Hold the present file open for current readers, before another file takes its name.
 
         Raises OSError.
         """
@@ -340,15 +339,15 @@ class Segment(ReadSegment):
         self._cache.forget(self)
 
     def keep_no_longer(self) -> None:
-        """No other file has taken the name after all."""
+        """Undo `keep`: no other file has taken the name."""
         self._kept = None
 
     def unmark(self) -> None:
-        """The files have lost their mark."""
+        """Record that the files' names have lost their mark."""
         self._mark = ""
 
     def rename(self, mark: str) -> None:
-        """Put a mark at the end of all file names. Raises OSError."""
+        """Append a mark to all file names. Raises OSError."""
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             if suffix == LOG or self._disk.exists(path):
@@ -356,7 +355,7 @@ class Segment(ReadSegment):
         self._mark = mark
 
     def remove(self) -> None:
-        """Remove the files; no error for those that are gone. Raises OSError."""
+        """Remove the files; missing ones are ignored. Raises OSError."""
         self._cache.forget(self)
         for suffix in reversed(SEGMENT_SUFFIXES):
             if self._disk.exists(self.path(suffix)):
@@ -366,15 +365,15 @@ class Segment(ReadSegment):
         try:
             opened = super()._open_read(suffix)
         except FileNotFoundError:
-            opened = super()._open_read(suffix)  # renamed between taking the path and opening it
+            opened = super()._open_read(suffix)  # the file was renamed after the path was computed
         if self._kept is None:
             return opened
-        opened.close()  # what has the name by now may be the other file
+        opened.close()  # the name may belong to the other file by now
         if suffix == LOG:
             return self._kept
         raise FileNotFoundError(errno.ENOENT, "replaced", self.path(suffix))
 
     def _used(self) -> None:
-        if not self.is_pinned and self._kept is None:  # what was replaced goes with its last reader
+        if not self.is_pinned and self._kept is None:  # a replaced file is closed by its last reader
             held = (self._offsets, self._times)
             self._cache.use(self, sum(index.size_bytes for index in held if index))

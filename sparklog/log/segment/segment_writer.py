@@ -1,19 +1,18 @@
-"""The segment that is written: appends, its indexes' entries, when to roll.
+"""The writer of the active segment: appends, index entries, when to roll.
 
-    append      the batches in one write; then for each batch, if more than index.interval.bytes came since the last
-                entry, an entry in both indexes: its last offset and position, and the greatest timestamp so far
+    append      write the batches at once; then, for each batch more than index.interval.bytes after the last entry, add
+                an entry to both indexes: its last offset and position, and the greatest timestamp so far
     roll        before an append that would make the file larger than segment.bytes, or that is more than segment.ms
-                later than the first batch (by their records' timestamps; by the clock where they have none), or
-                whose offsets an index cannot hold, or once an index is full (the time index one entry earlier, as
-                closing adds one)
-    finish      a last entry in the time index, the rest of both indexes written to their files; before there is a
-                next segment, so that who sees one may rely on the time index of this
+                later than the first batch (by record timestamps; by the clock if there are none), or whose offsets an
+                index cannot hold, or once an index is full (the time index one entry earlier, because closing adds one)
+    finish      add a last entry to the time index and write the rest of both indexes to their files, before the next
+                segment exists: a reader that sees the next segment can rely on this time index
 
-Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files come out equal. Index entries
-wait in memory and are written `INDEX_WRITE_BYTES` at a time: a reader of a live file walks a little further. Where
-there is no room for them they wait longer.
+Kafka does the same (LogSegment.append, shouldRoll, onBecomeInactiveSegment), so the files are identical. Index entries
+are buffered and written `INDEX_WRITE_BYTES` at a time, so a reader of a live file walks a little further. They stay
+buffered while the disk has no room for them.
 
-A write that fails leaves the file as long as it was before.
+A failed write leaves the file at its former length.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ INDEX_WRITE_BYTES = 512
 
 
 class Placed(NamedTuple):
-    """A batch of an append, once it has its offsets."""
+    """A batch of an append, with its offsets assigned."""
 
     size: int
     last_offset: int
@@ -43,7 +42,7 @@ class Placed(NamedTuple):
 
 
 class SegmentWriter:
-    """Writes to the last segment of a log. One writer at a time."""
+    """Writer of a log's active segment. One writer at a time."""
 
     __slots__ = (
         "_bytes_since_entry", "_created_ms", "_file", "_index_file", "_index_interval_bytes", "_jitter_ms",
@@ -61,22 +60,22 @@ class SegmentWriter:
         jitter_ms: int = 0,
         index_anew: bool = False,
     ) -> None:
-        """Open `segment`, whose files exist or are made.
+        """Open `segment`; missing files are created.
 
-        jitter_ms: roll so much before segment.ms. index_anew: both indexes are empty, and their entries about to be
-        made with `add`. Raises OSError.
+        jitter_ms: roll this much earlier than segment.ms says. index_anew: start with empty indexes, to be filled with
+        `add`. Raises OSError.
         """
         self.segment = segment
         self._created_ms = now_ms
         self._jitter_ms = jitter_ms
         self._bytes_since_entry = 0
         self._file: File = fs.open(segment.path(LOG), create=True)
-        # Loaded before their files are opened: others take the place of those that are not of this segment.
+        # Load the indexes before opening their files: loading replaces the files that do not match this segment.
         self._offsets: OffsetIndex = OffsetIndex(segment.base_offset) if index_anew else segment.offsets
         self._times: TimeIndex = TimeIndex(segment.base_offset) if index_anew else segment.times
         self._index_file = _IndexFile(fs, segment, OFFSET_INDEX, self._offsets.size_bytes)
         self._time_file = _IndexFile(fs, segment, TIME_INDEX, self._times.size_bytes)
-        segment.largest = self._times.last  # before others see it: they would write over what is added
+        segment.largest = self._times.last  # set early: a reader's lazy load would overwrite updates
         self._max_offset = segment.base_offset + MAX_RELATIVE_OFFSET
         self.configure(config)
         segment.pin(self._file, self._offsets, self._times)
@@ -86,7 +85,7 @@ class SegmentWriter:
         return self._file.size
 
     def configure(self, config: TopicConfig) -> None:
-        """From now on, go by `config`."""
+        """Apply a new topic configuration."""
         offset_entry, time_entry = OffsetIndex.LAYOUT.size, TimeIndex.LAYOUT.size
         self._max_bytes = config.roll_bytes
         self._max_age_ms = config.segment_ms - self._jitter_ms
@@ -95,7 +94,7 @@ class SegmentWriter:
         self._max_times_bytes = (config.segment_index_bytes // time_entry - 1) * time_entry
 
     def should_roll(self, size: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> bool:
-        """Whether an append of `size` bytes up to `last_offset` goes to a new segment."""
+        """Return whether an append of `size` bytes up to `last_offset` must go to a new segment."""
         position = self._file.size
         if position == 0:
             return last_offset > self._max_offset
@@ -107,11 +106,11 @@ class SegmentWriter:
         )
 
     def has_room_for(self, last_offset: int) -> bool:
-        """Whether an index of this segment can hold that offset."""
+        """Return whether this segment's indexes can hold that offset."""
         return last_offset <= self._max_offset
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write `data`, which consists of `batches`. Raises OSError; the segment is then as it was."""
+        """Write `data`, which consists of `batches`. Raises OSError, and leaves the segment unchanged then."""
         position = self._file.size
         try:
             self._file.append(data)
@@ -119,13 +118,13 @@ class SegmentWriter:
             with undoing(f"a part of an append to {self.segment}"):
                 _cut_to(self._file, position)
             raise
-        self.segment.size_bytes = self._file.size  # first: who learns of a timestamp looks for it up to there
+        self.segment.size_bytes = self._file.size  # set before the timestamp: readers scan only up to the size
         for size, last_offset, timestamp in batches:
             self.add(position, size, last_offset, timestamp)
             position += size
 
     def add(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Note a batch that is in the file: greatest timestamp, and index entries when they are due."""
+        """Account for a batch in the file: update the greatest timestamp, and add index entries if they are due."""
         if max_timestamp_ms > self.segment.largest.timestamp_ms:
             self.segment.largest = TimeEntry(max_timestamp_ms, last_offset)
         if self._bytes_since_entry > self._index_interval_bytes and not self._is_index_full():
@@ -137,7 +136,7 @@ class SegmentWriter:
         self._bytes_since_entry += size
 
     def truncate(self, offset: int, position: int, now_ms: int) -> None:
-        """Cut off the batches from `position` on, which hold `offset` and what is above it; flushed. Raises OSError."""
+        """Remove the batches from `position` on, which hold `offset` and above, and flush. Raises OSError."""
         self._offsets.truncate(offset)
         self._times.truncate(offset)
         self._index_file.cut_to(self._offsets.size_bytes)
@@ -151,25 +150,25 @@ class SegmentWriter:
         self._find_largest()
 
     def finish(self) -> None:
-        """Complete the indexes, files included. Raises OSError."""
+        """Complete the indexes and write them to their files. Raises OSError."""
         self._times.append(*self.segment.largest)
         self._write_indexes()
 
     def flush_indexes(self) -> None:
-        """Complete and flush both. Raises OSError."""
+        """Complete and flush both indexes. Raises OSError."""
         self.finish()
         self._index_file.flush()
         self._time_file.flush()
 
     def close(self) -> None:
-        """Complete the indexes, and write no more. Raises OSError."""
+        """Complete the indexes and stop writing. Raises OSError."""
         self.finish()
         self.let_go()
 
     def let_go(self) -> None:
-        """Write no more."""
+        """Stop writing, without completing the indexes."""
         self.segment.unpin()
-        del self._file  # its readers close it
+        del self._file  # the last reader closes it
 
     def _write_indexes(self) -> None:
         self._index_file.append(self._offsets.bytes_from(self._index_file.size))
@@ -190,7 +189,7 @@ class SegmentWriter:
         return max_timestamp_ms - first if first >= 0 else now_ms - self._created_ms
 
     def _find_largest(self) -> None:
-        """The greatest timestamp after a truncation: the last entry's, or that of a batch behind it."""
+        """Set the greatest timestamp after a truncation: the last entry's, or that of a batch after it."""
         largest = self._times.last
         start = self._offsets.position_for(largest.offset)
         for place in self.segment.walk(start, self.size_bytes):
@@ -200,14 +199,15 @@ class SegmentWriter:
 
 
 class _IndexFile:
-    """An index's file, written now and then. It is opened each time: a broker has as many active segments as
-    partitions, and a process may have only so many files open.
+    """An index file that is written now and then, and opened for each write.
+
+    A broker has as many active segments as partitions, and the number of open files per process is limited.
     """
 
     __slots__ = ("_fs", "_segment", "_suffix", "size")
 
     def __init__(self, fs: Fs, segment: Segment, suffix: str, size: int) -> None:
-        """`size`: what is behind it is cut off. Raises OSError, as all methods do."""
+        """Truncate the file to `size`. Raises OSError, as all methods do."""
         self._fs = fs
         self._segment = segment
         self._suffix = suffix
@@ -219,7 +219,7 @@ class _IndexFile:
         if not data:
             return
         with self._opened() as file:
-            _cut_to(file, self.size)  # a write that failed may have left something
+            _cut_to(file, self.size)  # a failed write may have left bytes
             file.append(data)
             self.size = file.size
 

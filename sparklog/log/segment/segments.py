@@ -1,4 +1,4 @@
-"""The segments of a log, oldest first: replaced as a whole, so that whoever reads them sees one state."""
+"""The list of a log's segments, oldest first. It is replaced as a whole, so that readers see a consistent state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 class Segments:
-    """Never empty once a log is open. Changes are the business of one thread at a time; reads of any."""
+    """The segments of a log, never empty once the log is open. One thread at a time may change them; any may read."""
 
     __slots__ = ("_items",)
 
@@ -28,7 +28,7 @@ class Segments:
 
     @property
     def items(self) -> tuple[Segment, ...]:
-        """All of them, as they are now."""
+        """The present segments, as a tuple that never changes."""
         return self._items
 
     @property
@@ -36,14 +36,14 @@ class Segments:
         return self._items[-1]
 
     def since(self, offset: int) -> tuple[Segment, ...]:
-        """The last segment that begins at or below `offset`, and all behind it; all, if none begins there."""
+        """Return the last segment that begins at or below `offset` and all after it; all segments if there is none."""
         items = self._items
         if items[-1].base_offset <= offset:
             return items[-1:]
         return items[max(0, bisect_right(items, offset, key=_BASE_OFFSET) - 1) :]
 
     def facts(self, end_offset: int) -> list[SegmentFacts]:
-        """What retention asks about each. Raises OSError."""
+        """Return what retention needs to know of each segment. Raises OSError."""
         items = self._items
         ends = [*(segment.base_offset for segment in items[1:]), end_offset]
         return [
@@ -59,11 +59,11 @@ class Segments:
         self._items = tuple(segment for segment in self._items if segment not in out)
 
     def replace(self, gone: Iterable[Segment], new: Iterable[Segment]) -> None:
-        """Put `new` in the place of neighbours."""
+        """Replace the adjacent segments `gone` with `new`."""
         out = set(gone)
         kept = (*(each for each in self._items if each not in out), *new)
         self._items = tuple(sorted(kept, key=_BASE_OFFSET))
 
     def reset(self, segment: Segment) -> None:
-        """From now on there is only this one."""
+        """Make `segment` the only one."""
         self._items = (segment,)

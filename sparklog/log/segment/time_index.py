@@ -1,12 +1,12 @@
-"""The time index: up to which offset a segment has seen no timestamp greater than one.
+"""The time index: the greatest timestamp of a segment's records up to an offset.
 
     position  size  field
     0         8     timestamp, ms: the greatest so far
-    8         4     last offset of the first batch that has it, less the segment's base offset
+    8         4     last offset of the first batch with that timestamp, less the segment's base offset
 
-An entry (T, O) says: every record at or before O has a timestamp at or below T. One is added with each entry of the
-offset index if the greatest timestamp has grown since, and one more when the segment is closed, so that the last entry
-of a closed segment holds its greatest timestamp.
+An entry (T, O) says: every record at or before O has a timestamp at or below T. An entry is added with each entry of
+the offset index if the greatest timestamp has grown since the last one, and once more when the segment is closed. So
+the last entry of a closed segment holds its greatest timestamp.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class TimeIndex(Entries):
         return self[count - 1] if count else TimeEntry(NO_TIMESTAMP, self.base_offset)
 
     def append(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry, unless the timestamp is not greater than the last one's."""
+        """Add an entry if the timestamp is greater than the last entry's."""
         if timestamp_ms > self.last.timestamp_ms:
             self._data += self.LAYOUT.pack(timestamp_ms, offset - self.base_offset)
 
     def offset_for(self, timestamp_ms: int) -> int:
-        """An offset before or in the first batch with a record as late as `timestamp_ms`; the base offset at worst."""
+        """Return an offset before or in the first batch that reaches `timestamp_ms`; the base offset at worst."""
         number = self._count_below(timestamp_ms, field=0)
         return self[number - 1].offset if number else self.base_offset
 
