@@ -1,4 +1,4 @@
-"""Segments that have left the log, and whose files stay for file.delete.delay.ms: readers that hold them go on."""
+"""Segments removed from the log, whose files stay for file.delete.delay.ms so that current readers can continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.log.state import LogState
 
 
 class DeletedSegments:
-    """`discard` renames their files to `.deleted`; `delete_expired` removes them when their time has come."""
+    """Removed segments. `discard` renames their files to `.deleted`; `delete_expired` removes them after the delay."""
 
     def __init__(self, state: LogState, flusher: Flusher, clock: Clock) -> None:
         self._state = state
@@ -30,7 +30,7 @@ class DeletedSegments:
             self._expiring.append((due_ms, segment))
 
     def delete_expired(self, now_ms: int) -> int:
-        """As `Log.delete_expired`."""
+        """See `Log.delete_expired`."""
         count = 0
         with self._state.files_lock, self._state.disk:
             while self._expiring and self._expiring[0][0] <= now_ms:
@@ -40,6 +40,6 @@ class DeletedSegments:
         return count
 
     def move(self, folder: str) -> None:
-        """The folder has been renamed."""
+        """Update the segments' folder after it was renamed."""
         for _, segment in self._expiring:
             segment.folder = folder

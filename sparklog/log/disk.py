@@ -1,13 +1,12 @@
-"""What happens when the disk under a log fails: the log goes offline, at once and for good.
+"""Disk failure of a log: the log goes offline at once, until the broker restarts.
 
-An OSError inside a `with guard:` block becomes KafkaStorageError, is told to the owner (who takes every other log of
-that directory offline too), and from then on every such block refuses to begin. A log whose writes fail must not go
-on: what is on the disk is no longer known.
+An OSError inside a `with guard:` block becomes KafkaStorageError and is reported to the owner, which takes all other
+logs of that directory offline too. From then on, every such block refuses to begin. A log whose writes fail must stop,
+because the state on the disk is no longer known.
 
-Errors that are not the disk's (too many open files, no memory, a file that somebody removed) only fail the one
-operation. So does a disk without room, where the log is as it was before: `Room.needed` around a write to the log says
-so, and `without_room` around one beside it. A log that cannot be made what it was has failed, whatever the error
-(`undoing`).
+Errors not caused by the disk (too many open files, no memory, a file removed by someone else) only fail the operation.
+So does a full disk, if the log stays unchanged: `Room.needed` marks such a write to the log, `without_room` one beside
+it. A log that cannot be restored to its former state has failed, whatever the error (`undoing`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextlib.contextmanager
 def without_room(what: str) -> Iterator[None]:
-    """Around what is written beside a log, and can be done without: a full disk is a KafkaStorageError here at once."""
+    """Wrap an optional write beside a log: turn a full disk into KafkaStorageError, which is no disk failure."""
     try:
         yield
     except OSError as error:
@@ -36,7 +35,7 @@ def without_room(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def undoing(what: str) -> Iterator[None]:
-    """Around what takes back a write that has failed: where that fails too, it is the disk that has."""
+    """Wrap the undoing of a failed write: turn an OSError in it into EIO, which counts as a disk failure."""
     try:
         yield
     except OSError as error:
@@ -44,13 +43,13 @@ def undoing(what: str) -> Iterator[None]:
 
 
 class DiskGuard:
-    """Turns one log's OSErrors into KafkaStorageError. May be entered from several threads, and again inside itself."""
+    """A context manager that turns one log's OSErrors into KafkaStorageError. Thread-safe and reentrant."""
 
     __slots__ = ("_folder", "_on_failure", "offline")
 
     def __init__(self, folder: str, on_failure: Callable[[OSError], None] | None = None) -> None:
         self.offline = ""
-        """Why every operation is refused; empty while none is."""
+        """The reason why every operation is refused; empty while the log is online."""
         self._folder = folder
         self._on_failure = on_failure
 
@@ -65,7 +64,7 @@ class DiskGuard:
             raise self.failed(error) from error
 
     def failed(self, error: OSError) -> KafkaStorageError:
-        """What to raise for `error`, once its consequences have been drawn."""
+        """Return the error to raise for `error`; a disk failure first takes the log offline and is reported."""
         if error.errno not in NOT_THE_DISK and not self.offline:
             self.offline = f"the disk failed: {error}"
             if self._on_failure:

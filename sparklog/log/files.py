@@ -1,4 +1,4 @@
-"""Names of the files in a partition's folder, as Apache Kafka gives them (LogFileUtils, LocalLog).
+"""Names of the files in a partition's folder, as in Apache Kafka (LogFileUtils, LocalLog).
 
     00000000000000000042.log            record batches; 42 is the segment's base offset
     00000000000000000042.index          offset -> position
@@ -6,19 +6,19 @@
     00000000000000000042.snapshot       producer state at offset 42, before the segment
     00000000000000000042.txnindex       aborted transactions
     00000000000000000042-0000000007.checkpoint
-                                        the newest record of each key below offset 42, of leader epoch 7 (ours: see
-                                        offset_snapshot.py; the name is KRaft's)
-    leader-epoch-checkpoint             where each leader's records begin
+                                        the newest record of each key below offset 42, of leader epoch 7 (sparklog's
+                                        own file, see offset_snapshot.py; the name is KRaft's)
+    leader-epoch-checkpoint             where each leader epoch begins
     partition.metadata                  the id of the topic
 
-A further ending says what is happening to the file:
+A second suffix gives the state of the file:
 
-    .deleted    out of the log; goes after file.delete.delay.ms, until then readers may still hold it or find it
-    .cleaned    being written to replace a segment; worthless after a crash
-    .swap       complete, and about to replace segments; a crash is carried on from here
+    .deleted    removed from the log; deleted after file.delete.delay.ms, until when readers may hold or find it
+    .cleaned    being written to replace a segment; discarded after a crash
+    .swap       complete, and about to replace segments; the replacement is completed after a crash
 
-A folder is `<topic>-<partition>`; a deleted one `<topic>-<partition>.<32 hex digits>-delete` until it is gone. A
-replica being moved (`-future`) or found to be somebody else's (`-stray`) is not ours to open.
+A folder is `<topic>-<partition>`; a deleted one `<topic>-<partition>.<32 hex digits>-delete` until it is removed.
+Folders of replicas that Kafka is moving (`-future`) or has found not to belong to the broker (`-stray`) are not opened.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EPOCH_DIGITS = 10
 
 
 class SegmentFile(NamedTuple):
-    """What a file's name says."""
+    """The parts of a segment file's name."""
 
     base_offset: int
     suffix: str
@@ -67,7 +67,7 @@ def path_in(folder: str, file: SegmentFile) -> str:
 
 
 def parse_name(name: str) -> SegmentFile | None:
-    """The parts of a segment file's name; None for any other file."""
+    """Return the parts of a segment file's name; None for any other file."""
     mark = next((mark for mark in MARKS if name.endswith(mark)), "")
     stem = name.removesuffix(mark)
     digits, suffix = stem[:_DIGITS], stem[_DIGITS:]
@@ -78,12 +78,12 @@ def parse_name(name: str) -> SegmentFile | None:
 
 
 def snapshot_name(end_offset: int, leader_epoch: int) -> str:
-    """The file with the newest records below `end_offset` (offset_snapshot.py)."""
+    """Return the name of the snapshot of the newest records below `end_offset` (offset_snapshot.py)."""
     return f"{end_offset:0{_DIGITS}d}-{leader_epoch:0{_EPOCH_DIGITS}d}{CHECKPOINT}"
 
 
 def snapshot_of(name: str) -> tuple[int, int] | None:
-    """End offset and leader epoch in the name of such a file; None for any other."""
+    """Return the end offset and leader epoch in a snapshot's name; None for any other file."""
     offset, _, epoch = name.removesuffix(CHECKPOINT).partition("-")
     parts = ((offset, _DIGITS), (epoch, _EPOCH_DIGITS))
     if not name.endswith(CHECKPOINT) or any(
@@ -94,6 +94,6 @@ def snapshot_of(name: str) -> tuple[int, int] | None:
 
 
 def delete_folder_name(folder_name: str, unique: str) -> str:
-    """What a deleted partition's folder is called until it is gone; never longer than a file name can be."""
+    """Return the name of a deleted partition's folder until its removal, cut to `MAX_FOLDER_NAME` characters."""
     ending = f".{unique}{DELETE_FOLDER}"
     return folder_name[: MAX_FOLDER_NAME - len(ending)] + ending

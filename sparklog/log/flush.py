@@ -1,7 +1,7 @@
-"""Getting a log to the disk: its segments, the names of its files, its leader epochs.
+"""Flushing a log to the disk: its segments, the names of its files, its leader epochs.
 
-`flush` moves the recovery point: everything below it survives a power cut. Appends never wait for a flush; whoever
-appends sees to it (`flush.messages`), and a background task does (`flush.ms`, closed segments).
+`flush` advances the recovery point: everything below it survives a power cut. Appends never wait for a flush. The
+caller of an append flushes for `flush.messages`, and a background task for `flush.ms` and closed segments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sparklog.log.state import LogState
 
 
 class Flusher:
-    """Flushes only what has changed. One flush runs at a time."""
+    """Flusher of one log. It flushes only what has changed; one flush runs at a time."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Flusher:
         *,
         have_names_changed: bool,
     ) -> None:
-        """epochs_on_disk: None where they cannot be read there."""
+        """epochs_on_disk: the content of leader-epoch-checkpoint; None if it cannot be read."""
         self.lock = threading.Lock()
         """Held while a flush runs."""
         self._state = state
@@ -43,7 +43,7 @@ class Flusher:
         self._last_flush_ms = clock.monotonic_ms()
 
     def flush(self, up_to: int | None = None) -> None:
-        """Return once every record below `up_to` (None: all) would survive a power cut. Moves the recovery point."""
+        """See `Log.flush`."""
         state = self._state
         with self.lock, state.disk:
             with state.lock:
@@ -69,10 +69,7 @@ class Flusher:
                         segment.is_flushed = True
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if flush.ms has passed with records unflushed; if not, segments that were closed since the last flush.
-
-        now_ms: of the monotonic clock. -> whether closed segments were flushed.
-        """
+        """See `Log.flush_if_due`."""
         state = self._state
         *closed, last = state.segments.items
         has_closed = bool(closed) and not closed[-1].is_flushed
@@ -84,18 +81,18 @@ class Flusher:
         return has_closed
 
     def names_changed(self) -> None:
-        """Files were made, renamed or removed: the next flush flushes their names."""
+        """Make the next flush also flush names: files were created, renamed or removed."""
         self._have_names_changed = True
 
     def flush_names(self) -> None:
-        """Let files that were made, renamed or removed be so after a power cut too. Raises OSError."""
+        """Make the creation, renaming and removal of files durable. Raises OSError."""
         if self._have_names_changed:
             self._have_names_changed = False
             self._fs.flush_dir(self._state.folder)
             self._fs.flush_dir(posixpath.dirname(self._state.folder))
 
     def flush_epochs(self, epochs: LeaderEpochs) -> None:
-        """Write down the epochs of flushed records only: others may be taken again by other records. Raises OSError."""
+        """Write the epochs of flushed records; unflushed offsets may yet get other records. Raises OSError."""
         if epochs != self._epochs_on_disk:
             LeaderEpochCheckpoint(self._fs, self._state.folder).write(epochs)
             self._epochs_on_disk = epochs
@@ -104,5 +101,5 @@ class Flusher:
         try:
             segment.flush()
         except FileNotFoundError:
-            if segment in self._state.segments.items:  # else retention has taken it meanwhile
+            if segment in self._state.segments.items:  # else it was removed meanwhile
                 raise

@@ -1,11 +1,11 @@
-"""Appending to a log as a follower: batches as the leader stored them, segments where the leader's segments begin.
+"""Appending to a log as a follower: batches as the leader stored them, in the same segments as the leader's.
 
-    append     offsets, epochs and timestamps are the leader's; there may be gaps, where a cleaner has taken records
-    follow     roll where the leader has rolled, so that replicas have the same `.log` files; go back to a segment
-               where the leader has not
+    append     keep the leader's offsets, epochs and timestamps; gaps are possible where a cleaner removed records
+    follow     roll where the leader rolled, so that replicas have the same `.log` files; return to the former segment
+               where the leader did not
 
-A recovery takes a gap that is not known to be a cleaner's for torn, and cuts off what comes behind it. So a batch
-behind a gap is on the disk, and written down as flushed, before it counts.
+Recovery treats a gap as torn unless it knows that a cleaner made it, and removes everything after it. So a batch after
+a gap is flushed, and the recovery point checkpointed, before the batch counts as stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparklog.records.batch import BatchHeader
 
 
 class FollowerAppends:
-    """Writes what a follower fetches. Where the disk fails, methods raise KafkaStorageError."""
+    """Writer of the batches that a follower fetches. Methods raise KafkaStorageError if the disk fails."""
 
     def __init__(
         self, state: LogState, writer: LogWriter, flusher: Flusher, clock: Clock, write_checkpoints: Callable[[], None]
@@ -36,7 +36,7 @@ class FollowerAppends:
         self._write_checkpoints = write_checkpoints
 
     def append(self, data: Buffer, *, rolls: bool = True, takes_gaps: bool = True) -> Appended:
-        """As `Log.append_as_follower`."""
+        """See `Log.append_as_follower`."""
         state, writer = self._state, self._writer
         with state.lock, state.disk:
             prepared, headers, numbered = read_placed(data)
@@ -55,12 +55,12 @@ class FollowerAppends:
             return appended
 
     def append_with_gaps(self, data: Buffer) -> None:
-        """As `Log.append_with_gaps`."""
+        """See `Log.append_with_gaps`."""
         self.append(data, rolls=False)
         self._remember_gap()
 
     def follow_segment(self, base_offset: int) -> None:
-        """As `Log.follow_segment`."""
+        """See `Log.follow_segment`."""
         state = self._state
         with state.files_lock, state.lock, state.disk:
             has_gap = base_offset > state.end_offset
@@ -73,7 +73,7 @@ class FollowerAppends:
             self._remember_gap()
 
     def is_at_segment(self, base_offset: int) -> bool:
-        """As `Log.is_at_segment`."""
+        """See `Log.is_at_segment`."""
         return not (self._must_roll_to(base_offset) or self._must_go_back_to(base_offset))
 
     def _remember_gap(self) -> None:
@@ -82,7 +82,7 @@ class FollowerAppends:
             with disk:
                 self._flusher.flush()
                 self._write_checkpoints()
-        except KafkaStorageError as error:  # the leader would count on what a recovery cuts off
+        except KafkaStorageError as error:  # otherwise the leader would count on records that recovery cuts off
             disk.offline = disk.offline or f"a gap is not written down, and waits for a restart: {error}"
             raise
 

@@ -1,8 +1,8 @@
-"""What the disk, or somebody, has taken from a log that was flushed: index files tell of batches that are in no file.
+"""Detection of lost flushed records: index files whose `.log` file is missing or empty.
 
-A gap in a log looks like what compaction leaves, so it must not be met without a word. Whoever removes segments lets
-go of what was promised first (the recovery point, the log start offset), and compaction makes indexes anew: what is
-left of an index below the recovery point and above the log start is of a file that nobody meant to change.
+A lost segment leaves a gap like that of compaction, so it must be reported. A broker that removes segments first
+lowers the recovery point or raises the log start offset, and compaction rebuilds indexes. So an index that is left over
+below the recovery point and above the log start belongs to a file that the disk or a person has removed or emptied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INDEXES = (OFFSET_INDEX, TIME_INDEX)
 def check_missing(
     fs: Fs, folder: str, index: SegmentFile, bases: Collection[int], *, log_start_offset: int, recovery_point: int
 ) -> None:
-    """`index`: without its .log; bases: of the segments that there are. Raises CorruptRecord or OSError."""
+    """Check an index file that has no .log. bases: of the existing segments. Raises CorruptRecord or OSError."""
     end = min((base for base in bases if base > index.base_offset), default=recovery_point)
     is_promised = index.base_offset < recovery_point and end > log_start_offset
     if is_promised and index.suffix in _INDEXES and _size_of(fs, path_in(folder, index)):
@@ -31,7 +31,7 @@ def check_missing(
 
 
 def check_emptied(fs: Fs, folder: str, base_offset: int) -> None:
-    """A closed segment below the recovery point, without a byte. Raises CorruptRecord or OSError."""
+    """Check an empty closed segment below the recovery point. Raises CorruptRecord or OSError."""
     if any(_size_of(fs, path_in(folder, SegmentFile(base_offset, suffix, ""))) for suffix in _INDEXES):
         raise _lost(path_in(folder, SegmentFile(base_offset, LOG, "")), "is empty", base_offset)
 

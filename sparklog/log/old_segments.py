@@ -1,6 +1,6 @@
-"""Deleting the front of a log: segments that retention gives up (retention.py), or that lie below the log start offset.
+"""Deleting a log's oldest segments: those that retention selects (retention.py), or below the log start offset.
 
-The log start offset is moved first, on the disk too; then the segments below it leave the log.
+The log start offset is advanced first, durably; then the segments below it are removed from the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class OldSegments:
-    """Deletes the front of a log."""
+    """Deletes the oldest segments of a log."""
 
     def __init__(
         self, state: LogState, writer: LogWriter, deleted: DeletedSegments, write_checkpoints: Callable[[], None]
@@ -30,7 +30,7 @@ class OldSegments:
         self._write_checkpoints = write_checkpoints
 
     def advance_log_start(self, offset: int) -> None:
-        """As `Log.advance_log_start`."""
+        """See `Log.advance_log_start`."""
         state = self._state
         with state.lock, state.disk:
             if offset > state.end_offset:
@@ -38,7 +38,7 @@ class OldSegments:
             state.advance_start(offset)
 
     def delete(self, now_ms: int, high_watermark: int | None, *, is_led: bool) -> int:
-        """As `Log.delete_old_segments`."""
+        """See `Log.delete_old_segments`."""
         state = self._state
         with state.files_lock, state.disk:
             facts, start_offset = state.segments.facts(state.end_offset), state.start_offset
@@ -61,18 +61,18 @@ class OldSegments:
             return len(gone)
 
     def _remove_below(self, offset: int) -> list[Segment]:
-        """Move the log start offset, then take the segments below it out; none where the log was changed meanwhile."""
+        """Advance the log start offset and remove the segments below it; none if the log was changed meanwhile."""
         state = self._state
         with state.lock:
             if offset == state.end_offset:
                 self._writer.roll(offset)
             if offset not in (segment.base_offset for segment in state.segments):
-                return []  # appended to or truncated meanwhile: the next call looks again
+                return []  # appended to or truncated meanwhile: the next call tries again
             self.advance_log_start(offset)
         self._write_checkpoints()
         with state.lock:
             if state.start_offset < offset:
-                return []  # truncated below
+                return []  # truncated below `offset` meanwhile
             gone = [segment for segment in state.segments if segment.base_offset < offset]
             state.segments.remove(gone)
             state.drop_epochs_below_start(offset)

@@ -1,23 +1,24 @@
-"""Reading a partition's folder beside whoever writes it: a broker of ours, Apache Kafka, or nobody any more.
+"""Reading a partition's folder while sparklog, Apache Kafka or no broker writes to it.
 
-No locks, nothing written, any `ReadFs`. Planning (segments, bounds, cuts) happens in one process, reading in many
-others, later. In between the folder changes, and a read stays right, because it goes by offsets and takes positions
-as hints:
+The reader takes no locks, writes nothing and works on any `ReadFs`. Planning (segments, bounds, cuts) happens in one
+process, reading in many others, later. The folder changes in between. A read stays correct because it goes by offsets
+and takes positions as hints:
 
-    appended     what is read ends at an offset below the high watermark, so it was complete before the read was planned
-    rolled       a segment ends where its file does; the next one is looked for by offset
-    deleted      a file that has become .deleted is read under that name; when it is gone, records at its offsets are
-                 looked for in what is there; below the first segment, OffsetOutOfRange
-    compacted    where the planned position does not hold the offset, the position is searched again; offsets that
-                 compaction removed are skipped, as they are when a consumer fetches
-    merged       a file that a read holds stays what it was. Where it ends, the segment that holds the offset by now is
-                 looked at before any is skipped to: it may have grown by those that followed. While segments are being
-                 replaced, and after a crash in that, some overlap: what a new one covers is then its own (swap.py), and
-                 each is read from the offset on that a read has come to, so nothing twice.
-                 Kafka takes the old segments away before the new one has its name: it is read under .swap then
-    truncated    only above the high watermark, so never where anybody reads
+    appended     a read ends at an offset below the high watermark, so its records were complete before it was planned
+    rolled       a segment ends where its file does; the next segment is found by offset
+    deleted      a file renamed to .deleted is read under that name; once it is gone, its offsets are searched in the
+                 remaining segments; below the first segment, the read raises OffsetOutOfRange
+    compacted    if the planned position does not hold the offset, the position is searched again; offsets that
+                 compaction removed are skipped, as in a consumer's fetch
+    merged       an open file stays unchanged. At its end, the reader first looks into the segment that now holds the
+                 offset, which may have absorbed the following ones, before it skips to a later segment. While segments
+                 are being replaced, and after a crash during that, some overlap: the offsets that a new segment covers
+                 are then read from it (swap.py). Each segment is read from the offset that the read has reached, so
+                 no record is read twice. Kafka removes the old segments before the new one has its final name: the
+                 new one is then read under .swap
+    truncated    truncation only removes offsets above the high watermark, which nobody reads
 
-A log that ends before the offset to which it was to be read raises OffsetOutOfRange: records are missing.
+A log that ends before the end of the range raises OffsetOutOfRange, because records are missing.
 """
 
 from __future__ import annotations
@@ -48,26 +49,26 @@ from sparklog.records.batch import NO_TIMESTAMP
 
 CHUNK_BYTES = 4 << 20
 WALK_BYTES = 64 << 20
-"""Segments up to this size are walked for their greatest timestamp, while their time index may not be trusted yet."""
-_ATTEMPTS = 10  # at what others may rename meanwhile
+"""The size in bytes up to which a segment is walked for its greatest timestamp if its time index is not yet trusted."""
+_ATTEMPTS = 10  # at opening files that others may rename meanwhile
 Result = TypeVar("Result")
 
 
 class SegmentInfo(NamedTuple):
-    """A segment, as planning sees it."""
+    """A segment, as planning needs it."""
 
     base_offset: int
     next_offset: int
-    """The next segment's base offset; of the last segment, the end of the log."""
+    """The next segment's base offset; for the last segment, the end of the log."""
     size: int
     """Bytes of its file."""
     max_timestamp_ms: int | None
-    """No record is later; None where that is not known: of the last segment, one without timestamps, a large one that
-    was closed a moment ago."""
+    """An upper bound of the record timestamps. None if unknown: for the last segment, one without timestamps, or a
+    large one that was closed recently."""
 
 
 class ReadRange(NamedTuple):
-    """Offsets of one segment, and where they were when the range was planned."""
+    """A range of offsets in one segment, and its position and size in bytes when the range was planned."""
 
     offset_from: int
     offset_to: int
@@ -77,9 +78,9 @@ class ReadRange(NamedTuple):
 
 
 class LogReader:
-    """Reads the partition in `folder`. Holds nothing open between calls; safe to use from several threads.
+    """Reader of the partition in `folder`. Keeps nothing open between calls; thread-safe.
 
-    Every method raises OffsetOutOfRange where the folder is gone or has no segment, and OSError.
+    Every method raises OffsetOutOfRange if the folder is gone or has no segment, and OSError.
     """
 
     def __init__(self, fs: ReadFs, folder: str) -> None:
@@ -91,22 +92,22 @@ class LogReader:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that may be read: as remembered in the log directory, or where the first segment begins."""
+        """The first readable offset: the checkpointed one, or the base of the first segment if that is greater."""
         return max(self._bases()[0], self._checkpointed(LOG_STARTS) or 0)
 
     def high_watermark(self) -> int | None:
-        """The high watermark that the log directory remembers; it may be behind. None where it remembers none at all.
+        """Return the checkpointed high watermark, which may lag behind; None if the directory has no such checkpoint.
 
-        A partition that is not in the directory's checkpoint has 0: nothing of it is known to be committed.
+        A partition that is missing in the checkpoint has 0: none of its records is known to be committed.
         """
         return self._checkpointed(HIGH_WATERMARKS)
 
     def end_offset(self) -> int:
-        """The offset behind the last whole, undamaged batch."""
+        """Return the offset after the last whole, undamaged batch."""
         return self._again(lambda: _end_of(self._open(self._bases()[-1])))
 
     def segments(self) -> tuple[SegmentInfo, ...]:
-        """The segments, oldest first."""
+        """Return the segments, oldest first."""
         return self._again(self._segments)
 
     def _segments(self) -> tuple[SegmentInfo, ...]:
@@ -121,9 +122,9 @@ class LogReader:
         return (*infos, SegmentInfo(bases[-1], _end_of(segment), segment.size_bytes, None))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first record from the log start on whose timestamp is not before `timestamp_ms`; None: there is none.
+        """Return the offset of the first record from the log start on with a timestamp at or after `timestamp_ms`.
 
-        Raises CorruptRecord.
+        None if there is none. Raises CorruptRecord.
         """
         return self._again(lambda: self._offset_for_timestamp(timestamp_ms))
 
@@ -141,9 +142,9 @@ class LogReader:
     # Planning
 
     def cut(self, offset_from: int, offset_to: int, pieces: int) -> list[ReadRange]:
-        """Ranges that together cover the offsets, each within one segment, between batches, and about equally large.
+        """Divide the offsets into ranges of about equal size, each within one segment and cut between batches.
 
-        pieces: about how many; at least one for each segment that is touched.
+        pieces: the approximate number of ranges; each segment involved gets at least one.
         """
         return self._again(lambda: self._cut(offset_from, offset_to, pieces))
 
@@ -162,10 +163,10 @@ class LogReader:
     # Reading
 
     def read(self, planned: ReadRange, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """Chunks of whole batches that together hold every record of the range; the outer ones may hold others too.
+        """Yield chunks of whole batches that hold every record of the range; the first and last may hold others too.
 
-        A chunk is larger than `chunk_bytes` only if one batch is. Raises OffsetOutOfRange also where records of the
-        range are no longer there, and CorruptRecord.
+        A chunk is larger than `chunk_bytes` only if a single batch is. Raises OffsetOutOfRange also if records of the
+        range are gone, and CorruptRecord.
         """
         offset = planned.offset_from
         segment = self._open_holding(planned.segment_base, offset)
@@ -210,14 +211,14 @@ class LogReader:
         return bases
 
     def _again(self, plan: Callable[[], Result]) -> Result:
-        """What `plan` says, begun again if a segment goes between its listing and its opening."""
+        """Return the result of `plan`, called again if a segment is removed between its listing and its opening."""
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
                 return plan()
         raise OffsetOutOfRange(f"{self._folder}: segments go faster than they can be opened")
 
     def _open(self, base_offset: int) -> ReadSegment:
-        """The segment with that base, or as it was before it was deleted. Raises FileNotFoundError too."""
+        """Open the segment with that base, also under its .swap or .deleted name. Raises FileNotFoundError too."""
         for mark in ("", SWAP):
             with contextlib.suppress(FileNotFoundError):
                 return self._open_marked(base_offset, mark)
@@ -229,7 +230,7 @@ class LogReader:
         return segment
 
     def _open_holding(self, base_offset: int, offset: int) -> ReadSegment:
-        """The segment with that base, or else the one that holds `offset` now."""
+        """Open the segment with that base, or else the one that now holds `offset`."""
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):
                 return self._open(base_offset)
@@ -240,9 +241,10 @@ class LogReader:
         raise OffsetOutOfRange(f"{self._folder}: offset {offset} is no longer there")
 
     def _open_behind(self, offset: int, offset_to: int) -> tuple[ReadSegment, int] | None:
-        """Behind the end of a file: the segment that has `offset`, or what follows it, by now, and the position there.
+        """Return the segment and position at which to continue at `offset` after the end of a file.
 
-        The first one from `offset_to` on will do. None at the end of the log.
+        That is the first segment with a batch that ends at or after `offset`, or, failing that, the first one with a
+        base offset at or above `offset_to`. None at the end of the log.
         """
         for _ in range(_ATTEMPTS):
             bases = self._bases()
@@ -258,7 +260,7 @@ class LogReader:
         raise OffsetOutOfRange(f"{self._folder}: offset {offset} is no longer there")
 
     def _indexes_trusted_to(self) -> int:
-        """Segments that end below this have had their time index flushed: a power cut since then has not hurt it."""
+        """Return the offset below which segments have flushed time indexes, which no power cut can have damaged."""
         parent = posixpath.dirname(self._folder)
         if self._fs.exists(f"{parent}/{CLEAN_SHUTDOWN}"):
             return MAX_LONG
@@ -273,7 +275,7 @@ class LogReader:
 
 
 def _walk_for_largest(segment: ReadSegment) -> int:
-    """The greatest timestamp in the file; -1 where looking for it would take long."""
+    """Return the greatest timestamp in the file; -1 if the file is too large to walk."""
     if segment.size_bytes > WALK_BYTES:
         return NO_TIMESTAMP
     try:
@@ -284,7 +286,7 @@ def _walk_for_largest(segment: ReadSegment) -> int:
 
 
 def _walk_to_end(segment: ReadSegment) -> int:
-    """The offset behind the last batch, whatever the index says."""
+    """Return the offset after the last batch, without using the index."""
     places = walk(segment.file, 0, segment.size_bytes, PIECE_BYTES)
     return max((place.last_offset + 1 for place in places), default=segment.base_offset)
 
@@ -295,7 +297,7 @@ class _Span(NamedTuple):
 
 
 def _span(segment: ReadSegment, low: int, high: int) -> _Span:
-    """Where the offsets lie in their segment."""
+    """Return the range of offsets `low` to `high` with its position and size in the segment."""
     size = segment.size_bytes
     first, last = _find(segment, low), _find(segment, high - 1)
     position = first.position if first else size
@@ -307,11 +309,11 @@ def _find(segment: ReadSegment, offset: int) -> BatchPlace | None:
     try:
         return segment.find(offset, segment.size_bytes)
     except CorruptRecord:
-        return None  # behind what an unclean stop has left; whoever reads the range finds out
+        return None  # after leftovers of an unclean stop; a read of the range reports it
 
 
 def _divide(span: _Span, count: int) -> Iterator[ReadRange]:
-    """The span in about `count` ranges, cut where batches begin."""
+    """Divide the span into about `count` ranges, cut where batches begin."""
     segment, rest = span
     end = rest.position + rest.size
     for number in range(1, count):
@@ -324,15 +326,15 @@ def _divide(span: _Span, count: int) -> Iterator[ReadRange]:
 
 
 def _first_from(segment: ReadSegment, start: int, target: int, end: int) -> BatchPlace | None:
-    """The first batch at or behind position `target`."""
+    """Return the first batch at or after position `target`, or None."""
     try:
         return next((place for place in segment.walk(start, end) if place.position >= target), None)
     except CorruptRecord:
-        return None  # the index is not of this file; pieces get larger
+        return None  # the index does not match the file: make larger ranges
 
 
 def _position_of(segment: ReadSegment, offset: int, hint: int) -> int:
-    """Where the first batch that reaches `offset` begins: at `hint`, if the batch there holds it."""
+    """Return the position of the first batch that ends at or after `offset`: `hint`, if the batch there holds it."""
     place = None
     with contextlib.suppress(CorruptRecord):
         place = next(segment.walk(hint, segment.size_bytes), None)
@@ -344,11 +346,11 @@ def _position_of(segment: ReadSegment, offset: int, hint: int) -> int:
 def _chunks(
     segment: ReadSegment, position: int, offset_from: int, offset_to: int, chunk_bytes: int, stop: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Batches from `position` on that reach `offset_from` and begin below `offset_to`, in chunks, with the next offset.
+    """Yield chunks of the batches from `position` on that begin below `offset_to`, each with the next offset.
 
-    Ends at `offset_to`, or early where the file does or what follows is not a whole batch.
+    Ends at `offset_to`, or earlier at the end of the file or at an incomplete batch.
 
-    stop: no need to read further at once than to here, as far as is known.
+    stop: the planned end position; a chunk that begins before it does not read beyond it, except for a whole batch.
     """
     file, end = segment.file, segment.size_bytes
     while position < end and offset_from < offset_to:
@@ -366,9 +368,10 @@ def _chunks(
 
 
 def _whole_batches(data: bytes, position: int, offset_to: int) -> tuple[int, int, BatchPlace | None]:
-    """How many bytes of `data` are whole batches that begin below `offset_to`.
+    """Measure the whole batches at the start of `data` that begin below `offset_to`.
 
-    -> that, the offset behind the last of them (`offset_to` where the next one begins behind it), and that next one.
+    Returns their size in bytes; the offset after the last of them, or `offset_to` if the next batch begins at or above
+    it; and the next batch, if its header is in `data`.
     """
     at, next_offset = 0, -1
     while next_offset < offset_to and (place := place_at(data, at, position + at)):

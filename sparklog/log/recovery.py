@@ -1,27 +1,26 @@
-"""Opening a partition's folder: finish what a crash interrupted, find the segments, check what was never flushed.
+"""Opening a partition's folder: finish what a crash interrupted, find the segments, check unflushed batches.
 
-    1  leftovers   .deleted and .cleaned files go. A replacement of segments is carried on, or given up (swap.py).
-    2  segments    every .log file is one, but those wholly below the log start go, and so do index files without a
-                   .log; missing indexes are built again. An index that tells of batches below the recovery point which
-                   are in no file says that flushed records are lost: the log is not opened.
-    3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, take the
-                   segments from the one that holds the recovery point on: batches above it are checked (CRC, length,
-                   offsets that increase and fit the segment), the file is cut at the first bad byte and the segments
-                   behind it go, indexes are built again. Batches below the recovery point are trusted: they were
-                   flushed, nothing of them is rewritten.
-                   What producers have numbered is taken up on the way, from the last snapshot before it on.
-    4  the rest    all segments go if the log start offset lies behind the log's end; leader epochs are cut to the log;
-                   snapshots of producer state go if they belong to no segment, and after an unclean stop those that
-                   lie behind the end or cannot be read.
+    1  leftovers   remove .deleted and .cleaned files. Complete or abandon a replacement of segments (swap.py).
+    2  segments    list the .log files; drop those wholly below the log start, remove index files without a .log, build
+                   missing indexes. If an index describes batches below the recovery point that are in no file, flushed
+                   records are lost: the log is not opened.
+    3  the end     after a clean stop, walk the last segment from its last index entry. After an unclean one, start with
+                   the segment that holds the recovery point: check the batches above it (CRC, length, offsets that
+                   increase and fit the segment), truncate the file at the first bad byte and drop the segments after
+                   it, rebuild indexes. Batches below the recovery point are trusted and not rewritten, because they
+                   were flushed. Producer state is replayed on the way, from the last snapshot before that point.
+    4  the rest    drop all segments if the log start offset lies above the log's end; truncate the leader epochs to
+                   the log; remove the snapshots of producer state that belong to no segment and, after an unclean stop,
+                   those above the end or unreadable.
 
-Each step can be repeated: a crash in the middle of opening leaves a folder that opens.
+Each step can be repeated: after a crash during opening, the folder can still be opened.
 
-A gap between offsets is what compaction leaves, and is kept. But where the caller knows up to where the log has been
-compacted (`compacted_to`), a gap above that and above the recovery point is a hole that the crash tore: the log ends
-there. Below the recovery point segments may have been replaced since: a gap is kept there also where the leader epochs
-cannot be read, so that every batch is checked again.
+Gaps between offsets come from compaction and are kept. But if the caller knows how far the log has been compacted
+(`compacted_to`), a gap above that offset and above the recovery point comes from the crash, and the log ends there. A
+gap below the recovery point is always kept, because segments may have been replaced since, even if the leader epochs
+cannot be read and every batch is therefore checked again.
 
-Everything is read in pieces: memory does not grow with the size of a segment or with what a broken header claims.
+Everything is read in pieces: memory does not grow with the size of a segment or with the claims of a broken header.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Loading:
-    """A folder while it is being opened; `segments`, `end_offset`, `epochs` and `producers` are the result."""
+    """The state of opening a folder; `segments`, `end_offset`, `epochs` and `producers` are the result."""
 
     fs: Fs
     folder: str
@@ -72,26 +71,27 @@ class Loading:
     recovery_point: int
     log_start_offset: int
     compacted_to: int | None = None
-    """Gaps below this are compaction's; None: the folder is new to its directory, so any may be."""
+    """Gaps below this come from compaction; None: the directory has no record of the folder, so any gap may."""
     flushed_to: int = 0
-    """Everything below was on the disk: gaps in it are compaction's too. `recovery_point`: all below it is trusted."""
+    """The checkpointed recovery point: gaps below it come from compaction, too. `recovery_point` may be lowered during
+    opening: batches below it are trusted, others are checked."""
     cache: SegmentCache
     segments: list[Segment] = field(default_factory=list)
     dropped: list[Segment] = field(default_factory=list)
-    """Out of the log, and still on disk under their names."""
+    """Segments out of the log whose files still have their names."""
     topic_id: UUID | None = None
-    """As `partition.metadata` says; None: it does not, or cannot be read, so that it is written anew."""
+    """The id in `partition.metadata`; None if it is missing or unreadable, so that it is written again."""
     end_offset: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     epochs_on_disk: LeaderEpochs | None = None
     snapshots: SnapshotFiles
     producers: ProducerStates = field(default_factory=ProducerStates)
     has_changed: bool = False
-    """Files were made or removed: names need to be flushed."""
+    """Files were created or removed, so names must be flushed."""
 
 
 def load(state: Loading) -> None:
-    """Open the folder, which exists. Raises OSError, or CorruptRecord where flushed batches cannot be read."""
+    """Open the folder, which must exist. Raises OSError, or CorruptRecord if flushed batches cannot be read."""
     state.flushed_to = state.recovery_point
     finish_swaps(state.fs, state.folder)
     try:
@@ -115,7 +115,7 @@ def load(state: Loading) -> None:
 
 
 def _find_segments(state: Loading) -> None:
-    """Step 2."""
+    """Do step 2: find the segments and build missing indexes."""
     names = [parsed for parsed in map(parse_name, state.fs.list(state.folder)) if parsed and not parsed.mark]
     there = set(names)
     bases = {file.base_offset for file in names if file.suffix == LOG}
@@ -136,7 +136,7 @@ def _find_segments(state: Loading) -> None:
         segment.is_flushed = True
         state.segments.append(segment)
     while len(state.segments) > 1 and state.segments[1].base_offset <= state.log_start_offset:
-        state.dropped.append(state.segments.pop(0))  # retention was about to do it
+        state.dropped.append(state.segments.pop(0))  # an interrupted deletion
     for segment, following in pairwise(state.segments):
         if not segment.size_bytes and following.base_offset <= state.flushed_to:
             check_emptied(state.fs, state.folder, segment.base_offset)
@@ -148,7 +148,7 @@ def _find_segments(state: Loading) -> None:
 
 
 def _find_end(state: Loading) -> None:
-    """After a clean stop: the log end offset. Where the last segment does not end with a batch, it was none."""
+    """Find the log end offset after a clean stop. The stop was not clean if the last segment ends inside a batch."""
     if not state.segments:
         state.end_offset = state.log_start_offset
         return
@@ -168,20 +168,20 @@ def _find_end(state: Loading) -> None:
 
 
 def _find_producers(state: Loading, offset: int) -> None:
-    """The state of producers at `offset`. After a clean stop there is a snapshot of it, so where none is, none was."""
+    """Load the producer state at `offset`. After a clean stop, no snapshot means that there was no state."""
     state.producers = rebuild(state.snapshots, state.segments, offset, state.now_ms, walk_all=not state.clean)
 
 
 def _recover(state: Loading) -> None:
-    """Step 3 after an unclean stop."""
+    """Do step 3 after an unclean stop: check the unflushed segments."""
     state.end_offset = state.segments[-1].base_offset if state.segments else state.log_start_offset
     if state.compacted_to is not None:
-        state.epochs = state.epochs.truncate_from_end(state.recovery_point)  # the batches say what follows
+        state.epochs = state.epochs.truncate_from_end(state.recovery_point)  # later epochs are read from the batches
     unflushed = [
         number
         for number, segment in enumerate(state.segments)
         if number + 1 == len(state.segments) or state.segments[number + 1].base_offset >= state.recovery_point
-    ]  # a segment that ends at the recovery point may have been closed after that: its indexes were not flushed
+    ]  # a segment that ends at the recovery point may have been closed later: its indexes may be unflushed
     if unflushed:
         _find_producers(state, state.segments[unflushed[0]].base_offset)
     for number in unflushed:
@@ -200,7 +200,7 @@ def _recover(state: Loading) -> None:
 
 
 def _recover_segment(state: Loading, segment: Segment) -> bool:
-    """Check the batches above the recovery point, build the indexes; False: the segment had to be cut."""
+    """Check the batches above the recovery point and build the indexes; return False if the segment was truncated."""
     segment.is_flushed = False
     active = SegmentWriter(state.fs, segment, state.config, state.now_ms, index_anew=True)
     end, position = segment.base_offset, 0
@@ -227,10 +227,10 @@ def _recover_segment(state: Loading, segment: Segment) -> bool:
 
 
 def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
-    """The batches that lie below the recovery point, by their headers.
+    """Yield the batches below the recovery point, by their headers.
 
-    Raises CorruptRecord where they cannot be walked: they were flushed, so the disk has changed them since, and cutting
-    the log there would throw away what had been promised.
+    Raises CorruptRecord if they cannot be walked: they were flushed, so the disk has damaged them since, and truncating
+    the log there would discard records that were promised to be stored.
     """
     end = segment.base_offset
     try:
@@ -248,12 +248,12 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
 
 
 def _is_hole(state: Loading, end: int, base_offset: int) -> bool:
-    """Whether the offsets from `end` to `base_offset` are missing because of the crash."""
+    """Return whether the offsets from `end` to `base_offset` are missing because of the crash."""
     return state.compacted_to is not None and base_offset > end >= max(state.flushed_to, state.compacted_to)
 
 
 def _trim(state: Loading) -> None:
-    """Step 4: make log start, segments and epochs agree."""
+    """Do step 4: make log start, segments and epochs agree."""
     if state.segments and state.end_offset < state.log_start_offset:
         logger.warning(
             "%s: ends at %d, before its start %d: emptied", state.folder, state.end_offset, state.log_start_offset
@@ -269,26 +269,26 @@ def _trim(state: Loading) -> None:
         state.end_offset = state.recovery_point = state.log_start_offset
     else:
         state.log_start_offset = max(state.log_start_offset, state.segments[0].base_offset)
-    # an entry at the start of an empty log is what is left of its last epoch
+    # keep an entry at the start of an empty log: it is the log's last epoch
     state.epochs = state.epochs.truncate_from_end(max(state.end_offset, state.log_start_offset + 1))
     first_offset = state.segments[0].base_offset if state.segments else state.log_start_offset
     state.epochs = state.epochs.truncate_from_start(first_offset)  # replicas ask about records below the log start too
 
 
 def _ends_below(segment: Segment, offset: int) -> bool:
-    """Whether no record of a segment that begins below `offset` lies at or above it."""
+    """Return whether the segment begins below `offset` and has no record at or above it."""
     return segment.base_offset < offset and segment.find(offset, segment.size_bytes) is None
 
 
 def _tidy_snapshots(state: Loading) -> None:
-    """Keep the snapshots where segments begin, and the latest behind the last one's beginning."""
+    """Keep only the snapshots at the base offsets of segments, and the latest one up to the log's end."""
     kept = {segment.base_offset for segment in state.segments}
     if kept:
         kept.add(max(offset for offset in (*kept, *state.snapshots.offsets) if offset <= state.end_offset))
     if not state.clean:
         kept -= {offset for offset in state.snapshots.offsets if not _is_readable(state, offset)}
     if state.snapshots.remove(lambda offset: offset not in kept) and not state.clean:
-        state.fs.flush_dir(state.folder)  # other records may get their offsets
+        state.fs.flush_dir(state.folder)  # other records may get the offsets that the removed snapshots describe
 
 
 def _is_readable(state: Loading, offset: int) -> bool:

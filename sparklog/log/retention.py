@@ -1,21 +1,21 @@
-"""Which of a partition's oldest segments retention lets go. Pure: the broker and the retention job both ask this.
+"""Selection of the oldest segments that retention deletes. Pure functions, used by the broker and the retention job.
 
-Whole segments, oldest first, for one of three reasons, taken in Kafka's order (UnifiedLog.deleteOldSegments):
+Whole segments, oldest first, for one of three reasons, in Kafka's order (UnifiedLog.deleteOldSegments):
 
-    log start    every record lies below the log start offset; whatever the cleanup policy
-    size         without it, the log is still at least retention.bytes large
-    time         its greatest timestamp is more than retention.ms ago
+    log start    every record lies below the log start offset; under any cleanup policy
+    size         without the segment, the log still has at least retention.bytes
+    time         the segment's greatest timestamp is more than retention.ms ago
 
-- Never a segment with a record at or above the high watermark.
-- The last two only where cleanup.policy contains delete.
-- A segment without any timestamp (emptied by compaction, or written without) goes with the next one that goes by time.
-- The active segment goes by time too, if it has records: whoever carries out the plan rolls first.
+- A segment with a record at or above the high watermark is never selected.
+- Size and time apply only if cleanup.policy contains delete.
+- A segment without timestamps (emptied by compaction, or written without) is deleted with the next one due by time.
+- The active segment can be selected too, if it has records: the caller rolls first.
 
-Only a leader asks that. Its followers take over its log start, and remove the closed segments below it.
+Only the leader decides this. Followers take over its log start, and remove the closed segments below it.
 
-With retention.archive set, records leave the log only once the archive has them. The retention job sees to that: it
-asks `give_up`, copies, and then moves the log start offset. The broker's own task asks `removable`, which by then
-finds nothing that is not below the log start offset.
+With retention.archive set, records leave the log only once the archive has them. The retention job calls `give_up`,
+copies the segments, and then advances the log start offset. The broker's own task calls `removable`, which then only
+selects segments below the log start offset.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sparklog.base.topic_config import TopicConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What retention needs to know of a segment."""
+    """The properties of a segment that retention needs."""
 
     next_offset: int
-    """Every record lies below: the next segment's base offset, or the log end offset."""
+    """The next segment's base offset, or the log end offset; every record of the segment lies below."""
     size_bytes: int
     largest_timestamp_ms: int
     """-1: none."""
 
 
 class SegmentLike(Protocol):
-    """`SegmentFacts`, and whatever else knows as much."""
+    """`SegmentFacts`, or any other type with the same attributes."""
 
     @property
     def next_offset(self) -> int: ...
@@ -50,7 +50,7 @@ class SegmentLike(Protocol):
 
 
 class GivenUp(NamedTuple):
-    """How many of the oldest segments go, by reason: first those below the log start, then by size, then by time."""
+    """The number of oldest segments to delete, by reason: first those below the log start, then by size, then time."""
 
     by_log_start: int
     by_size: int
@@ -58,11 +58,11 @@ class GivenUp(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of the segments, where the active one, the last, goes too."""
+        """The number of segments to delete; equal to the number of segments if the active one is among them."""
         return self.by_log_start + self.by_size + self.by_time
 
     def why(self, config: TopicConfig, log_start_offset: int) -> str:
-        """For people: how many for each reason."""
+        """Return a text for logs with the number of segments for each reason."""
         reasons = (
             (self.by_log_start, f"below the log start offset {log_start_offset}"),
             (self.by_size, f"beyond retention.bytes={config.retention_bytes}"),
@@ -74,20 +74,20 @@ class GivenUp(NamedTuple):
 def removable(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
 ) -> GivenUp:
-    """The oldest segments that the broker may remove; all of them where the active one goes too."""
+    """Select the oldest segments that the broker may remove, possibly including the active one."""
     limit = min(high_watermark, log_start_offset) if config.retention_archive else high_watermark
     return give_up(segments, log_start_offset=log_start_offset, high_watermark=limit, config=config, now_ms=now_ms)
 
 
 def below_start(segments: Sequence[SegmentLike], log_start_offset: int) -> GivenUp:
-    """The oldest segments that a follower may remove: it has its leader's log start, and decides nothing."""
+    """Select the oldest segments that a follower may remove: the closed ones below its leader's log start."""
     return GivenUp(_count_while(segments[:-1], lambda segment: segment.next_offset <= log_start_offset), 0, 0)
 
 
 def give_up(
     segments: Sequence[SegmentLike], *, log_start_offset: int, high_watermark: int, config: TopicConfig, now_ms: int
 ) -> GivenUp:
-    """What retention gives up, archived or not."""
+    """Select the oldest segments by retention's rules, whether archived or not."""
     limit = _count_while(segments, lambda segment: segment.next_offset <= high_watermark)
     if segments and segments[-1].size_bytes == 0:
         limit = min(limit, len(segments) - 1)

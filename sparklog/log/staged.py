@@ -1,4 +1,4 @@
-"""The file of a new segment while it is written, before `Log.replace` looks at it."""
+"""The file of a new segment while it is written, before `Log.replace` verifies it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sparklog.log.disk import DiskGuard, without_room
 
 
 class StagedFile:
-    """Made empty. Methods block, and raise KafkaStorageError; a disk without room harms nothing but this file."""
+    """A staged file, empty at first. Methods block and raise KafkaStorageError; a full disk harms only this file."""
 
     def __init__(self, fs: Fs, path: str, disk: DiskGuard) -> None:
         self._path = path
@@ -20,5 +20,5 @@ class StagedFile:
             self._file.append(data)
 
     def close(self) -> None:
-        """Let go of the file; who drops a staged file without this lets go of it, too."""
+        """Close the file. Dropping the last reference to a staged file closes it, too."""
         self._file.close()

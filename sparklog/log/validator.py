@@ -1,8 +1,7 @@
-"""What a leader does to produced batches before they are written: check them, stamp them, give them offsets.
+"""Preparation of produced batches by the leader: check them, stamp them, assign offsets.
 
-Only headers are looked at. Timestamps are therefore judged by a batch's base and greatest timestamp, as its producer
-wrote them; Kafka, which opens every batch, judges each record's. Whether a batch is the next of its producer is for
-producer_state.py to say.
+Only headers are read. So timestamps are checked by a batch's base and greatest timestamp, as the producer wrote them;
+Kafka decodes every batch and checks each record's timestamp. Sequence numbers are checked in producer_state.py.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Prepared(NamedTuple):
-    """Batches that are ready to be written."""
+    """Batches ready to be written."""
 
     batches: list[Placed]
     max_timestamp_ms: int
     offset_of_max_timestamp: int
-    """The last offset of the first batch that has it."""
+    """The last offset of the first batch with that timestamp."""
     log_append_time_ms: int
-    """-1 where timestamps are the producer's."""
+    """-1 if the timestamps are the producer's."""
     numbered: Sequence[Numbered] = ()
-    """Those that clients have sent with a producer id."""
+    """The batches that clients sent with a producer id."""
 
 
 def prepare(
     data: bytearray | memoryview, *, next_offset: int, leader_epoch: int, config: TopicConfig, now_ms: int
 ) -> Prepared:
-    """Make the batches in `data` those of a log that ends at `next_offset`; `data` is changed in place.
+    """Check the batches in `data` and write their offsets from `next_offset` on, epoch and timestamps into `data`.
 
-    Raises as `check_produced` does, and MessageTooLarge, RecordListTooLarge or InvalidTimestamp; then nothing may be
-    written, and `data` may be half changed.
+    Raises what `check_produced` raises, MessageTooLarge, RecordListTooLarge, InvalidTimestamp, or InvalidRecord for
+    wrong producer fields; `data` may then be partly changed and must not be written.
     """
     if len(data) > config.roll_bytes:
         raise RecordListTooLarge(f"{len(data)} bytes at once: a segment holds {config.roll_bytes} (segment.bytes)")
@@ -107,9 +106,9 @@ def _check_timestamps(header: BatchHeader, earliest: int, latest: int, now_ms: i
 
 
 def read_placed(data: Buffer) -> tuple[Prepared, list[BatchHeader], list[Numbered | Marker]]:
-    """Batches as their leader stored them, their headers, and what they say of their producers.
+    """Read batches as the leader stored them; return them, their headers, and their producer batches and markers.
 
-    Raises CorruptRecord, also where bytes are left over, and InvalidRecord where there is no batch or offsets go back.
+    Raises CorruptRecord, also if bytes are left over, and InvalidRecord if there is no batch or offsets decrease.
     """
     batches: list[Placed] = []
     headers: list[BatchHeader] = []
