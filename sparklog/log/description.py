@@ -1,4 +1,4 @@
-"""What a replica tells of its log, for plans of upkeep: plain values, the same on the broker, in jobs and in tests."""
+"""Descriptions of a replica's log, for planning maintenance: plain values for the broker, jobs and tests."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sparklog.log.epochs import EpochStart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDescription:
-    """A segment. Timestamps are in ms, -1 where there is none."""
+    """A segment. Timestamps are in ms; -1 if there is none."""
 
     base_offset: int
     next_offset: int
-    """The next segment's base offset; of the last segment, the log end offset."""
+    """The next segment's base offset; for the last segment, the log end offset."""
     size_bytes: int
     largest_timestamp_ms: int
-    """Of its records."""
+    """The greatest timestamp of its records."""
     first_timestamp_ms: int
-    """Of its first batch."""
+    """The max timestamp of its first batch."""
     identity: str = ""
-    """Another one whenever its files are others, or were cut; means nothing else."""
+    """An opaque id that changes whenever the segment's files are replaced or truncated."""
 
 
 NO_SUM = -1
@@ -30,18 +30,18 @@ NO_SUM = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSum:
-    """A closed segment, as replicas compare theirs."""
+    """A closed segment's values that replicas compare."""
 
     base_offset: int
     next_offset: int
     size_bytes: int
     crc32c: int = NO_SUM
-    """Of the whole file; NO_SUM: it has not been read."""
+    """The CRC-32C of the whole file; NO_SUM if it has not been computed."""
     identity: str = ""
-    """As of a `SegmentDescription`."""
+    """See `SegmentDescription.identity`."""
 
     def is_as(self, other: SegmentSum) -> bool:
-        """Whether the two files are the same, as far as is known."""
+        """Return whether the two files are the same; checksums are compared only if both are known."""
         mine = (self.base_offset, self.next_offset, self.size_bytes)
         is_summed = NO_SUM not in (self.crc32c, other.crc32c)
         return mine == (other.base_offset, other.next_offset, other.size_bytes) and (
@@ -56,25 +56,26 @@ class LogDescription:
     partition: TopicPartition
     cluster_id: str = ""
     topic_id: str = ""
-    """As Kafka writes it; another one for a topic that was made again under the name."""
+    """The topic id in Kafka's text form; it changes if the topic is deleted and created again."""
     broker_id: int = 0
     is_leader: bool = True
     leader_epoch: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     last_stable_offset: int = 0
-    """Below it every transaction has ended."""
+    """The offset below which every transaction has ended."""
     log_end_offset: int = 0
     cleaned_offset: int = 0
-    """Everything below has been compacted."""
+    """The offset below which everything has been compacted."""
     folder: str = ""
-    """The partition's folder, as the broker names it."""
+    """The path of the partition's folder on the broker."""
     config: TopicConfig = field(default_factory=TopicConfig)
     segments: tuple[SegmentDescription, ...] = ()
     """Oldest first; the last is the active one."""
     epochs: tuple[EpochStart, ...] = ()
     producer_ids: tuple[int, ...] = ()
-    """Of the producers that the broker knows: by their last batches, where it has to begin from its log."""
+    """The ids of the producers that the broker knows. Compaction keeps their last batches, from which a broker rebuilds
+    producer state if it has to start from the log."""
 
     @property
     def size_bytes(self) -> int:

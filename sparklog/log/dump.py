@@ -1,13 +1,13 @@
-"""What is inside segment, index and snapshot files, in the words of Apache Kafka's DumpLogSegments.
+"""Dump of segment, index and snapshot files, in the output format of Apache Kafka's DumpLogSegments.
 
     00000000000000000000.log        a line for each batch; with `deep_iteration` one for each record, indented by "| "
-    00000000000000000000.index      a line for each entry, held against the log beside it
+    00000000000000000000.index      a line for each entry, checked against the log beside it
     00000000000000000000.timeindex  the same
     00000000000000000000.txnindex   a line for each aborted transaction
     00000000000000000000.snapshot   a line for each producer
 
-Lines come one by one, as the file is read: a batch is the most that is in memory. What does not fit together is
-not a line but a finding, in Kafka's words too; a reader goes on as far as it can.
+Lines are produced while the file is read: at most one batch is in memory. Inconsistencies are not lines but findings,
+also in Kafka's words; the dump goes on as far as it can.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """As DumpLogSegments' options of the same names."""
+    """Options, named as in DumpLogSegments."""
 
     deep_iteration: bool = False
     print_data_log: bool = False
-    """Keys and values too; implies `deep_iteration`."""
+    """Print keys and values too; implies `deep_iteration`."""
     decode: Callable[[Record], Decoded] = decode_text
-    """How keys and values are shown (`log/decoders.py`)."""
+    """The function that turns keys and values into text (`log/decoders.py`)."""
     verify_index_only: bool = False
     """Check index entries and print none."""
     index_sanity_check: bool = False
-    """Only what a broker checks of an index before it trusts it."""
+    """Do only the check that a broker does before it trusts an index."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What does not fit together, under Kafka's headings."""
+    """The inconsistencies found, under Kafka's headings."""
 
     _by_title: dict[str, list[str]] = field(default_factory=dict)
 
@@ -72,9 +72,9 @@ class Findings:
 
 
 def dump_file(fs: ReadFs, path: str, options: DumpOptions, findings: Findings) -> Iterator[str]:
-    """The lines that describe one file.
+    """Yield the lines that describe one file; add inconsistencies to `findings`.
 
-    Raises ConfigError for a file of another kind, OSError where it, or the log beside an index, cannot be read.
+    Raises ConfigError for a file of another kind, OSError if the file, or the log beside an index, cannot be read.
     """
     name = parse_name(posixpath.basename(path))
     yield f"Dumping {path}"
@@ -94,10 +94,10 @@ def dump_file(fs: ReadFs, path: str, options: DumpOptions, findings: Findings) -
 
 
 def dump_json(fs: ReadFs, path: str) -> Iterator[str]:
-    """One JSON object for each record of a `.log` file, but for transaction markers.
+    """Yield one JSON object for each record of a `.log` file, except transaction markers.
 
     {"offset", "timestamp_type", "timestamp", "key", "value", "headers"}: bytes in base64, headers as [key, value]
-    pairs, timestamp types as librdkafka numbers them: 0 none, 1 CreateTime, 2 LogAppendTime.
+    pairs, timestamp types numbered as in librdkafka: 0 none, 1 CreateTime, 2 LogAppendTime.
 
     Raises ConfigError for a file of another kind, CorruptRecord at the first batch that cannot be read, OSError.
     """
@@ -176,7 +176,7 @@ def _place_text(place: BatchPlace, timestamp_type: str, timestamp_ms: int, codec
 def _record_lines(
     data: bytes, place: BatchPlace, options: DumpOptions, findings: Findings, path: str
 ) -> Iterator[tuple[int, str]]:
-    """Offset and line of each record of a batch."""
+    """Yield the offset and the line of each record of a batch."""
     try:
         if place.magic == MAGIC:
             header = read_header(data)
@@ -286,7 +286,7 @@ def _check_time_entry(
     path: str,
     findings: Findings,
 ) -> None:
-    """An entry's offset must end a batch, its timestamp be that batch's greatest, and later than the entry before."""
+    """Check that the offset ends a batch, and that the timestamp is the batch's greatest and above the previous one."""
     if place is None or place.last_offset != offset:
         shown = NONE if place is None else place.last_offset
         text = f"Indexed offset: {offset}, found log offset: {shown}"
@@ -302,7 +302,7 @@ def _check_time_entry(
 
 
 def _greatest_timestamp(log: ReadFile, place: BatchPlace) -> int:
-    """The greatest timestamp of the batch's records; what its header says where they cannot be read."""
+    """Return the greatest timestamp of the batch's records; the header's if the records cannot be read."""
     data = log.read_at(place.position, place.size)
     try:
         return max((record.timestamp_ms for record in _records(data, place)), default=place.max_timestamp_ms)
@@ -349,7 +349,7 @@ def _first_batch(log: ReadFile, position: int) -> BatchPlace | None:
 
 
 def _records(data: bytes, place: BatchPlace) -> Iterable[Record]:
-    """The records of a batch of any format; raises CorruptRecord."""
+    """Return the records of a batch of any format. Raises CorruptRecord."""
     return read_records(data) if place.magic == MAGIC else (record for _, record in _messages(data))
 
 

@@ -1,28 +1,27 @@
-"""Putting segments in the place of neighbouring closed ones, beside readers, appends, retention and truncations.
+"""Replacing adjacent closed segments, concurrently with reads, appends, retention and truncations.
 
-    describe          the segments, each with its identity; what a plan is made from
-    check_sources     whether segments still are what a plan saw
-    staged_path       where the new segment's batches are to be written
-    replace           verify them, and put them in place (swap.py has the order on disk)
-    replace_all       the same with several new segments, as a replica does that takes over what its leader has
-    sums              the closed segments with their checksums, by which replicas compare theirs
-    set_cleaned_offset  once all replacements of a pass are in place
+    describe            the segments with their identities, from which a plan is made
+    check_sources       check that the segments of a plan have not changed
+    staged_path         the path to which the new segment's batches are written
+    replace             verify the new segment and swap it in (swap.py has the order on disk)
+    replace_all         the same with several new segments, for a replica that takes over its leader's segments
+    sums                the closed segments with their checksums, which replicas compare
+    set_cleaned_offset  record the cleaned offset, after all replacements of a pass
 
-A plan is bound to the segments that it saw. One that has been cut, replaced or removed since makes it stale: it is
-refused with InvalidUpdateVersion, and what was staged goes. So does what was staged for a replacement that fails.
+A plan is bound to the segments that it saw. If one of them has been truncated, replaced or removed since, the plan is
+stale: it is refused with InvalidUpdateVersion. If a replacement is refused or fails, the staged files are removed.
 
-Before anything changes its name, the sources are flushed, and the directory remembers a recovery point behind them: no
-recovery cuts or walks what is below. Verifying and flushing hold no lock that others wait for; names change under
-`files_lock` (state.py), and only the switch from the old segments to the new one, in memory, takes the log's lock.
+Before any renaming, the sources are flushed and a recovery point above them is checkpointed, so that no recovery
+truncates or walks them. Verifying and flushing hold no lock that others wait for. Names change under `files_lock`
+(state.py), and only the switch to the new segments in memory takes the log's lock.
 
-Readers of the old segments go on reading the old files: the first one's is held open before another takes its name, the
-others' are read as `.deleted` until file.delete.delay.ms has passed. What they find later, they look for by offset.
+Readers of the old segments go on reading the old files: the file whose name is taken over is held open before that, the
+others are read as `.deleted` until file.delete.delay.ms has passed. Later reads find their segment by offset.
 
-Leader epochs and the producers' state stay what they are: a cleaner keeps each producer's last batch. Snapshots that
-were taken where a source began go with that source, as Kafka's do; the first source's stays.
+Leader epochs and producer state do not change, because a cleaner keeps each producer's last batch. Snapshots of
+producer state at the base offset of a source are removed with that source, as in Kafka; the first source's stays.
 
-One replacement runs at a time, and nobody may stage another in this folder meanwhile: the lease that upkeep takes
-sees to that.
+One replacement runs at a time. The maintenance lease makes sure that nobody else stages segments in this folder.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ KnownSegment = SegmentDescription | SegmentSum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedSegment:
-    """What the file at `staged_path(base_offset)` is to be."""
+    """The expected size in bytes and CRC-32C of the file at `staged_path(base_offset)`."""
 
     base_offset: int
     size_bytes: int
@@ -60,7 +59,7 @@ class StagedSegment:
 
 
 class SegmentReplacer:
-    """Replaces closed segments. Where the disk fails, methods raise KafkaStorageError."""
+    """Replaces closed segments. Methods raise KafkaStorageError if the disk fails."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class SegmentReplacer:
         self._replacing = threading.Lock()
 
     def describe(self) -> tuple[SegmentDescription, ...]:
-        """The segments, oldest first; the last is the one that is written. May wait for the disk."""
+        """See `Log.describe`."""
         with self._state.disk:
             return self._reader.again(self._describe)
 
@@ -97,11 +96,7 @@ class SegmentReplacer:
         return tuple(_describe(each, end, size, identity) for each, (_, end, size, identity) in found)
 
     def sums(self, since: int, up_to: int, *, read_bytes: int) -> tuple[SegmentSum, ...]:
-        """The closed segments from `since` on that end at or below `up_to`, oldest first. May wait for the disk.
-
-        read_bytes: with the checksums of their files, until so much has been read for them, and one more; 0: without.
-        What was read is known the next time.
-        """
+        """See `Log.sums`."""
         with self._state.disk:
             return self._reader.again(lambda: tuple(self._sums(since, up_to, read_bytes)))
 
@@ -120,16 +115,13 @@ class SegmentReplacer:
             yield SegmentSum(base_offset=base, next_offset=end, size_bytes=size, crc32c=crc, identity=identity)
 
     def _known(self) -> list[tuple[int, int, int, str]]:
-        """What tells each segment from what it was before: base and next offset, size, identity."""
+        """Return the values by which a change of a segment is detected: base and next offset, size, identity."""
         items = self._state.segments.items
         ends = (*(segment.base_offset for segment in items[1:]), self._state.end_offset)
         return [(each.base_offset, end, each.size_bytes, each.identity) for each, end in zip(items, ends, strict=True)]
 
     def check_sources(self, sources: Sequence[KnownSegment]) -> tuple[Segment, ...]:
-        """The neighbouring closed segments that `sources` describe. Never waits for a disk.
-
-        Raises InvalidUpdateVersion where one of them is no longer what it was, or is not closed.
-        """
+        """See `Log.check_sources`."""
         wanted = [(each.base_offset, each.next_offset, each.size_bytes, each.identity) for each in sources]
         if not wanted:
             raise InvalidRequest("no segments to replace")
@@ -142,29 +134,23 @@ class SegmentReplacer:
             return self._state.segments.items[first : first + len(wanted)]
 
     def staged_path(self, base_offset: int) -> str:
-        """Where the new segment's batches are to be written, in a file made for it."""
+        """See `Log.staged_path`."""
         return staged_path(self._state.folder, base_offset)
 
     def stage(self, base_offset: int) -> StagedFile:
-        """A new empty file there, in place of any other."""
+        """See `Log.stage`."""
         self.discard_staged(base_offset)
         return StagedFile(self._fs, self.staged_path(base_offset), self._state.disk)
 
     def discard_staged(self, base_offset: int) -> None:
-        """Remove what has been staged; waits for a replacement that is under way. No error where nothing is."""
+        """See `Log.discard_staged`."""
         with self._replacing, self._state.disk:
             remove_staged(self._fs, self._state.folder, base_offset)
 
     def replace(
         self, sources: Sequence[KnownSegment], *, size_bytes: int, crc32c: int, high_watermark: int
     ) -> SegmentDescription:
-        """Put what is staged in the place of `sources`; on the disk when this returns. -> the new segment.
-
-        size_bytes, crc32c: of the staged file. Raises InvalidUpdateVersion as `check_sources` does, and where the
-        sources do not lie below the high watermark; ResourceNotFound where nothing is staged; CorruptRecord or
-        InvalidRecord where it may not take their place; KafkaStorageError. Then the log is as it was, and nothing is
-        left of what was staged.
-        """
+        """See `Log.replace`."""
         if not sources:
             raise InvalidRequest("no segments to replace")
         staged = StagedSegment(base_offset=sources[0].base_offset, size_bytes=size_bytes, crc32c=crc32c)
@@ -178,10 +164,7 @@ class SegmentReplacer:
         high_watermark: int,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> tuple[SegmentDescription, ...]:
-        """Put what is staged, in the order of offsets, in the place of `sources`; else as `replace`.
-
-        is_wanted: asked on the way; where it is not, raises InvalidUpdateVersion.
-        """
+        """See `Log.replace_all`."""
         if not sources or not staged or staged[0].base_offset != sources[0].base_offset:
             raise InvalidRequest(f"{len(staged)} segments in the place of {len(sources)}: not from the same offset on")
         ends = (*(each.base_offset for each in staged[1:]), sources[-1].next_offset)
@@ -248,7 +231,7 @@ class SegmentReplacer:
             self._deleted.discard(others)
             swaps.finish()
         except OSError as error:
-            if swaps.is_in_force and error.errno in NOT_THE_DISK:  # nobody goes on beside what is half done
+            if swaps.is_in_force and error.errno in NOT_THE_DISK:  # no use of the log with the swap half done
                 self._state.disk.offline = (
                     f"the replacement of {sources} has stopped halfway, and waits for a restart: {error}"
                 )
@@ -259,12 +242,8 @@ class SegmentReplacer:
                     segment.keep_no_longer()
 
     def set_cleaned_offset(self, offset: int, segments: Sequence[KnownSegment]) -> None:
-        """Everything below `offset` has been compacted, now that `segments` are in place; on the disk on return.
-
-        segments: those below it that the log still has. Raises InvalidUpdateVersion where one of them is no longer what
-        it was, OffsetOutOfRange for an offset that the log does not have.
-        """
-        self._flusher.flush(offset)  # a gap that a crash tears below would pass for the cleaner's
+        """See `Log.set_cleaned_offset`."""
+        self._flusher.flush(offset)  # recovery would take a crash's gap below for the cleaner's
         with self._state.files_lock, self._state.disk:
             if not 0 <= offset <= self._state.recovery_point:
                 raise OffsetOutOfRange(f"offset {offset} is not in {self._state}")
@@ -288,12 +267,12 @@ def _describe(segment: Segment, next_offset: int, size_bytes: int, identity: str
 def _first_timestamp_of(segment: Segment) -> int:
     try:
         return segment.first_timestamp_ms
-    except CorruptRecord:  # whoever reads the segment finds out; the others are described all the same
+    except CorruptRecord:  # a read of the segment reports it; the other segments are still described
         return -1
 
 
 def _last_offset_of(segments: Sequence[Segment]) -> int:
-    """Of the last batch that they hold; -1: they hold none. Raises OSError or CorruptRecord."""
+    """Return the last offset of the segments' last batch; -1 if they have none. Raises OSError or CorruptRecord."""
     for segment in reversed(segments):
         start = segment.offsets.last_position(segment.size_bytes)
         last_offset = max((place.last_offset for place in segment.walk(start, segment.size_bytes)), default=-1)

@@ -1,38 +1,39 @@
-"""Segments take the place of neighbouring closed ones, on disk: the order of things, and what a crash leaves.
+"""The on-disk procedure that replaces adjacent closed segments: the order of its steps, and recovery after a crash.
 
-Segments s0 … sk become one with s0's base offset X. Its last batch ends where theirs ended, if need be as a header
-without records: so the new file says itself what it covers, and offsets go on behind it without a gap. Several new ones
-are described below.
+Segments s0 … sk become one segment with s0's base offset X. Its last batch ends at the offset where the last batch of
+the sources ended, if necessary as a header without records. So the new file itself shows which offsets it covers, and
+the next offsets follow without a gap. Several new segments are described below.
 
-    A  X.log.cleaned is written by whoever replaces, and verified: its size and CRC-32C as a whole; every batch of
-       format v2, its CRC, its place (offsets increase, lie in the sources' range, and end where they end).
-       X.index.cleaned and X.timeindex.cleaned are built on the way. All three are flushed, their names too
-    B  the indexes become .swap, flushed; then the log does, flushed: from here on, the new segment is in force
-    C  X.timeindex.swap takes the name X.timeindex, flushed, and X.log.swap X.log, over the old ones; flushed. What the
-       new time index says is true of the old batches that stay, but not the other way round: it says less of X
-    D  s1 … sk become .deleted; flushed
-    E  X.index.swap takes the name X.index; flushed. As long as it had its mark, s1 … sk could still be there
+    A  The caller writes X.log.cleaned, and it is verified: its size and CRC-32C as a whole; for every batch, format v2,
+       the CRC, and the offsets (they increase, lie in the sources' range, and end where the sources end).
+       X.index.cleaned and X.timeindex.cleaned are built on the way. All three files and their names are flushed
+    B  the indexes are renamed to .swap and flushed, then the log: from here on, the new segment is in force
+    C  X.timeindex.swap is renamed to X.timeindex and flushed, then X.log.swap to X.log, over the old files; flushed.
+       The time index goes first: the new one is valid for the old batches that stay, but the old one would not be valid
+       for the new log
+    D  s1 … sk are renamed to .deleted; flushed
+    E  X.index.swap is renamed to X.index; flushed. Until then its mark means that s1 … sk may still exist
 
-Several new segments n0 … nm, n0 with s0's base offset: each ends where the next one begins, the last where the sources
-ended. Each step is done for all before the next step, B and C from the highest to the lowest, one rename and one flush
-after the other: in force are they once n0's log is .swap, the last of them. In C a new segment may begin in the middle
-of an old one, and an old one in the middle of a new one: they overlap, but as what follows the end of a new one is
-there before it, each file has the offsets up to where the next one begins. An sj with the base offset of a new one has
-its name taken from it in C, and is not there in D.
+Several new segments n0 … nm, where n0 has s0's base offset: each ends where the next one begins, the last one where the
+sources ended. Each step is done for all segments before the next step; B and C go from the highest to the lowest, one
+rename and one flush after the other. The new segments are in force once n0's log, the last of them, is .swap. During C
+a new segment may begin in the middle of an old one, or an old one in the middle of a new one, so they overlap. But the
+segment after a new one is in place before it, so each file has the offsets up to where the next file begins. An sj that
+has the base offset of a new segment loses its name to it in C, and is not part of D.
 
-At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole; between C and D it
-finds segments that overlap, and knows by the mark of X.index whose the offsets are (reader.py). The offset index is a
-hint (segment.py): a reader does with the old one.
+At every moment each offset lies in a file that is in use, so a reader of the folder finds no hole. Between C and D it
+finds segments that overlap, and the mark of X.index shows that the new segment's offsets count (reader.py). The offset
+index is a hint (segment.py), so a reader can use the old one.
 
-Opening the folder after a crash (`finish_swaps`) leaves the old segments or the new one, never some of both:
+Opening the folder after a crash (`finish_swaps`) leaves either the old segments or the new one, never a mixture:
 
-    before the second half of B    X.log.cleaned is there: all marked files of X go, and those behind X
-    later      X.log.swap, if it is still there, takes the name X.log. Segments that begin within what X.log covers go.
-               The indexes of X go too, to be built again: which of them is of which file, names that reached the disk
-               in another order could not say. X.index.swap is the last to go
+    before the log is renamed in B    X.log.cleaned exists: all marked files of X are removed, and those above X
+    later      X.log.swap, if it still exists, is renamed to X.log. Segments that begin in the range of X.log are
+               removed. The indexes of X are removed too and rebuilt: renames may have reached the disk in another
+               order, so it is unknown which index belongs to which file. X.index.swap is removed last
 
-A .swap of Apache Kafka's is carried on in the same way: it marks the log before the indexes, several segments at once,
-the last one first, so that there a .swap at or behind a .cleaned is not complete.
+Files that Apache Kafka left as .swap are completed in the same way. Kafka marks the log before the indexes, and several
+segments at once, the last one first; so a Kafka .swap at or above a .cleaned is not complete.
 
 Everything is read in pieces: memory does not grow with the size of a segment.
 """
@@ -77,38 +78,38 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedSegment:
-    """What a staged file has to be."""
+    """The expected properties of a staged file."""
 
     last_offset: int
-    """Of the sources' last batch; -1: they have none."""
+    """The last offset of the sources' last batch; -1 if they have none."""
     latest_epoch: int
-    """No batch is of a later leader epoch."""
+    """The greatest leader epoch that a batch may have."""
     size_bytes: int
     crc32c: int
 
 
 class Swap:
-    """A staged segment on its way into a log, alone or as one of `Swaps`. Methods raise OSError."""
+    """The replacement by one staged segment, alone or as one of `Swaps`. Methods raise OSError."""
 
     def __init__(self, fs: Fs, folder: str, base_offset: int, config: TopicConfig, cache: SegmentCache) -> None:
-        """Nothing is done yet."""
+        """Prepare the object; touch no file yet."""
         self.segment = Segment(fs, folder, base_offset, 0, cache, mark=CLEANED)
-        """The new segment; pinned, its indexes in memory, until the end."""
+        """The new segment; pinned until `close`, with its indexes in memory."""
         self._fs = fs
         self._folder = folder
         self._config = config
         self._active: SegmentWriter | None = None
 
     def verify(self, wanted: ExpectedSegment, now_ms: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
+        """Do step A. Raises ResourceNotFound, CorruptRecord, InvalidRecord or KafkaStorageError too.
 
-        Gives up with InvalidUpdateVersion where it is no longer wanted.
+        Raises InvalidUpdateVersion once `is_wanted` returns False.
         """
         if not self._fs.exists(self.segment.path(LOG)):
             raise ResourceNotFound(f"nothing is staged at {self.segment.path(LOG)}")
         try:
             self._fs.open(self.segment.path(LOG)).close()
-        except PermissionError as error:  # somebody else's file: the disk is fine
+        except PermissionError as error:  # another user's file: the disk is fine
             raise KafkaStorageError(f"what is staged may not be read and written: {error}") from error
         if self.segment.file.size != wanted.size_bytes or wanted.size_bytes > MAX_INT:
             raise CorruptRecord(f"{self.segment} has {self.segment.file.size} bytes, to be {wanted.size_bytes}")
@@ -163,18 +164,18 @@ class Swap:
         self._rename(OFFSET_INDEX, SWAP, "")
 
     def drop_mark(self) -> None:
-        """What was to come into force will not."""
+        """Remove the log marked .swap, which is not to come into force."""
         self._remove((LOG,), SWAP)
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close the segment writer."""
         if self._active:
             self._active.close()
             self._active = None
 
     def discard(self) -> None:
-        """Leave nothing behind of what is not in force."""
-        with contextlib.suppress(OSError):  # on a full disk: what cannot be written will not be read
+        """Remove the staged files of a replacement that is not in force."""
+        with contextlib.suppress(OSError):  # on a full disk; the files are removed anyway
             self.close()
         self._remove(INDEXES, SWAP)
         self.segment.remove()
@@ -189,11 +190,11 @@ class Swap:
 
 
 class Swaps:
-    """Staged segments on their way into a log together, in the order of their offsets. Methods raise OSError."""
+    """The replacement by several staged segments, in the order of their offsets. Methods raise OSError."""
 
     def __init__(self, fs: Fs, folder: str, swaps: Sequence[Swap]) -> None:
         self.is_in_force = False
-        """What follows can only go on, or be carried on when the folder is opened the next time."""
+        """The replacement can no longer be undone: it is completed now, or when the folder is next opened."""
         self._fs = fs
         self._folder = folder
         self._swaps = swaps
@@ -203,7 +204,7 @@ class Swaps:
         return [swap.segment for swap in self._swaps]
 
     def commit(self) -> None:
-        """Step B. What else is staged in the folder is nobody's, and goes first."""
+        """Do step B, after removing any other staged files in the folder, which have no owner."""
         bases = {segment.base_offset for segment in self.segments}
         with without_room(f"the names of {self.segments}"):
             for file in _files_in(self._fs, self._folder):
@@ -220,12 +221,12 @@ class Swaps:
         self._fs.flush_dir(self._folder)
 
     def put_in_place(self) -> None:
-        """Step C."""
+        """Do step C."""
         for swap in reversed(self._swaps):
             swap.unmark_log()
 
     def finish(self) -> None:
-        """Steps D, whose names have been changed, and E."""
+        """Flush the renames of step D, which the caller has done, and do step E."""
         self._fs.flush_dir(self._folder)
         for swap in self._swaps:
             swap.unmark_index()
@@ -234,7 +235,10 @@ class Swaps:
             swap.close()
 
     def discard(self) -> None:
-        """Leave nothing behind of what is not in force: first what would be, if nothing .cleaned were before it."""
+        """Remove the staged files of a replacement that is not in force.
+
+        The .swap logs go first: without a .cleaned file at a lower offset, they would count as in force.
+        """
         for swap in self._swaps[1:]:
             swap.drop_mark()
         if self._swaps[1:]:
@@ -244,7 +248,7 @@ class Swaps:
 
 
 class _Summed:
-    """A file that is read from its start to its end, some of it again, and the CRC-32C of all that was read."""
+    """A file that computes the CRC-32C of its content while it is read from start to end; rereads do not count."""
 
     def __init__(self, file: ReadFile) -> None:
         self.crc = 0
@@ -267,12 +271,12 @@ class _Summed:
 
 
 def staged_path(folder: str, base_offset: int) -> str:
-    """Where the new segment's batches are written."""
+    """Return the path of the file to which the new segment's batches are written."""
     return path_in(folder, SegmentFile(base_offset, LOG, CLEANED))
 
 
 def remove_staged(fs: Fs, folder: str, base_offset: int) -> None:
-    """Remove what has been staged for a segment; no error where nothing is. Raises OSError."""
+    """Remove the staged files of a segment, if any. Raises OSError."""
     for suffix in reversed(SEGMENT_SUFFIXES):
         _remove(fs, path_in(folder, SegmentFile(base_offset, suffix, CLEANED)))
 
@@ -281,7 +285,7 @@ def remove_staged(fs: Fs, folder: str, base_offset: int) -> None:
 
 
 def finish_swaps(fs: Fs, folder: str) -> None:
-    """Carry on or give up what a crash has interrupted; .deleted files go too. Can be repeated. Raises OSError."""
+    """Complete or abandon an interrupted replacement, and remove .deleted files. Can be repeated. Raises OSError."""
     files = _files_in(fs, folder)
     if not any(file.mark for file in files):
         return
@@ -298,7 +302,7 @@ def finish_swaps(fs: Fs, folder: str) -> None:
 
 
 def _drop_incomplete(fs: Fs, folder: str, files: list[SegmentFile]) -> list[SegmentFile]:
-    """Remove the .swap files of logs that are not complete; -> what is left but for .deleted and .cleaned files."""
+    """Remove the .swap files of incomplete logs; return the remaining files except .deleted and .cleaned ones."""
     incomplete = min((file.base_offset for file in files if file.mark == CLEANED), default=MAX_LONG)
     dropped = [
         file for file in files if file.mark == SWAP and file.suffix not in INDEXES and file.base_offset >= incomplete
@@ -311,7 +315,7 @@ def _drop_incomplete(fs: Fs, folder: str, files: list[SegmentFile]) -> list[Segm
 
 
 def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) -> None:
-    """Let the segments at `bases`, and nothing else, hold what they cover. The mark of their offset indexes stays."""
+    """Put the segments at `bases` in place and remove the segments in their range. Keep the offset indexes' mark."""
     renamed = [file for file in files if file.mark == SWAP and file.suffix not in INDEXES]
     for file in renamed:
         fs.open(path_in(folder, file._replace(suffix=OFFSET_INDEX)), create=True).close()
@@ -329,7 +333,7 @@ def _carry_on(fs: Fs, folder: str, files: list[SegmentFile], bases: set[int]) ->
 
 
 def _end_of(fs: Fs, folder: str, base_offset: int) -> int:
-    """The offset behind the last batch of a segment; of one without batches, its base offset."""
+    """Return the offset after the last batch of a segment; its base offset if it has no batches."""
     opened = fs.open_read(path_in(folder, SegmentFile(base_offset, LOG, "")))
     try:
         end = base_offset

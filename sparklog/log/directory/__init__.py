@@ -1,1 +1,1 @@
-"""The log directories of a broker: all logs in them, checkpoints, room, owners."""
+"""The log directories of a broker: their logs, checkpoints, free space and owners."""

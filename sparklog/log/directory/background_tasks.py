@@ -1,13 +1,13 @@
-"""What is done for logs while a broker runs: methods for a schedule, each of which may run in any thread.
+"""Background tasks for the logs of a running broker: methods for a schedule, each of which may run in any thread.
 
-    flush          what is due, and segments that have been closed
-    checkpoints    recovery points, log start offsets and cleaned offsets, of all logs of a directory in one file each:
-                   on the schedule, and at once when a log is about to change what they promise
-    retention      old segments go, and silent producers are forgotten
-    delete         the files of what has gone, once file.delete.delay.ms has passed
+    flush          flush the logs that are due, and closed segments
+    checkpoints    write recovery points and log start offsets, one file each for all logs of a directory, on schedule.
+                   A log writes these and the cleaned offsets at once before an operation that relies on the new values
+    retention      delete old segments, and forget silent producers
+    delete         remove the files of deleted segments and partitions after file.delete.delay.ms
 
-A log or a directory that fails meanwhile is offline, which has been said; the others are looked after all the same.
-What a full disk has no room for is written when its time comes again.
+A log or directory that fails during a task goes offline, which is logged elsewhere; the task continues with the others.
+If a full disk has no room for a file, the next run writes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.log.directory.directories import LogDirectories
 
 
 class BackgroundTasks:
-    """Looks after the logs of a broker."""
+    """The background tasks for a broker's logs."""
 
     def __init__(self, directories: LogDirectories, config: BrokerConfig) -> None:
         self._directories = directories
@@ -32,29 +32,29 @@ class BackgroundTasks:
     def flush_due(self, now_ms: int) -> None:
         """Flush the logs whose flush.ms has passed, and closed segments. now_ms: of the monotonic clock.
 
-        Recovery points that closed segments have moved, and those of new logs, are written down at once.
+        Checkpoints the recovery points at once in directories with flushed closed segments or new logs.
         """
         moved = set()
         for log in self._directories:
-            with contextlib.suppress(KafkaStorageError):  # it has been said, and its directory is offline
+            with contextlib.suppress(KafkaStorageError):  # already logged, and the directory is offline
                 if log.flush_if_due(now_ms):
                     moved.add(self._directories.directory_of(log))
         with contextlib.suppress(KafkaStorageError):  # no room yet
             self._directories.list_new(moved)
 
     def look_for_room(self) -> None:
-        """Go on with appends where there is room again, and stop them where there is not."""
+        """Check the free space of each directory: resume appends if there is room, refuse them if not."""
         for directory in self._directories.live():
             with self._directories.guard(directory):
                 directory.room.look()
 
     def checkpoint_recovery_points(self) -> None:
-        """Write them down, of all directories that work."""
+        """Write the recovery points of all working directories."""
         with contextlib.suppress(KafkaStorageError):
             self._directories.list_new(self._directories.live())
 
     def checkpoint_log_starts(self) -> None:
-        """Write them down, and what topics go by, in all directories that work."""
+        """Write the log start offsets and the copies of topic configurations in all working directories."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.write_log_starts(partial(self._directories.logs_in, directory.path))
@@ -66,10 +66,11 @@ class BackgroundTasks:
         high_watermark: Callable[[TopicPartition], int | None] | None = None,
         is_led: Callable[[TopicPartition], bool] = lambda _: True,
     ) -> int:
-        """Let go of the segments that retention gives up, and say how many.
+        """Delete the segments that retention selects and return how many.
 
-        now_ms: of the wall clock. high_watermark: nothing at or above it goes; where it is None, or answers None, the
-        log end offset takes its place. is_led: of others, only what lies below the log start goes.
+        now_ms: of the wall clock. high_watermark: returns a partition's high watermark, at or above which nothing is
+        deleted; if it is or returns None, the log end offset is used. is_led: whether the broker leads the partition;
+        otherwise only segments below the log start are deleted.
         """
         count = 0
         for log in self._directories:
@@ -79,12 +80,12 @@ class BackgroundTasks:
         return count
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget the producers that were silent for producer.id.expiration.ms, and say how many. now_ms: wall clock."""
+        """Forget the producers that were silent for producer.id.expiration.ms; return how many. now_ms: wall clock."""
         after_ms = self._config.producer_id_expiration_ms
         return sum(log.expire_producers(now_ms, after_ms) for log in self._directories)
 
     def delete_expired(self, now_ms: int) -> int:
-        """Remove the files of segments and partitions whose delay has passed, and say of how many.
+        """Remove the files of deleted segments and partitions whose delay has passed; return the number of both.
 
         now_ms: of the monotonic clock.
         """

@@ -1,9 +1,9 @@
-"""Small text files that a log directory or a partition's folder remembers things in, in Kafka's formats.
+"""Checkpoints: small text files of a log directory or a partition's folder, in Kafka's formats.
 
-    recovery-point-offset-checkpoint     in a log directory: up to where each partition is flushed
-    log-start-offset-checkpoint          where each partition begins, if not with its first segment
+    recovery-point-offset-checkpoint     in a log directory: the offset up to which each partition is flushed
+    log-start-offset-checkpoint          each partition's log start offset, if not 0
     replication-offset-checkpoint        each partition's high watermark
-    cleaner-offset-checkpoint            up to where each partition has been compacted
+    cleaner-offset-checkpoint            the offset up to which each partition has been compacted
         0                                version
         2                                number of lines that follow
         orders 0 1500                    topic, partition, offset
@@ -14,16 +14,16 @@
         1
         7 1200
 
-    partition.metadata                   in a partition's folder: which topic it is of; no line break at the end
+    partition.metadata                   in a partition's folder: the topic's id; no line break at the end
         version: 0
         topic_id: CeWNTpoLSru0hj3_5YiFeQ
 
-    meta.properties                      in a log directory: whose it is (Java properties)
-    .kafka_cleanshutdown                 in a log directory: there is nothing to recover
+    meta.properties                      in a log directory: its owner (Java properties)
+    .kafka_cleanshutdown                 in a log directory: nothing needs recovery
 
-A checkpoint is replaced as a whole: written beside itself as `.tmp`, flushed, renamed, and the folder flushed. A
-crash leaves the old one or the new one. What does not parse raises CorruptCheckpoint: whoever reads it decides
-whether it can do without.
+A checkpoint is replaced as a whole: written as `.tmp`, flushed, renamed, and the folder flushed. A crash leaves the old
+file or the new one. A file that cannot be parsed raises CorruptCheckpoint; the caller decides whether it can go on
+without it.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _TEMPORARY = ".tmp"
 
 
 class CorruptCheckpoint(SparklogError):
-    """A checkpoint file is not what it should be."""
+    """A checkpoint file cannot be parsed."""
 
 
 def read_file(fs: ReadFs, path: str) -> bytes:
-    """All of a small file. Raises OSError."""
+    """Return the content of a small file. Raises OSError."""
     file = fs.open_read(path)
     try:
         return file.read_at(0, file.size)
@@ -67,7 +67,7 @@ def read_file(fs: ReadFs, path: str) -> bytes:
 
 
 def replace_file(fs: Fs, path: str, content: bytes) -> None:
-    """Put `content` at `path` in one step that survives a crash at any moment. Raises OSError."""
+    """Replace the file at `path` atomically and durably with `content`. Raises OSError."""
     file = fs.open(path + _TEMPORARY, create=True)
     try:
         file.truncate(0)
@@ -80,7 +80,7 @@ def replace_file(fs: Fs, path: str, content: bytes) -> None:
 
 
 class OffsetCheckpoint:
-    """One offset for each of many partitions. May be written from several threads."""
+    """A file with one offset for each partition. Thread-safe."""
 
     def __init__(self, fs: Fs, path: str) -> None:
         self._fs = fs
@@ -88,18 +88,18 @@ class OffsetCheckpoint:
         self._lock = threading.Lock()
 
     def read(self) -> dict[TopicPartition, int]:
-        """Nothing where there is no file. Raises CorruptCheckpoint or OSError."""
+        """Return the offsets; empty if there is no file. Raises CorruptCheckpoint or OSError."""
         return read_offsets(self._fs, self._path)
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises OSError."""
+        """Replace the file. Raises OSError."""
         lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items()))
         with self._lock:
             replace_file(self._fs, self._path, _format(lines))
 
 
 def read_offsets(fs: ReadFs, path: str) -> dict[TopicPartition, int]:
-    """What `OffsetCheckpoint.read` reads, of any file system."""
+    """Read an `OffsetCheckpoint` from any file system; empty if there is no file."""
     rows = _read_rows(fs, path, fields=3)
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
@@ -112,34 +112,34 @@ class LeaderEpochCheckpoint:
         self._path = f"{folder}/{LEADER_EPOCHS}"
 
     def read(self) -> LeaderEpochs:
-        """None where there is no file. Raises CorruptCheckpoint or OSError."""
+        """Return the epochs; empty if there is no file. Raises CorruptCheckpoint or OSError."""
         rows = _read_rows(self._fs, self._path, fields=2)
         return LeaderEpochs(tuple(EpochStart(int(epoch), int(offset)) for epoch, offset in rows))
 
     def write(self, epochs: LeaderEpochs) -> None:
-        """Raises OSError."""
+        """Replace the file. Raises OSError."""
         replace_file(self._fs, self._path, _format(f"{epoch} {offset}" for epoch, offset in epochs.entries))
 
 
 class PartitionMetadata:
-    """The id of the topic that a partition's folder is of (KIP-516). It never changes."""
+    """The file with the id of the topic that a partition's folder belongs to (KIP-516). It never changes."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self._folder = folder
 
     def read(self) -> uuid.UUID | None:
-        """None where there is no file. Raises CorruptCheckpoint or OSError."""
+        """Return the topic id; None if there is no file. Raises CorruptCheckpoint or OSError."""
         return read_topic_id(self._fs, self._folder)
 
     def write(self, topic_id: uuid.UUID) -> None:
-        """Raises OSError."""
+        """Write the file. Raises OSError."""
         content = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
         replace_file(self._fs, f"{self._folder}/{PARTITION_METADATA}", content)
 
 
 def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
-    """What `PartitionMetadata.read` reads, of any file system."""
+    """Read the topic id of `PartitionMetadata` from any file system; None if there is no file."""
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         content = read_file(fs, path)
@@ -159,7 +159,7 @@ def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Whose a log directory is (org.apache.kafka.metadata.properties.MetaProperties, version 1)."""
+    """The owner and id of a log directory (org.apache.kafka.metadata.properties.MetaProperties, version 1)."""
 
     broker_id: int
     cluster_id: str
@@ -167,12 +167,12 @@ class MetaProperties:
 
     @staticmethod
     def new_directory_id() -> str:
-        """A random id in Kafka's form: a UUID in URL-safe base64 without padding."""
+        """Return a random id in Kafka's form: a UUID in URL-safe base64 without padding."""
         return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     @classmethod
     def read(cls, fs: ReadFs, folder: str) -> MetaProperties | None:
-        """None where there is no file. Version 0 calls the broker's id `broker.id`, version 1 `node.id`.
+        """Read the file; None if there is none. Version 0 calls the broker's id `broker.id`, version 1 `node.id`.
 
         Raises CorruptCheckpoint or OSError.
         """
@@ -194,7 +194,7 @@ class MetaProperties:
             raise CorruptCheckpoint(f"{path}: {error}") from None
 
     def write(self, fs: Fs, folder: str) -> None:
-        """Raises OSError."""
+        """Replace the file. Raises OSError."""
         lines = [
             "#",
             f"node.id={self.broker_id}",
@@ -206,7 +206,7 @@ class MetaProperties:
 
 
 class CleanShutdownMarker:
-    """A file that says: every log in this directory was closed, there is nothing to recover."""
+    """A file whose existence means that every log in the directory was closed, so nothing needs recovery."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
@@ -214,7 +214,7 @@ class CleanShutdownMarker:
         self._path = f"{folder}/{CLEAN_SHUTDOWN}"
 
     def take(self) -> bool:
-        """Whether the marker was there. It is gone before this returns: what is written now is not covered by it."""
+        """Remove the marker durably and return whether it existed; it does not cover later writes."""
         if not self._fs.exists(self._path):
             return False
         self._fs.remove(self._path)
@@ -222,7 +222,7 @@ class CleanShutdownMarker:
         return True
 
     def put(self) -> None:
-        """Raises OSError."""
+        """Write the marker. Raises OSError."""
         replace_file(self._fs, self._path, json.dumps({"version": 0, "brokerEpoch": -1}).encode())
 
 
@@ -237,7 +237,7 @@ def _read_rows(fs: ReadFs, path: str, *, fields: int) -> list[list[str]]:
     try:
         lines = read_file(fs, path).decode("ascii").splitlines()
         if not lines:
-            return []  # as Kafka makes the file before it first writes it
+            return []  # Kafka creates the file empty before its first write
         if int(lines[0]) != _VERSION:
             raise CorruptCheckpoint(f"{path}: version {lines[0]}, only {_VERSION} is known")
         rows = [line.split(" ") for line in lines[2:]]

@@ -1,10 +1,10 @@
 """The log directories of a broker: which of them work, which logs are in each, and what happens when one fails.
 
-A directory fails as a whole: the first OSError of the disk under it takes its logs offline, and no others. Their
-partitions raise KafkaStorageError until the broker is started again, and so do those that were being made or deleted
-there: what is on the disk is not known, so none of them is made anew in another directory meanwhile.
+A directory fails as a whole: the first OSError of its disk takes all its logs offline, and no others. Their partitions
+raise KafkaStorageError until the broker restarts. So do partitions that were being created or deleted there: the state
+on the disk is unknown, so none of them is created again in another directory.
 
-A partition can be offline alone, too, in a directory that works: it is set aside.
+A single partition can be offline in a working directory, too: it is then set aside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirectories:
-    """What there is, and what has failed. The one owner of both; may be called from any thread."""
+    """The broker's directories, their logs, and the failures of both. Thread-safe."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class LogDirectories:
         self._dirs = {path: LogDirectory(fs, path, min_free_bytes) for path in paths}
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
-        """Where partitions lie, those that are offline and those that are being made too."""
+        """The directory of each partition, including those that are offline or being created."""
         self._offline: dict[TopicPartition, str] = {}
         self._unlisted: set[LogDirectory] = set()
-        """Those with logs that are not in their checkpoints yet."""
+        """The directories with logs that are not in their checkpoints yet."""
         self.lock = threading.RLock()
-        """For several questions and changes that belong together."""
+        """Held by callers that combine several queries and changes."""
 
     def __iter__(self) -> Iterator[Log]:
-        """The logs that work."""
+        """Iterate over the logs that are online."""
         return iter(tuple(self._logs.values()))
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class LogDirectories:
 
     @property
     def all(self) -> Sequence[LogDirectory]:
-        """The directories, those that have failed too."""
+        """All directories, including failed ones."""
         return tuple(self._dirs.values())
 
     @property
@@ -74,18 +74,18 @@ class LogDirectories:
 
     @property
     def full_dirs(self) -> tuple[str, ...]:
-        """The directories that work, and to which nothing is appended until there is room."""
+        """The working directories that refuse appends until they have room."""
         return tuple(each.path for each in self.live() if each.room.is_short)
 
     def get(self, name: TopicPartition) -> Log | None:
-        """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""
+        """Return the partition's log, or None if it is not here. Raises KafkaStorageError if it is offline."""
         log = self._logs.get(name)
         if log is None and name in self._offline:
             raise KafkaStorageError(f"{name} is offline: {self._offline[name]}")
         return log
 
     def add(self, directory: LogDirectory, log: Log) -> None:
-        """It works from now on, unless its directory has failed meanwhile."""
+        """Add an open log; if its directory has failed meanwhile, take the log offline instead."""
         with self.lock:
             if not directory.failure:
                 self._logs.setdefault(log.partition, log)
@@ -93,7 +93,7 @@ class LogDirectories:
         log.go_offline(f"log directory {directory.path} has failed: {directory.failure}")
 
     def set_aside(self, name: TopicPartition, homes: Iterable[LogDirectory], why: str) -> None:
-        """Its log is not to be used: the partition is offline, and its files stay as they are."""
+        """Take a partition offline because of `why`, and leave its files in the directories `homes` untouched."""
         logger.error("%s is offline: %s", name, why)
         for directory in homes:
             directory.set_aside(name)
@@ -102,19 +102,22 @@ class LogDirectories:
             self._offline[name] = why
 
     def clear(self) -> None:
-        """The logs are closed."""
+        """Forget all logs, after they were closed."""
         self._logs.clear()
 
     def find(self, name: TopicPartition) -> Log | None:
-        """The partition's log, if there is one here that works."""
+        """Return the partition's log if it is online, or None."""
         return self._logs.get(name)
 
     def found(self, name: TopicPartition, directory: LogDirectory) -> None:
-        """The partition has a folder there."""
+        """Record that the partition has a folder in `directory`."""
         self._homes[name] = directory
 
     def home_of(self, name: TopicPartition) -> LogDirectory:
-        """Where the partition lies or, for a new one, the directory with the fewest. Raises KafkaStorageError."""
+        """Return the partition's directory; for a new partition, choose the working one with the fewest partitions.
+
+        Raises KafkaStorageError if a new partition has no directory that works.
+        """
         with self.lock:
             if name not in self._homes:
                 self._homes[name] = self._emptiest()
@@ -127,7 +130,7 @@ class LogDirectories:
         return min(live, key=lambda directory: counts.get(directory, 0))
 
     def forget(self, name: TopicPartition, *, was_found: bool) -> None:
-        """The partition was deleted. was_found: False: its folder may be half made."""
+        """Forget a deleted partition. was_found: False: keep its directory, since its folder may be half created."""
         with self.lock:
             self._logs.pop(name, None)
             self._offline.pop(name, None)
@@ -139,33 +142,36 @@ class LogDirectories:
             self._offline |= dict.fromkeys(names, why)
 
     def check_live(self) -> None:
-        """Raises KafkaStorageError where no directory works."""
+        """Raise KafkaStorageError if no directory works."""
         if not self.live():
             raise KafkaStorageError(f"no log directory works: {dict(self.failed_dirs)}")
 
     # Checkpoints
 
     def write_checkpoints(self, directory: LogDirectory) -> None:
-        """Recovery points, log start offsets, cleaned offsets. Raises OSError, or KafkaStorageError without room."""
+        """Write recovery points, log start offsets and cleaned offsets.
+
+        Raises OSError, or KafkaStorageError if there is no room.
+        """
         directory.write_recovery_points(partial(self.logs_in, directory.path))
         directory.write_log_starts(partial(self.logs_in, directory.path))
         directory.write_cleaned_offsets(partial(self.logs_in, directory.path))
 
     def write_promises(self, directory: LogDirectory) -> None:
-        """As a log asks that is about to change what the checkpoints promise of it. Raises KafkaStorageError."""
+        """Write the checkpoints for a log whose checkpointed offsets must be durable now. Raises KafkaStorageError."""
         with self.guard(directory, reraise=True):
             self.write_checkpoints(directory)
 
     def has_new(self, directory: LogDirectory) -> None:
-        """It has a log that is not in its checkpoints yet."""
+        """Record that the directory has a log that is not in its checkpoints yet."""
         with self.lock:
             self._unlisted.add(directory)
 
     def list_new(self, moved: Iterable[LogDirectory] = ()) -> None:
-        """Write down which logs there are, if some are new: after a crash a gap in one of them is a hole from now on.
+        """Add new logs to the checkpoints. From then on, recovery treats a gap in them after a crash as a hole.
 
-        To be called before others count on what is in them. moved: directories whose recovery points are written down
-        in any case. Raises KafkaStorageError where there is no room in one of them; the next call tries again.
+        Call it before others count on records in a new log. moved: directories whose recovery points are written in
+        any case. Raises KafkaStorageError if one of them has no room; the next call tries again.
         """
         with self.lock:
             taken, self._unlisted = self._unlisted, set()
@@ -194,7 +200,10 @@ class LogDirectories:
 
     @contextlib.contextmanager
     def guard(self, directory: LogDirectory, *, reraise: bool = False) -> Iterator[None]:
-        """An OSError inside is the directory's failure; reraise: and a KafkaStorageError for the caller."""
+        """Treat an OSError in the block as the directory's failure, except errors not caused by the disk.
+
+        reraise: also raise KafkaStorageError to the caller.
+        """
         try:
             yield
         except OSError as error:

@@ -1,12 +1,12 @@
-"""One log directory: whose it is, which partitions it holds, what it remembers of them, and whether it still works.
+"""One log directory: its owner, partitions, checkpoints, and whether it still works.
 
 <log dir>/.lock                               held while a broker uses the directory
-<log dir>/.kafka_cleanshutdown                there after a clean stop, until the next start
+<log dir>/.kafka_cleanshutdown                exists after a clean stop, until the next start
 <log dir>/meta.properties                     broker and cluster
 <log dir>/*-offset-checkpoint                 see checkpoints.py
 <log dir>/topic-config-checkpoint             see topic_configs.py
 <log dir>/<topic>-<n>/                        a partition
-<log dir>/<topic>-<n>.<unique>-delete/        was one; goes after file.delete.delay.ms, at the next start at once
+<log dir>/<topic>-<n>.<unique>-delete/        a deleted partition; removed after file.delete.delay.ms or a restart
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ Content = TypeVar("Content")
 
 
 class LogDirectory:
-    """A directory of logs. May be used from several threads."""
+    """A directory of logs. Thread-safe."""
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.path = path
         self.room = Room(fs, path, min_free_bytes)
         self.failure = ""
-        """Why it is no longer used; empty while it is."""
+        """The reason why the directory is no longer used; empty while it works."""
         self.was_clean = False
         self._fs = fs
         self._writing = threading.Lock()
@@ -64,14 +64,14 @@ class LogDirectory:
         self._known_cleaned: dict[TopicPartition, int] = {}
         self._configs = TopicConfigCheckpoint(fs, path)
         self.kept_configs = self._written_configs = KeptConfigs()
-        """What the topics with folders here went by."""
+        """Copies of the configurations of the topics with folders here."""
         self._damaged: set[TopicPartition] = set()
         self._expiring: deque[tuple[int, str]] = deque()
 
     def acquire(self, held: contextlib.ExitStack) -> None:
-        """Make the directory if need be and lock it until `held` is closed.
+        """Create the directory if it is missing, and lock it until `held` is closed.
 
-        Raises ConfigError if another broker has it, or it is a folder of log directories; or OSError.
+        Raises ConfigError if another broker uses it or if it is a folder of log directories, or OSError.
         """
         self._make()
         self._check_is_one()
@@ -81,7 +81,7 @@ class LogDirectory:
             raise ConfigError(f"log directory {self.path} is used by another broker") from None
 
     def _check_is_one(self) -> None:
-        """A folder such as `sparklog up --brokers` makes has broker-1 … in it, which would pass for partitions."""
+        """Refuse the folder made by `sparklog up --brokers`: its log directories broker-1 … look like partitions."""
         for name in self._fs.list(self.path):
             if self._fs.exists(f"{self.path}/{name}/{META_PROPERTIES}"):
                 raise ConfigError(
@@ -90,7 +90,7 @@ class LogDirectory:
                 )
 
     def _make(self) -> None:
-        """Make the directory and what is missing above it, so that it survives a power cut."""
+        """Create the directory and its missing parents durably."""
         missing = []
         path = self.path
         while path and not self._fs.exists(path):
@@ -101,7 +101,7 @@ class LogDirectory:
             self._fs.flush_dir(posixpath.dirname(made) or ".")
 
     def begin(self) -> list[TopicPartition]:
-        """Read what the directory remembers; -> the partitions whose folders are there. Raises OSError."""
+        """Read the checkpoints and return the partitions that have folders here. Raises OSError."""
         self.was_clean = self._marker.take()
         self._known_recovery_points = _read_or_do_without(self._recovery_points.read, {})
         self._known_log_starts = _read_or_do_without(self._log_starts.read, {})
@@ -126,15 +126,15 @@ class LogDirectory:
         return self._known_log_starts.get(name, 0)
 
     def compacted_to(self, name: TopicPartition) -> int | None:
-        """Gaps above this are not compaction's. None where the directory remembers nothing of the partition."""
+        """Return the offset above which gaps do not come from compaction; None for a partition without checkpoints."""
         return self._known_cleaned.get(name, 0) if name in self._known_recovery_points else None
 
     def set_aside(self, name: TopicPartition) -> None:
-        """The partition's log cannot be opened: go on remembering what is remembered of it."""
+        """Keep the checkpointed values of a partition whose log cannot be used."""
         self._damaged.add(name)
 
     def is_damaged(self, name: TopicPartition) -> bool:
-        """Whether the partition has been set aside."""
+        """Return whether the partition has been set aside."""
         return name in self._damaged
 
     def discard(self, name: TopicPartition, due_ms: int) -> None:
@@ -146,9 +146,9 @@ class LogDirectory:
         self.expire(folder, due_ms)
 
     def write_recovery_points(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """`logs` are those of this directory, asked for when it is this thread's turn.
+        """Write the recovery points of `logs`, the logs of this directory; called once this thread has the lock.
 
-        Raises OSError, or KafkaStorageError where there is no room.
+        Raises OSError, or KafkaStorageError if there is no room.
         """
         with self._writing:
             kept = {name: self._known_recovery_points.get(name, 0) for name in self._damaged}
@@ -156,8 +156,9 @@ class LogDirectory:
                 self._recovery_points.write(kept | {log.partition: log.recovery_point for log in logs()})
 
     def write_log_starts(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """As `write_recovery_points`. Kafka leaves out a log that begins with its first segment; but after a crash
-        there may be an earlier one again.
+        """Write the log start offsets; otherwise like `write_recovery_points`.
+
+        Kafka leaves out a log that begins with its first segment. But after a crash, an earlier segment may be back.
         """
         with self._writing:
             kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
@@ -167,7 +168,7 @@ class LogDirectory:
                 )
 
     def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
-        """As `write_recovery_points`, of what has been compacted, where that has changed."""
+        """Write the compacted offsets if they have changed; otherwise like `write_recovery_points`."""
         with self._writing:
             kept = {name: offset for name, offset in self._known_cleaned.items() if name in self._damaged}
             cleaned = kept | {log.partition: offset for log in logs() if (offset := log.compacted_to)}
@@ -179,9 +180,11 @@ class LogDirectory:
     def keep_configs(
         self, ids: Mapping[str, UUID | None], overrides: Mapping[str, Overrides], seen_change: int
     ) -> None:
-        """ids: of the topics with logs here. What is kept of others goes, unless they are set aside.
+        """Store copies of topic configurations.
 
-        Raises OSError, or KafkaStorageError where there is no room; then `write_configs` writes it later.
+        ids: the topics with logs here, and their ids; copies of other topics are dropped, unless a partition of theirs
+        is set aside. overrides: the new configurations. Raises OSError, or KafkaStorageError if there is no room; a
+        later `write_configs` writes the copies then.
         """
         with self._writing:
             before = self.kept_configs
@@ -196,7 +199,7 @@ class LogDirectory:
         self.write_configs()
 
     def note_change(self, seen_change: int) -> None:
-        """Changes have come so far, be it less far than they had. Raises as `keep_configs` does."""
+        """Store the number of the cluster store's newest change, even if it is lower. Raises as `keep_configs` does."""
         with self._writing:
             if seen_change == self.kept_configs.seen_change:
                 return
@@ -204,7 +207,7 @@ class LogDirectory:
         self.write_configs()
 
     def write_configs(self) -> None:
-        """Write down what is kept, if that is not done. Raises OSError, or KafkaStorageError where there is no room."""
+        """Write the copies of configurations if they changed. Raises OSError, or KafkaStorageError without room."""
         with self._writing:
             if (kept := self.kept_configs) is not self._written_configs:
                 with self.room.needed("topics' configurations"):
@@ -212,11 +215,11 @@ class LogDirectory:
                 self._written_configs = kept
 
     def expire(self, folder: str, due_ms: int) -> None:
-        """Remove a deleted partition's folder once its time has come."""
+        """Schedule the removal of a deleted partition's folder. due_ms: of the monotonic clock."""
         self._expiring.append((due_ms, folder))
 
     def remove_expired(self, now_ms: int) -> int:
-        """Remove the folders whose time has come, and say how many. Raises OSError."""
+        """Remove the folders that are due and return how many. Raises OSError."""
         count = 0
         while self._expiring and self._expiring[0][0] <= now_ms:
             self._fs.remove_dir(self._expiring[0][1])
@@ -225,16 +228,16 @@ class LogDirectory:
         return count
 
     def end(self) -> None:
-        """Everything is closed and written: say so, unless a log could not be opened. Raises OSError."""
+        """Mark a clean stop after all is closed and written, unless a partition is set aside. Raises OSError."""
         if not self._damaged:
             self._marker.put()
 
     def read_meta(self) -> MetaProperties | None:
-        """Raises CorruptCheckpoint or OSError."""
+        """Return `meta.properties`; None if it is missing. Raises CorruptCheckpoint or OSError."""
         return MetaProperties.read(self._fs, self.path)
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Raises OSError."""
+        """Write `meta.properties`. Raises OSError."""
         meta.write(self._fs, self.path)
 
 

@@ -1,16 +1,15 @@
-"""All logs of a broker: found in its log directories, opened, looked after, closed.
+"""The manager of all logs of a broker, from finding them in the log directories to closing them.
 
-    load         lock each directory; after a clean stop open its logs as they are, else recover them, in
+    load         lock each directory; open its logs, with recovery unless the last stop was clean, in
                  num.recovery.threads.per.data.dir threads
-    create       an empty log, in the directory with the fewest partitions
-    delete       the folder gets another name, and goes after file.delete.delay.ms
-    look after   background_tasks.py
+    create       create an empty log, in the directory with the fewest partitions
+    delete       rename the folder; remove it after file.delete.delay.ms
+    tasks        background tasks, see background_tasks.py
     close        close and flush every log, write the checkpoints, then the marker of a clean stop
 
-A directory that fails, and what is offline then: directories.py. A log that cannot be opened because flushed batches
-are damaged is offline alone. So is a partition that lies in two directories, as one does whose directory was left out
-of log.dirs for a while: which of the two is the right one nothing on the disk says for sure, and somebody has to move
-one away.
+directories.py describes what happens when a directory fails. A log that cannot be opened because flushed batches are
+damaged is offline alone. So is a partition that lies in two directories, for example because one directory was left out
+of log.dirs for a while. Nothing on the disk tells reliably which copy is right, so an operator has to move one away.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int, int, TopicPartition], None]
-"""Told after each log that was opened: how many are done, of how many, and which it was. From several threads."""
+"""Called after each opened log with the number of logs done, their total, and the partition; from several threads."""
 
 
 class LogManager:
-    """The logs in `dirs`. Methods may be called from any thread; all but `get` and iteration may wait for a disk."""
+    """The logs in `dirs`. Thread-safe; all methods except `get` and iteration may wait for a disk."""
 
     def __init__(
         self,
@@ -62,8 +61,8 @@ class LogManager:
         new_id: Callable[[], UUID] = uuid4,
         open_files: OpenFiles = NO_LIMIT,
     ) -> None:
-        """on_dir_failure: told of a directory that has failed. jitter: a random number below its argument. new_id: of a
-        directory that has none. open_files: more logs than these are not opened."""
+        """on_dir_failure: called with a failed directory. jitter: returns a random number below its argument. new_id:
+        makes the id of a directory without one. open_files: limits the number of open logs."""
         self._fs = fs
         self._config = config
         self._clock = clock
@@ -76,7 +75,7 @@ class LogManager:
         self.ownership = Ownership(directories.live, directories.guard, config.broker_id, new_id)
 
     def __iter__(self) -> Iterator[Log]:
-        """The logs that work."""
+        """Iterate over the logs that are online."""
         return iter(self._directories)
 
     @property
@@ -91,29 +90,29 @@ class LogManager:
 
     @property
     def full_dirs(self) -> tuple[str, ...]:
-        """The directories that work, and to which nothing is appended until there is room."""
+        """The working directories that refuse appends until they have room."""
         return self._directories.full_dirs
 
     @property
     def greatest_producer_id(self) -> int:
-        """Of those that a log remembers; -1 where there is none."""
+        """The greatest producer id in the producer state of any log; -1 if there is none."""
         return max((producer_id for log in self for producer_id in log.producers), default=-1)
 
     def get(self, name: TopicPartition) -> Log | None:
-        """The partition's log, if there is one here; raises KafkaStorageError where it is offline."""
+        """Return the partition's log, or None if it is not here. Raises KafkaStorageError if it is offline."""
         return self._directories.get(name)
 
     def list_new(self) -> None:
-        """As `LogDirectories.list_new`."""
+        """See `LogDirectories.list_new`."""
         self._directories.list_new()
 
     # Start
 
     def load(self, topic_configs: Mapping[str, TopicConfig] | None = None, *, progress: Progress | None = None) -> None:
-        """Open every log there is. topic_configs: by topic; nothing is deleted from any other's. None: the broker's
-        defaults for all.
+        """Open all logs in the directories.
 
-        Raises ConfigError where a directory is used by another broker, and KafkaStorageError where none works.
+        topic_configs: by topic; the logs of other topics get unlimited retention. None: the broker's defaults for all.
+        Raises ConfigError if another broker uses a directory, and KafkaStorageError if no directory works.
         """
         found: list[tuple[LogDirectory, TopicPartition]] = []
         try:
@@ -132,7 +131,7 @@ class LogManager:
                 self._directories.write_checkpoints(directory)
 
     def _settle(self, found: list[tuple[LogDirectory, TopicPartition]]) -> list[tuple[LogDirectory, TopicPartition]]:
-        """Without the partitions that lie in two directories: these are offline."""
+        """Return `found` without the partitions that lie in several directories, and take those offline."""
         homes: dict[TopicPartition, list[LogDirectory]] = {}
         for directory, name in found:
             self._directories.found(name, directory)
@@ -182,12 +181,12 @@ class LogManager:
                 future.result()
 
     def check_room(self, partitions: int) -> None:
-        """Raises PolicyViolation where there are not so many files left to be opened."""
+        """Raise PolicyViolation if the limit of open files leaves no room for so many more partitions."""
         if len(self._directories) + partitions > self._open_files.logs:
             raise PolicyViolation(f"{partitions} partitions more: {self._open_files.why}")
 
     def _open(self, directory: LogDirectory, name: TopicPartition, config: TopicConfig) -> None:
-        """As the directory's checkpoints remember it. Raises OSError."""
+        """Open a log with the values of the directory's checkpoints. Raises OSError."""
         try:
             log = self._open_log(
                 directory,
@@ -214,7 +213,7 @@ class LogManager:
         log_start_offset: int = 0,
         compacted_to: int | None = None,
     ) -> Log:
-        """Raises OSError, or CorruptRecord."""
+        """Open a log with the manager's services. Raises OSError or CorruptRecord."""
         return Log.open(
             self._fs,
             directory.folder_of(name),
@@ -236,13 +235,13 @@ class LogManager:
     def create(
         self, name: TopicPartition, config: TopicConfig, *, topic_id: UUID | None = None, is_new: bool = True
     ) -> Log:
-        """The partition's log; if there is none, an empty one, in the directory with the fewest.
+        """Return the partition's log; if there is none, create one in the directory with the fewest partitions.
 
-        topic_id: the log is or becomes one of that topic; where it is one of another, as it was left behind by a topic
-        of the same name, it goes offline. is_new: False where the partition has existed before. It may then lie in a
-        directory that has failed, so while one has, nothing is made in its place.
+        topic_id: stored for the log if it has none. If the log belongs to another topic, left behind by a topic of the
+        same name, it goes offline. is_new: False if the partition has existed before. It may then lie in a failed
+        directory, so no new log is created while a directory has failed.
 
-        Raises KafkaStorageError, also for a partition that is offline or no directory that works.
+        Raises KafkaStorageError, also if the partition is offline or no directory works.
         """
         log = self._find_or_make(name, config, is_new=is_new)
         try:
@@ -270,15 +269,16 @@ class LogManager:
         return self.get(name) or made
 
     def delete(self, name: TopicPartition) -> None:
-        """As `delete_all`, of one partition; raises KafkaStorageError."""
+        """Delete one partition as `delete_all` does. Raises KafkaStorageError."""
         for error in self.delete_all([name]).values():
             raise error
 
     def delete_all(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaStorageError]:
-        """Take partitions away; their folders go after file.delete.delay.ms. No error where there is none.
+        """Delete partitions; their folders are removed after file.delete.delay.ms. Missing ones are no error.
 
-        One that lies in two directories goes from both. -> why one is not deleted, and stays offline if it was: also
-        where it is not found and a directory has failed, as it may lie there.
+        A partition that lies in two directories is deleted from both. Returns the errors of the partitions that were
+        not deleted; an offline one stays offline. Not finding a partition is an error while a directory has failed,
+        because the partition may lie there.
         """
         errors: dict[TopicPartition, KafkaStorageError] = {}
         touched: dict[LogDirectory, list[TopicPartition]] = {}
@@ -294,15 +294,15 @@ class LogManager:
                     self._fs.flush_dir(directory.path)
                     self._directories.write_checkpoints(
                         directory
-                    )  # new partitions of these names must not inherit what they say
+                    )  # new partitions of these names must not inherit the old offsets
             except KafkaStorageError as error:
                 errors |= dict.fromkeys(deleted, error)
-                if directory.failure:  # after a power cut they may be there again
+                if directory.failure:  # after a power cut the deleted folders may be back
                     self._directories.set_offline(deleted, str(error))
         return errors
 
     def _delete(self, name: TopicPartition) -> list[LogDirectory]:
-        """The directories in which it was. Raises KafkaStorageError; then it stays what it is."""
+        """Delete a partition and return the directories that held it. Raises KafkaStorageError, changing nothing."""
         log = self._directories.find(name)
         due_ms = self._clock.monotonic_ms() + (log.config if log else self._config.topic_defaults).file_delete_delay_ms
         if log:
@@ -319,20 +319,23 @@ class LogManager:
         return homes
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
-        """From now on, the topic's logs go by `config`."""
+        """Apply a new configuration to the topic's logs."""
         for log in self:
             if log.partition.topic == topic:
                 log.configure(config)
 
     def keep_configs(self, overrides: Mapping[str, Overrides], seen_change: int) -> None:
-        """Write down beside their folders what these topics go by. seen_change: of the store that says so."""
+        """Store copies of these topics' configurations in the log directories.
+
+        overrides: by topic. seen_change: the number of the cluster store's newest change.
+        """
         for directory in self._directories.live():
             ids = {log.partition.topic: log.topic_id for log in self._directories.logs_in(directory.path)}
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.keep_configs(ids, overrides, seen_change)
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
-        """What the topic went by when that was last written down; None where it is not known."""
+        """Return the last stored copy of the topic's configuration; None if there is none for that topic id."""
         for directory in self._directories.live():
             found = directory.kept_configs.topics.get(topic)
             if found and found.topic_id == topic_id:
@@ -340,20 +343,20 @@ class LogManager:
         return None
 
     def note_change(self, seen_change: int) -> None:
-        """The store's newest change is this one: it has got back what it had lost, as far as that is known."""
+        """Store the number of the cluster store's newest change, even if it is lower, after the store lost changes."""
         for directory in self._directories.live():
             with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
                 directory.note_change(seen_change)
 
     @property
     def seen_change(self) -> int:
-        """The newest change of the store that what is kept came from."""
+        """The greatest number of a cluster store's change that the directories have stored."""
         return max((directory.kept_configs.seen_change for directory in self._directories.live()), default=0)
 
     # Stop
 
     def close(self) -> None:
-        """Close everything. A directory is marked as cleanly stopped if all its logs could be closed."""
+        """Close all logs and directories. A directory is marked as cleanly stopped if all its logs could be closed."""
         logs = list(self)
         closed = self.in_threads(self._close_log, logs)
         failed = {posixpath.dirname(log.folder) for log, is_closed in zip(logs, closed, strict=True) if not is_closed}
@@ -375,7 +378,7 @@ class LogManager:
         return True
 
     def in_threads(self, work: Callable[[Item], Result], items: Collection[Item]) -> list[Result]:
-        """What `work` returns for each, several at a time: logs wait for the disk, hardly for one another."""
+        """Return the results of `work` for each item, computed in several threads: most of the time is disk waits."""
         threads = self._config.num_recovery_threads_per_data_dir
         if threads == 1 or len(items) < 2:
             return [work(each) for each in items]

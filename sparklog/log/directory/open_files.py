@@ -1,7 +1,7 @@
-"""How many files of logs a process may have open: a log keeps one, and closed segments those that were read last.
+"""Limits on the open files of logs: each log keeps one file open, and the cache those of recently read closed segments.
 
-The rest of what the process may open is kept back, for connections above all: a broker that nobody can reach is of no
-use to the partitions that it has.
+The rest of the process's open files is reserved, mainly for connections: without them the broker's partitions cannot be
+reached.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ FOR_CLOSED_SEGMENTS = 1 / 8
 
 
 class OpenFiles(NamedTuple):
-    """The shares of logs and of closed segments."""
+    """The numbers of logs and of closed segments that may have open files."""
 
     logs: int
     closed_segments: int = MAX_SEGMENTS
 
     @classmethod
     def of(cls, limit: int) -> OpenFiles:
-        """Of a process that may have `limit` files open."""
+        """Divide the limit of a process that may have `limit` files open."""
         closed_segments = min(MAX_SEGMENTS, int(limit * FOR_CLOSED_SEGMENTS))
         return cls(logs=limit - int(limit * KEPT_BACK) - closed_segments, closed_segments=closed_segments)
 
     @classmethod
     def of_process(cls) -> OpenFiles:
-        """Of this process, by its limit (RLIMIT_NOFILE, `ulimit -n`)."""
+        """Divide the limit of this process (RLIMIT_NOFILE, `ulimit -n`)."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return NO_LIMIT if limit == resource.RLIM_INFINITY else cls.of(limit)
 
     @property
     def why(self) -> str:
-        """What to say where there is no room for another log."""
+        """The error text when the limit does not allow another log."""
         return (
             f"a broker that may have so few files open has room for {self.logs} partitions: "
             "raise the limit (ulimit -n), or add a broker"

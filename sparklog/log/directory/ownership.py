@@ -1,4 +1,4 @@
-"""Whose log directories are: the cluster's and the broker's, as `meta.properties` in each of them says."""
+"""Ownership of log directories: the cluster and the broker named in each directory's `meta.properties`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.log.directory.directory import LogDirectory
 
 
 class Ownership:
-    """Of a broker's directories. Methods may be called from any thread, and wait for the disk."""
+    """The ownership of a broker's directories. Thread-safe; methods wait for the disk."""
 
     def __init__(
         self,
@@ -22,16 +22,16 @@ class Ownership:
         broker_id: int,
         new_id: Callable[[], UUID],
     ) -> None:
-        """live: the directories that work. guard: takes one that fails under it out of them."""
+        """live: returns the working directories. guard: marks a directory as failed after an OSError in its block."""
         self._live = live
         self._guard = guard
         self._broker_id = broker_id
         self._new_id = new_id
 
     def find_cluster_id(self) -> str | None:
-        """The cluster that the directories belong to, if one of them says.
+        """Return the id of the cluster that the directories belong to; None if none of them names one.
 
-        Raises ConfigError where they belong to different clusters or to another broker.
+        Raises ConfigError if they belong to different clusters or to another broker.
         """
         found = {meta.cluster_id for meta in self._read().values() if meta and meta.cluster_id}
         if len(found) > 1:
@@ -39,9 +39,9 @@ class Ownership:
         return next(iter(found), None)
 
     def claim(self, cluster_id: str) -> None:
-        """Write into each directory, if it does not say so already, that it belongs to this broker of that cluster.
+        """Write this broker and the cluster as owner into each directory that has no owner or no directory id.
 
-        Raises ConfigError as `find_cluster_id` does, and where they belong to another cluster.
+        Raises ConfigError as `find_cluster_id` does, and if they belong to another cluster.
         """
         owner = self.find_cluster_id()
         if owner not in (None, cluster_id):
@@ -57,7 +57,7 @@ class Ownership:
 
     @property
     def directory_id(self) -> str:
-        """Of the first directory that works: whoever holds its lock can be nobody but the broker that it belongs to."""
+        """The id of the first working directory with an owner; only that broker can hold its lock. Empty if none."""
         return next((meta.directory_id for meta in self._read().values() if meta), "")
 
     def _read(self) -> dict[LogDirectory, MetaProperties | None]:

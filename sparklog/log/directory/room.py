@@ -1,12 +1,12 @@
-"""Whether there is room on the disk of a log directory for more records.
+"""Check for free space for more records on the disk of a log directory.
 
-Appends stop before the disk is full (log.dir.min.free.bytes): what is left is for what lets a broker go on, and start
-again: indexes, checkpoints, the cluster store. Records stay readable, and clients are told with an error that they try
-again after. When there is room again, because somebody has made some or retention has, appends go on.
+Appends stop before the disk is full (log.dir.min.free.bytes). The remaining space is for files that a broker needs to
+run and to restart: indexes, checkpoints, the cluster store. Records stay readable, and clients get a retriable error.
+Appends resume when an operator or retention has freed space.
 
-Others may fill the disk all the same, or a quota end. A write that fails for that (`needed`) leaves its log as it was,
-and stops appends as well, until `look` could write a file of `PROBE_BYTES`: what the disk says to be free is less than
-a quota allows, or more, and tells nothing of names.
+Other writers may still fill the disk, or a quota may be reached. A write that fails because of that (`needed`) leaves
+its log unchanged, and stops appends as well, until `look` could write a file of `PROBE_BYTES`. The free space that the
+disk reports is not enough to decide that: a quota may allow less or more, and inodes may have run out.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ logger = logging.getLogger(__name__)
 
 
 class Room:
-    """Of one directory. The disk is asked when as much has been appended as there was room for, and by `look`."""
+    """The free space of one directory. The disk is queried once an appended allowance is used up, and by `look`."""
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.is_short = False
-        """Whether appends are refused."""
+        """Appends are refused."""
         self.free_bytes = 0
-        """When the disk was last asked."""
+        """The free bytes when the disk was last queried."""
         self._fs = fs
         self._path = path
         self._min_free_bytes = min_free_bytes
         self._left = 0
-        """Of what may be appended before the disk is asked again."""
+        """The bytes that may be appended before the disk is queried again."""
         self._refusal = ""
-        """What the disk said when it was full; empty once a probe has found room."""
+        """The error text when the disk was full; empty once a probe has found room."""
 
     def take(self, size: int) -> None:
-        """Called before so many bytes are appended. Raises KafkaStorageError where there is no room for them."""
+        """Account for `size` bytes before they are appended. Raises KafkaStorageError if there is no room for them."""
         if self._refusal:
             raise KafkaStorageError(
                 f"log directory {self._path} is full: nothing is appended until there is room: {self._refusal}"
@@ -54,14 +54,14 @@ class Room:
         self._left -= size
 
     def look(self) -> None:
-        """Ask the disk whether there is room, by a write where one has failed. Raises OSError."""
+        """Query the disk for room; after a failed write, by writing a probe file. Raises OSError."""
         if not self._refusal or self._is_probe_written():
             self._refusal = ""
             self._ask(1)
 
     @contextmanager
     def needed(self, what: str) -> Iterator[None]:
-        """Around a write that may fail and be tried again: a full disk is a KafkaStorageError here, and no failure."""
+        """Wrap a write that can be retried: turn a full disk into KafkaStorageError, which is no disk failure."""
         try:
             yield
         except OSError as error:
@@ -72,10 +72,10 @@ class Room:
             raise KafkaStorageError(f"no room for {what}: {error}") from error
 
     def _ask(self, size: int) -> bool:
-        """Whether there is room for so many bytes. Raises OSError."""
+        """Query the disk and return whether there is room for `size` bytes. Raises OSError."""
         if self._min_free_bytes:
             self.free_bytes = self._fs.free_bytes(self._path)
-            # Half of it: others write to the disk too, logs in other directories among them.
+            # Allow half of it: the disk has other writers, such as logs in other directories.
             self._left = max(0, self.free_bytes - self._min_free_bytes) // 2
         self._set_short(bool(self._min_free_bytes) and self._left < size)
         return not self.is_short

@@ -1,11 +1,11 @@
-"""What topics go by, kept beside their folders: a store that is lost must not make anybody delete by other rules.
+"""Copies of topic configurations beside the topics' folders, so that a lost cluster store does not change retention.
 
     <log dir>/topic-config-checkpoint
         {"version": 0, "seen_change": 812, "topics": {
          "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}}}}
 
-The store is the one that says what a topic's configuration is; this is a copy of what it said last. `seen_change` is
-the number of the store's newest change by then: a store that has fewer has lost some.
+The cluster store holds a topic's valid configuration; this file holds the last known copy. `seen_change` is the number
+of the store's newest change at that time: a store whose newest change has a lower number has lost some.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sparklog.log.directory.checkpoints import CorruptCheckpoint, read_file, rep
 TOPIC_CONFIGS = "topic-config-checkpoint"
 _VERSION = 0
 Overrides = Mapping[str, str]
-"""A topic's own configuration: Kafka's keys."""
+"""A topic's own configuration, by Kafka's keys."""
 UNLIMITED: Overrides = MappingProxyType({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"})
-"""For a topic of which nothing is known: all its records stay."""
+"""The configuration of an unknown topic: all its records are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptConfig:
-    """Of one topic."""
+    """The copy of one topic's configuration."""
 
     topic_id: UUID | None
     overrides: Overrides
@@ -39,21 +39,21 @@ class KeptConfig:
 
 @dataclass(frozen=True, slots=True)
 class KeptConfigs:
-    """Of the topics that have folders in one log directory."""
+    """The copies for the topics that have folders in one log directory."""
 
     topics: Mapping[str, KeptConfig] = field(default_factory=dict)
     seen_change: int = 0
 
 
 class TopicConfigCheckpoint:
-    """The file. Whoever writes it sees to it that nobody else does meanwhile."""
+    """The file with the copies. The caller makes sure that only one thread writes it at a time."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
         self._path = f"{folder}/{TOPIC_CONFIGS}"
 
     def read(self) -> KeptConfigs:
-        """Nothing where there is no file. Raises CorruptCheckpoint or OSError."""
+        """Return the copies; empty if there is no file. Raises CorruptCheckpoint or OSError."""
         if not self._fs.exists(self._path):
             return KeptConfigs()
         try:
@@ -66,7 +66,7 @@ class TopicConfigCheckpoint:
             raise CorruptCheckpoint(f"{self._path}: {error!r}") from None
 
     def write(self, kept: KeptConfigs) -> None:
-        """Raises OSError."""
+        """Replace the file. Raises OSError."""
         content = {
             "version": _VERSION,
             "seen_change": kept.seen_change,
