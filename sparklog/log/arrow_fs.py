@@ -1,4 +1,4 @@
-"""Reading a log directory that lies in S3, HDFS or any other file system that `pyarrow.fs` knows."""
+"""Read access to a log directory in S3, HDFS or any other file system that `pyarrow.fs` supports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.base.errors import ConfigError
 
 
 class ArrowFile:
-    """An open file. Arrow's files are read from one position at a time, so reads take turns."""
+    """An open file. An Arrow file has one read position, so reads are serialized by a lock."""
 
     __slots__ = ("_file", "_lock", "size")
 
@@ -23,7 +23,7 @@ class ArrowFile:
         self.size = size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at the end of the file. Raises OSError."""
+        """Return at most `size` bytes from `offset`; fewer only at the end of the file. Raises OSError."""
         with self._lock:
             self._file.seek(min(offset, self.size))
             data: bytes = self._file.read(size)
@@ -41,9 +41,9 @@ class ArrowFs:
 
     @classmethod
     def from_uri(cls, uri: str) -> tuple[ArrowFs, str]:
-        """The file system that `uri` names (``s3://bucket/logs``, ``hdfs://host/logs``), and the path in it.
+        """Return the file system that `uri` names (``s3://bucket/logs``, ``hdfs://host/logs``), and the path in it.
 
-        Raises ConfigError where pyarrow does not know it.
+        Raises ConfigError if pyarrow does not support it.
         """
         try:
             filesystem, path = pafs.FileSystem.from_uri(uri)
@@ -52,7 +52,7 @@ class ArrowFs:
         return cls(filesystem), path
 
     def open_read(self, path: str) -> ArrowFile:
-        """Raises FileNotFoundError, IsADirectoryError or OSError."""
+        """Open a file for reading. Raises FileNotFoundError, IsADirectoryError or OSError."""
         info = self._fs.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -61,7 +61,7 @@ class ArrowFs:
         return ArrowFile(self._fs.open_input_file(path), info.size)
 
     def list(self, path: str) -> list[str]:
-        """Names in the folder, sorted. Raises FileNotFoundError, NotADirectoryError or OSError."""
+        """Return the names in the folder, sorted. Raises FileNotFoundError, NotADirectoryError or OSError."""
         return sorted(info.base_name for info in self._fs.get_file_info(pafs.FileSelector(path)))
 
     def exists(self, path: str) -> bool:

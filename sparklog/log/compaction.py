@@ -1,26 +1,28 @@
-"""Whether compaction of a partition is due, why, and which of its segments it takes. Pure: the job and `sparklog
-explain compaction` both ask this. The rules are Kafka's (LogCleanerManager.cleanableOffsets, LogToClean,
-Cleaner.groupSegmentsBySize).
+"""Decision whether compaction of a partition is due, why, and which segments it takes.
+
+Pure functions, used by the compaction job and `sparklog explain compaction`. The rules are Kafka's
+(LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize).
 
     log start                first dirty                 end                      log end
         | closed, compacted before | closed, not yet compacted | too young, or active |
 
-- First dirty: the cleaned offset, but not below the log start; the log start where it lies beyond the log's end.
-- End: where the last closed segment ends of those that lie wholly below the high watermark and the last stable offset,
-  and before the first dirty one with a record from within min.compaction.lag.ms. Kafka may also take half a segment;
-  here a segment is taken whole or not at all.
-- Due, where cleanup.policy has compact, for the first of these reasons:
-      it is forced, and there is a closed segment
+- First dirty: the cleaned offset or the log start, whichever is greater; the log start if the cleaned offset lies
+  above the log's end.
+- End: the end of the last closed segment that lies wholly below the high watermark and the last stable offset, and
+  before the first dirty segment with a record younger than min.compaction.lag.ms. Kafka may also take a part of a
+  segment; here a segment is taken whole or not at all.
+- Due, if cleanup.policy contains compact, for the first of these reasons:
+      it is forced, and there is a closed segment to take
       more than min.cleanable.dirty.ratio of the bytes below the end lie in dirty segments
       a dirty closed segment began more than max.compaction.lag.ms ago, and there are dirty bytes below the end
-      a delete horizon that an earlier pass noted has passed: tombstones may go
-- Taken: every segment below the end, compacted before or not, since any of them may hold what has been superseded; not
-  those that lie wholly below the log start, which retention removes. Neighbours are grouped, each group to become one
-  segment: the sum of their sizes within segment.bytes, what an index may need for it within segment.index.bytes, and
-  offsets that an index can hold relative to the first.
+      a delete horizon that an earlier pass noted has passed: tombstones may be removed
+- Taken: every segment below the end, compacted before or not, because any of them may hold superseded records; except
+  segments wholly below the log start, which retention removes. Adjacent segments are grouped, and each group becomes
+  one segment: its total size fits segment.bytes, its index entries fit segment.index.bytes, and its offsets fit an
+  index relative to the first base offset.
 
-With a strategy other than the offset (KIP-280) a record may be superseded by an older one, so keys are read from the
-log start, not from the first dirty offset.
+With a compaction strategy other than "offset" (KIP-280) an older record may supersede a newer one, so keys are read
+from the log start, not from the first dirty offset.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ Segments = tuple[SegmentDescription, ...]
 
 
 class Cause(StrEnum):
-    """What decided, whether compaction is due or not."""
+    """The cause of a decision that compaction is due, or not."""
 
     FORCED = "forced"
     DIRTY_RATIO = "dirty ratio"
@@ -57,23 +59,23 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionFigures:
-    """What was compared."""
+    """The figures on which the decision is based."""
 
     log_start_offset: int
     first_dirty_offset: int
-    """Everything below has been compacted."""
+    """The offset below which everything has been compacted."""
     end_offset: int
-    """No segment from here on can be compacted yet."""
+    """The offset from which on no segment can be compacted yet."""
     clean_bytes: int
-    """In closed segments below the first dirty offset."""
+    """Bytes in closed segments below the first dirty offset."""
     dirty_bytes: int
-    """In segments between the first dirty offset and the end."""
+    """Bytes in segments between the first dirty offset and the end."""
     waiting_bytes: int
-    """In closed segments from the end on, and in the active one."""
+    """Bytes in closed segments from the end on, and in the active one."""
     max_lag_due_ms: int | None
-    """When max.compaction.lag.ms makes it due, whatever else; None where nothing does."""
+    """The time when max.compaction.lag.ms makes compaction due; None if it does not apply."""
     next_delete_horizon_ms: int | None
-    """When the first tombstones may go, where an earlier pass noted it."""
+    """The time when the first tombstones may be removed, as noted by an earlier pass; None if not noted."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -83,17 +85,17 @@ class CompactionFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """Compaction is due."""
+    """The plan of a compaction that is due."""
 
     partition: TopicPartition
     cause: Cause
     reason: str
-    """In words and figures."""
+    """The cause as a text with figures."""
     figures: CompactionFigures
     keys_from_offset: int
-    """Keys have to be read from here to the end to know which records are superseded."""
+    """The offset from which keys must be read, up to the end, to find superseded records."""
     groups: tuple[Segments, ...]
-    """Oldest first: the segments that become one, each time."""
+    """Groups of segments, oldest first; each group becomes one segment."""
 
     @property
     def first_dirty_offset(self) -> int:
@@ -101,7 +103,7 @@ class CompactionPlan:
 
     @property
     def end_offset(self) -> int:
-        """What the cleaned offset becomes once all groups are in place."""
+        """The cleaned offset after all groups are replaced."""
         return self.figures.end_offset
 
     @property
@@ -111,7 +113,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDue:
-    """Compaction is not due."""
+    """The decision that compaction is not due."""
 
     partition: TopicPartition
     cause: Cause
@@ -122,9 +124,9 @@ class NotDue:
 def plan_compaction(
     log: LogDescription, *, now_ms: int, force: bool = False, next_delete_horizon_ms: int | None = None
 ) -> CompactionPlan | NotDue:
-    """Whether compaction of the partition is due at `now_ms`, and of what.
+    """Decide whether compaction of the partition is due at `now_ms`, and plan it.
 
-    `next_delete_horizon_ms` is what the partition's last report says.
+    next_delete_horizon_ms: from the partition's last compaction report.
     """
     first_dirty = _first_dirty_offset(log)
     taken = _cleanable(log, first_dirty, now_ms)
@@ -145,7 +147,7 @@ def plan_compaction(
 
 
 def group_segments(segments: Sequence[SegmentDescription], config: TopicConfig) -> tuple[Segments, ...]:
-    """Neighbours in groups that each fit in one segment; one that is too large by itself is a group of its own."""
+    """Group adjacent segments so that each group fits in one segment; a segment that is too large is its own group."""
     groups: list[list[SegmentDescription]] = []
     size = 0
     for segment in segments:
@@ -159,9 +161,9 @@ def group_segments(segments: Sequence[SegmentDescription], config: TopicConfig) 
 
 
 def _fits(first: SegmentDescription, segment: SegmentDescription, size_bytes: int, config: TopicConfig) -> bool:
-    """Whether `segment` can join the group that begins with `first`, which then has `size_bytes`.
+    """Return whether `segment` can join the group that begins with `first`, which then has `size_bytes`.
 
-    An empty segment brings no offsets, so that it may lie as far away as it likes.
+    An empty segment has no offsets to index, so its distance from `first` does not matter.
     """
     entries = size_bytes // max(config.index_interval_bytes, _SMALLEST_BATCH)
     return (
@@ -178,7 +180,7 @@ def _first_dirty_offset(log: LogDescription) -> int:
 
 
 def _cleanable(log: LogDescription, first_dirty: int, now_ms: int) -> Segments:
-    """The closed segments that compaction may take."""
+    """Return the closed segments that compaction may take."""
     stable = min(log.high_watermark, log.last_stable_offset)
     lag_ms = log.config.min_compaction_lag_ms
     taken = []
@@ -216,7 +218,7 @@ def _figures(
 
 
 def _why_due(log: LogDescription, figures: CompactionFigures, now_ms: int, force: bool) -> tuple[Cause, str] | None:
-    """What decided that it is due, and the reason in words and figures."""
+    """Return why compaction is due: the cause, and a text with figures; None if it is not due."""
     config = log.config
     if force:
         return Cause.FORCED, f"forced; {_ratio(figures, config)}"
@@ -234,7 +236,7 @@ def _why_due(log: LogDescription, figures: CompactionFigures, now_ms: int, force
 
 
 def _why_not(log: LogDescription, figures: CompactionFigures) -> tuple[Cause, str]:
-    """What decided that it is not due, and the reason in words and figures."""
+    """Return why compaction is not due: the cause, and a text with figures."""
     if "compact" not in log.config.cleanup_policy:
         return Cause.POLICY, f"cleanup.policy is {','.join(log.config.cleanup_policy)}"
     if figures.dirty_bytes:

@@ -1,15 +1,14 @@
-"""Keys and values of Kafka's own topics: their layout, a reader and a writer.
+"""Keys and values of Kafka's internal topics: their layout, a reader and a writer.
 
-`__consumer_offsets` holds what groups have committed and who is in them, `__transaction_state` transactions. A key
-begins with a 16-bit number that says what it is, a value with its version; what follows is laid out by a schema of
-that version, as Kafka's protocol lays out messages: big-endian numbers, strings and arrays behind their lengths. In
-flexible versions lengths are varints plus one, and each structure ends with tagged fields, left out where they have
-their default.
+`__consumer_offsets` holds the committed offsets and members of groups, `__transaction_state` transactions. A key begins
+with a 16-bit record type, a value with its 16-bit version. The rest follows the schema of that version, encoded as in
+Kafka's protocol: big-endian numbers, and strings and arrays after their lengths. In flexible versions, lengths are
+varints of the length plus one, and each structure ends with tagged fields, left out if they have their default.
 
-A structure is a dict by the names of Kafka's schemas, in the order of the bytes; bytes are `bytes`, ids `UUID`, and a
-tagged field that has its default is missing. What is read and written again gives the same bytes.
+A structure is a dict keyed by the names of Kafka's schemas, in the order of the bytes. Bytes are `bytes`, ids `UUID`,
+and a tagged field with its default value is missing. Reading and writing a record again gives the same bytes.
 
-Known are classic and consumer groups and transactions. Share and streams groups are not.
+Classic groups, consumer groups and transactions are supported; share and streams groups are not.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ ZERO_ID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a structure: there from version `since` to `until`."""
+    """A field of a structure, present from version `since` to `until`, both included."""
 
     name: str
     type: str | tuple[Field, ...]
-    """A number's, "string", "bytes" or "uuid"; a tuple is a structure."""
+    """A number type ("int8", "int16", "int32", "int64"), "string", "bytes" or "uuid"; a tuple is a structure."""
     is_array: bool = False
     since: int = 0
     until: int = ALWAYS
     tag: int | None = None
     default: Any = None
-    """Of a tagged field: the value that is not shown."""
+    """The default of a tagged field, which is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A structure with versions; the fields' order is that of the bytes and of the JSON."""
+    """A versioned structure; the fields are in the order of the bytes and of the JSON."""
 
     fields: tuple[Field, ...]
     versions: int
-    """The highest that is known."""
+    """The highest known version."""
     flexible_since: int = ALWAYS
 
 
@@ -188,7 +187,7 @@ _TRANSACTION = Message(
 )
 
 Kinds = dict[int, tuple[tuple[Field, ...], Message]]
-"""By the number that a key begins with: the key's fields, and the value."""
+"""The key's fields and the value's message, by record type (the number that a key begins with)."""
 OFFSETS_TOPIC: Kinds = {
     0: (_OFFSET_KEY, _OFFSET_COMMIT),
     1: (_OFFSET_KEY, _OFFSET_COMMIT),
@@ -207,9 +206,9 @@ Fields = Mapping[str, Any]
 
 
 def read_key(data: bytes, known: Kinds) -> tuple[int, dict[str, Any] | None]:
-    """What a key is, and its fields; None where that kind is not known.
+    """Return a key's record type, and its fields or None for an unknown type.
 
-    Raises ValueError or struct.error where it is cut off.
+    Raises ValueError or struct.error if the key is cut off.
     """
     reader = _Reader(data)
     kind = reader.number("int16")
@@ -217,7 +216,7 @@ def read_key(data: bytes, known: Kinds) -> tuple[int, dict[str, Any] | None]:
 
 
 def write_key(kind: int, fields: Fields, known: Kinds) -> bytes:
-    """The bytes of a key of a known kind."""
+    """Return the bytes of a key of a known record type."""
     writer = _Writer()
     writer.number("int16", kind)
     writer.structure(known[kind][0], fields, 0, flexible=False)
@@ -225,7 +224,7 @@ def write_key(kind: int, fields: Fields, known: Kinds) -> bytes:
 
 
 def read_value(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
-    """A value's version and fields; raises ValueError or struct.error where it is cut off or of an unknown version."""
+    """Return a value's version and fields. Raises ValueError or struct.error if it is cut off or of unknown version."""
     reader = _Reader(data)
     version = reader.number("int16")
     if not 0 <= version <= message.versions:
@@ -234,7 +233,7 @@ def read_value(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
 
 
 def write_value(version: int, fields: Fields, message: Message) -> bytes:
-    """The bytes of a value in a version that is known."""
+    """Return the bytes of a value of a known version."""
     writer = _Writer()
     writer.number("int16", version)
     writer.structure(message.fields, fields, version, flexible=version >= message.flexible_since)
@@ -242,7 +241,7 @@ def write_value(version: int, fields: Fields, message: Message) -> bytes:
 
 
 class _Reader:
-    """Reads values of Kafka's protocol. Raises ValueError or struct.error where they are cut off."""
+    """Reader of values in Kafka's protocol encoding. Raises ValueError or struct.error if they are cut off."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -315,7 +314,7 @@ class _Reader:
 
 
 class _Writer:
-    """Writes values of Kafka's protocol: the mirror image of `_Reader`."""
+    """Writer of values in Kafka's protocol encoding, the counterpart of `_Reader`."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -368,7 +367,7 @@ class _Writer:
             self.data += data or b""
 
     def _length(self, length: int, kind: str, flexible: bool) -> None:
-        """-1: null."""
+        """Write a length; -1 means null."""
         if flexible:
             self._varint(length + 1)
         else:

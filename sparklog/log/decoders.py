@@ -1,6 +1,6 @@
-"""Keys and values of Kafka's own topics as JSON, in the form in which DumpLogSegments prints them.
+"""Decoders of keys and values of Kafka's internal topics to JSON, in the format of DumpLogSegments.
 
-Their layout is in `coordinator_records.py`; bytes and ids are shown in base64.
+The layouts are in `coordinator_records.py`. Bytes and ids are shown in base64.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _CONSUMER_PROTOCOL = "consumer"
 
 Decoded = tuple[str | None, str | None]
 Decoder = Callable[[Record], Decoded]
-"""A record's key and value as text; None where there is nothing to print."""
+"""A function that returns a record's key and value as text; None if there is nothing to print."""
 
 
 def decode_text(record: Record) -> Decoded:
-    """Key and value as UTF-8."""
+    """Decode key and value as UTF-8."""
     return _text(record.key), _text(record.value)
 
 
 def decode_offsets(record: Record) -> Decoded:
-    """A record of `__consumer_offsets`."""
+    """Decode a record of `__consumer_offsets`."""
     return _decode(record, OFFSETS_TOPIC)
 
 
 def decode_transactions(record: Record) -> Decoded:
-    """A record of `__transaction_state`."""
+    """Decode a record of `__transaction_state`."""
     return _decode(record, TRANSACTION_TOPIC)
 
 
@@ -64,7 +64,7 @@ def _decode(record: Record, known: Kinds) -> Decoded:
 
 
 def _open_members(value: dict[str, Any]) -> None:
-    """Show what the members of a classic group of consumers have written about themselves, where it can be read."""
+    """Decode the subscriptions and assignments of a classic consumer group's members, if they are readable."""
     if value.get("protocolType") != _CONSUMER_PROTOCOL:
         return
     for member in value["members"]:
@@ -72,7 +72,7 @@ def _open_members(value: dict[str, Any]) -> None:
             try:
                 _, member[name] = read_value(member[name] or b"", message)
             except (ValueError, struct.error):
-                continue  # whatever it is, its bytes are shown
+                continue  # unreadable bytes are shown in base64
 
 
 def _json(value: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Descriptions of logs as messages of the service `Maintenance`, both ways: for the gRPC listener and for clients."""
+"""Conversion of log descriptions to and from messages of the gRPC service `Maintenance`, for brokers and clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def to_segment(message: maintenance_pb2.SegmentOfLog) -> SegmentDescription:
 
 
 def log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
-    """All but the broker's and the cluster's id, which stand beside it."""
+    """Return the message, without the broker id and the cluster id, which the enclosing message holds."""
     return maintenance_pb2.PartitionLog(
         topic=log.partition.topic,
         partition=log.partition.partition,
@@ -54,7 +54,7 @@ def log_message(log: LogDescription) -> maintenance_pb2.PartitionLog:
 
 
 def to_log(message: maintenance_pb2.PartitionLog, *, broker_id: int, cluster_id: str) -> LogDescription:
-    """Keys that only a newer broker knows are left out."""
+    """Return the description. Configuration keys that only a newer broker knows are left out."""
     known = {name: value for name, value in message.configs.items() if name in TOPIC_KEYS}
     return LogDescription(
         partition=TopicPartition(message.topic, message.partition),

@@ -1,10 +1,10 @@
-"""Keys and values of committed offsets to columns, in compiled loops (what is laid out how: coordinator_records.py).
+"""Compiled loops that turn keys and values of committed offsets into columns (layouts: coordinator_records.py).
 
-    locate       walks keys and values and notes for each record what it is, its numbers, and where its texts lie
-    gather       copies texts from where those notes say
+    locate       find the kind of each record, its numbers, and the positions of its texts
+    gather       copy texts from the positions that `locate` found
 
-The rules of records/kernels.py hold: nothing read from the data is trusted. What is laid out as no version says that
-is known here is left to the general reader.
+The rules of records/kernels.py apply: nothing read from the data is trusted. Records with an unknown version or layout
+are left to the general reader.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from sparklog.records.kernels import byte_at, copy_bytes, helper, kernel
 
-# What a record is.
+# The kinds of records.
 COMMIT, TOMBSTONE, OTHER, GENERAL, DAMAGED = range(5)
 
 # The numbers of a record.
 PARTITION, OFFSET, LEADER_EPOCH, COMMIT_MS, EXPIRE_MS = range(5)
 NUMBERS = 5
 
-# The texts of a record, each as where it starts and its size; size -1: null.
+# The texts of a record, each with its start and size; size -1: null.
 GROUP, TOPIC, METADATA, TOPIC_ID = range(4)
 TEXTS = 4
 
@@ -37,7 +37,7 @@ class Strings(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is known of each record."""
+    """The results of `locate` for each record."""
 
     kinds: Any  # int8[records]
     numbers: Any  # int64[NUMBERS, records]
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @helper
 def _number(data, position, size):
-    """A signed big-endian number, known to be inside."""
+    """Read a signed big-endian number, which must lie inside `data`."""
     value = byte_at(data, position)
     if value >= 128:
         value -= 256
@@ -58,7 +58,7 @@ def _number(data, position, size):
 
 @helper
 def _text(data, position, end):
-    """Where a text behind its 16-bit length starts, and its size (-1: null); start -1 where it leaves `end`."""
+    """Return start and size of a text after its 16-bit length (size -1: null); start -1 if it goes beyond `end`."""
     if end - position < 2:
         return -1, 0
     size = _number(data, position, 2)
@@ -67,7 +67,7 @@ def _text(data, position, end):
 
 @helper
 def _compact_text(data, position, end):
-    """As _text, behind a varint of its size plus one."""
+    """Return what `_text` returns, for a text after a varint of its size plus one."""
     value = 0
     shift = 0
     while True:
@@ -85,7 +85,7 @@ def _compact_text(data, position, end):
 
 @helper
 def _locate_key(keys, i, found):
-    """What the key of record i says that it is."""
+    """Locate the fields in the key of record i, and return the record's kind."""
     position = int(keys.starts[i])
     end = position + keys.sizes[i]
     if keys.sizes[i] < 2:
@@ -109,7 +109,7 @@ def _locate_key(keys, i, found):
 
 @helper
 def _locate_value(values, i, found):
-    """What the value of record i, a commit, says of it."""
+    """Locate the fields in the value of record i, a commit, and return the record's kind."""
     position = int(values.starts[i])
     end = position + values.sizes[i]
     if end - position < 2:
@@ -142,7 +142,7 @@ def _locate_value(values, i, found):
 
 @helper
 def _locate_tags(data, position, end, i, found):
-    """Tagged fields: none, or the topic's id alone."""
+    """Locate the tagged fields: none, or only the topic id; others make the record GENERAL."""
     if position >= end:
         return DAMAGED
     if byte_at(data, position) == 0:
@@ -158,7 +158,7 @@ def _locate_tags(data, position, end, i, found):
 
 @kernel
 def locate(keys, values, found):
-    """Fill `found`, whose sizes are all -1 before."""
+    """Fill `found`, whose sizes must all be -1 at first."""
     for i in range(keys.starts.shape[0]):
         kind = _locate_key(keys, i, found)
         if kind == COMMIT:
@@ -168,7 +168,7 @@ def locate(keys, values, found):
 
 @kernel
 def gather(data, starts, sizes, offsets, output):
-    """Copy the texts one behind the other; False if they do not fit."""
+    """Copy the texts one after the other into `output`; return False if they do not fit."""
     for i in range(starts.shape[0]):
         size = offsets[i + 1] - offsets[i]
         if size == 0:

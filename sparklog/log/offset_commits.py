@@ -1,7 +1,7 @@
-"""Committed offsets out of the records of `__consumer_offsets`, a column at a time.
+"""Columnar reading of committed offsets from the records of `__consumer_offsets`.
 
-Nearly every record of that topic is a commit, and all that is wanted of it is a row. The rest, groups and their
-members, is rare, and read record by record (coordinator_records.py); here it is only told apart.
+Nearly every record of that topic is a commit and becomes one row. The other records (groups and their members) are
+rare. They are only identified here, and read one by one elsewhere (coordinator_records.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMITS = pa.schema(
         ("group_id", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
-        ("deleted", pa.bool_()),  # a tombstone: deleted, expired, or its group or topic is gone
+        ("deleted", pa.bool_()),  # a tombstone: the offset was deleted or expired, or its group or topic was deleted
         ("offset", pa.int64()),
         ("leader_epoch", pa.int32()),
         ("metadata", pa.string()),
@@ -40,27 +40,27 @@ COMMITS = pa.schema(
 
 
 class OffsetRecords(NamedTuple):
-    """Records, told apart."""
+    """The records of a batch, divided by kind."""
 
     commits: pa.Table
-    """Of the schema COMMITS, in their order."""
+    """The commits, with the schema COMMITS, in the order of the records."""
     rows: NDArray[np.int64]
-    """Which rows they are."""
+    """The row numbers of the commits."""
     others: NDArray[np.int64]
-    """Which rows are something else: groups and their members."""
+    """The row numbers of the other records: groups and their members."""
     damaged: tuple[int, ...]
-    """Offsets of records that cannot be read."""
+    """The offsets of records that cannot be read."""
 
 
 def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
-    """`records` have the columns offset, timestamp (ms), key and value, of which keys and values are binary."""
+    """Read a batch of records with the columns offset, timestamp (ms), key (binary) and value (binary)."""
     keys, values = _strings(records.column("key")), _strings(records.column("value"))
     found = _empty(records.num_rows)
     kernels.locate(keys, values, found)
     rows = np.flatnonzero(found.kinds <= kernels.TOMBSTONE)
     try:
         commits = _commits(records, found, keys, values, rows)
-    except pa.ArrowInvalid:  # somewhere is a text that is not UTF-8
+    except pa.ArrowInvalid:  # a text is not UTF-8: read all commits one by one
         found.kinds[rows] = kernels.GENERAL
         commits = COMMITS.empty_table()
         rows = rows[:0]
@@ -82,7 +82,7 @@ def read_offset_records(records: pa.RecordBatch) -> OffsetRecords:
 def _commits(
     records: pa.RecordBatch, found: Found, keys: Strings, values: Strings, rows: NDArray[np.int64]
 ) -> pa.Table:
-    """Raises ArrowInvalid where a text is not UTF-8."""
+    """Return the commits in `rows` as a table. Raises ArrowInvalid if a text is not UTF-8."""
     is_tombstone = found.kinds[rows] == kernels.TOMBSTONE
 
     def number(which: int, kind: pa.DataType, *, null: int | None = None) -> pa.Array:
@@ -114,7 +114,7 @@ def _commits(
 
 
 def _read_generally(records: pa.RecordBatch, which: NDArray[np.int64], kinds: NDArray[np.int8]) -> pa.Table:
-    """The rows of GENERAL kind, one by one; those that cannot be read become DAMAGED."""
+    """Read the rows `which`, of kind GENERAL, one by one; set the kind of unreadable ones to DAMAGED."""
     rows = []
     for at in which.tolist():
         try:
@@ -125,9 +125,9 @@ def _read_generally(records: pa.RecordBatch, which: NDArray[np.int64], kinds: ND
 
 
 def _read_row(offset: pa.Scalar, time: pa.Scalar, key: pa.Scalar, value: pa.Scalar) -> dict[str, Any]:
-    """Raises ValueError or struct.error."""
+    """Return one commit as a dict by column. Raises ValueError or struct.error."""
     kind, names = read_key(key.as_py(), OFFSETS_TOPIC)
-    assert names is not None  # the kernel has seen that it is the key of a commit
+    assert names is not None  # the kernel has found the key of a commit
     row = {"group_id": names["group"], "topic": names["topic"], "partition": names["partition"]}
     row |= {"log_offset": offset, "log_time": time, "deleted": not value.is_valid}
     if not value.is_valid:
@@ -145,7 +145,7 @@ def _read_row(offset: pa.Scalar, time: pa.Scalar, key: pa.Scalar, value: pa.Scal
 
 
 def _strings(column: pa.Array) -> Strings:
-    """Raises ArrowInvalid where the column's own offsets leave its data."""
+    """Return the column's buffers. Raises ArrowInvalid if its offsets go beyond its data."""
     column.validate(full=True)
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     sizes = np.diff(offsets)
@@ -165,7 +165,7 @@ def _empty(rows: int) -> Found:
 
 
 def _texts(found: Found, which: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> pa.Array:
-    """A column of what was noted, as binary."""
+    """Return a binary column of the texts located in `found`."""
     starts, sizes = found.starts[which, rows], found.sizes[which, rows]
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(np.maximum(sizes, 0), out=offsets[1:])

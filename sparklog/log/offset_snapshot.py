@@ -1,8 +1,7 @@
-"""Snapshots of a compacted partition: the newest record of each key below an offset, so that who loads the partition
-need not read everything below.
+"""Snapshots of a compacted partition: the newest record of each key below an offset, for loading without a full read.
 
-`<20-digit end offset>-<10-digit leader epoch>.checkpoint` in the partition's folder, named as KRaft names its own; the
-epoch is that of the record before the end offset.
+The file is `<20-digit end offset>-<10-digit leader epoch>.checkpoint` in the partition's folder, named like KRaft's
+snapshots; the epoch is that of the record before the end offset.
 
     record batches    format v2, offsets as in the log and increasing, all below the end offset; no tombstones
     footer            40 bytes, big-endian:
@@ -13,14 +12,14 @@ epoch is that of the record before the end offset.
         32    4       CRC-32C of the record batches
         36    4       CRC-32C of the footer before it
 
-Written as `….checkpoint.<n>.part`, verified, flushed, renamed, and the folder flushed: a crash leaves it whole or not
-at all, and a file that is torn all the same is told by its footer. What the log below the end offset says must be
-durable first, or a power cut could leave a snapshot of records that are lost: whoever installs one flushes the log.
+A snapshot is written as `….checkpoint.<n>.part`, verified, flushed, renamed, and the folder flushed: a crash leaves a
+complete file or none, and the footer reveals a file that is torn nevertheless. The caller flushes the log below the end
+offset first: otherwise a power cut could leave a snapshot of records that are lost.
 
-A snapshot counts while the log holds what it was made of: up to its end offset, with the same leader epoch there.
-Truncation below its end, a newer one, and the partition's end remove it. It says nothing of what the log has lost above
-its end: whoever loads it sees whether the tail is as it was written. Compaction beyond the snapshot may have removed
-tombstones there, and what they deleted would live again.
+A snapshot is valid while the log reaches its end offset, with the same leader epoch there. Truncation below its end, a
+newer snapshot, and deletion of the partition remove it. A snapshot tells nothing about records missing above its end:
+a loader must check that the tail has no gaps. Otherwise compaction above the snapshot may have removed tombstones
+there, and the keys that they deleted would reappear.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotId(NamedTuple):
-    """Of what a snapshot is the sum."""
+    """The end of the records in a snapshot: the end offset, and the leader epoch of the record before it."""
 
     end_offset: int
     leader_epoch: int
 
 
 class SnapshotWriter:
-    """A snapshot that comes in pieces: `finish` and `put` it, or `abort`. Methods block, and raise OSError."""
+    """Writer of a snapshot in pieces: end with `finish` and `put`, or with `abort`. Methods block and raise OSError."""
 
     def __init__(self, fs: Fs, folder: str, snapshot: SnapshotId, number: int) -> None:
         self._fs = fs
@@ -68,15 +67,15 @@ class SnapshotWriter:
         self._size = self._crc = 0
 
     def append(self, data: Buffer) -> None:
-        """Take the next bytes of record batches, which may be cut anywhere."""
+        """Append the next bytes of record batches, split at any position."""
         self._file.append(data)
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
 
     def finish(self) -> int:
-        """Verify and flush it, still under its working name; -> its size.
+        """Verify and flush the file, still under its working name, and return its size in bytes.
 
-        Raises CorruptRecord or InvalidRecord, and leaves nothing behind, where it may not be one.
+        Raises CorruptRecord or InvalidRecord if it is no valid snapshot, and removes it.
         """
         try:
             records = self._verify()
@@ -90,7 +89,7 @@ class SnapshotWriter:
         return self._size + FOOTER_BYTES
 
     def put(self) -> None:
-        """Give the finished snapshot its name."""
+        """Rename the finished snapshot to its final name."""
         self._fs.rename(self._part, self._path)
 
     def abort(self) -> None:
@@ -98,7 +97,7 @@ class SnapshotWriter:
         self._fs.remove(self._part)
 
     def _verify(self) -> int:
-        """The number of records. Raises CorruptRecord or InvalidRecord."""
+        """Check the batches and return the number of records. Raises CorruptRecord or InvalidRecord."""
         position = records = 0
         for place in check_batches(self._file, 0, self._size, 0):
             if place.magic != MAGIC or place.last_offset >= self.id.end_offset:
@@ -113,14 +112,14 @@ class SnapshotWriter:
 
 
 class Snapshot(NamedTuple):
-    """A whole one, open. It stays readable when it is removed."""
+    """A complete, open snapshot. It stays readable after its removal."""
 
     id: SnapshotId
     records: int
     file: ReadFile
 
     def read(self) -> Iterator[bytes]:
-        """Its record batches, whole ones, in pieces. Raises OSError, or CorruptRecord."""
+        """Yield the record batches in pieces of whole batches. Raises OSError or CorruptRecord."""
         position, end = 0, self.file.size - FOOTER_BYTES
         while position < end:
             data = self.file.read_at(position, min(PIECE_BYTES, end - position))
@@ -134,7 +133,7 @@ class Snapshot(NamedTuple):
 
 
 class OffsetSnapshots:
-    """The snapshots in a partition's folder. Methods block, and raise OSError."""
+    """The snapshots in a partition's folder. Methods block and raise OSError."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
         self._fs = fs
@@ -142,12 +141,12 @@ class OffsetSnapshots:
         self._numbers = count(1)
 
     def ids(self) -> list[SnapshotId]:
-        """Those that are there, newest first."""
+        """Return the ids of the snapshots in the folder, newest first."""
         found = [snapshot_of(name) for name in self._fs.list(self.folder)]
         return sorted((SnapshotId(*each) for each in found if each), reverse=True)
 
     def open(self, snapshot: SnapshotId) -> tuple[ReadFile, int]:
-        """The file, and how many bytes of record batches it has; nothing is checked. Raises FileNotFoundError too."""
+        """Open a snapshot unchecked; return the file and its bytes of record batches. Raises FileNotFoundError too."""
         file = self._fs.open_read(self._path(snapshot))
         return file, max(0, file.size - FOOTER_BYTES)
 
@@ -155,23 +154,23 @@ class OffsetSnapshots:
         return SnapshotWriter(self._fs, self.folder, snapshot, next(self._numbers))
 
     def remove(self, which: Callable[[SnapshotId], bool]) -> bool:
-        """Remove those that `which` picks; whether there were any."""
+        """Remove the snapshots that `which` selects; return whether there were any."""
         gone = [each for each in self.ids() if which(each)]
         for each in gone:
             self._fs.remove(self._path(each))
         return bool(gone)
 
     def tidy(self, end_offset: int) -> bool:
-        """After a start: what was never finished goes, and what is of more than the log still holds."""
+        """Remove unfinished snapshots, and those above `end_offset`; return whether there were any of the latter."""
         for name in self._fs.list(self.folder):
             if name.endswith(_PART) and snapshot_of(name.partition(CHECKPOINT)[0] + CHECKPOINT):
                 self._fs.remove(f"{self.folder}/{name}")
         return self.remove(lambda each: each.end_offset > end_offset)
 
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
-        """The newest that is whole and that `what_is_wrong` has nothing against, to be closed by the caller.
+        """Return the newest complete snapshot for which `what_is_wrong` returns an empty string, or None.
 
-        What is passed over is logged with the reason.
+        The caller closes it. Skipped snapshots are logged with the reason.
         """
         for each in self.ids():
             fault = what_is_wrong(each)
@@ -190,7 +189,7 @@ class OffsetSnapshots:
 
 
 def _read_footer(file: ReadFile, snapshot: SnapshotId) -> Snapshot | str:
-    """The snapshot in the file, or what is wrong with it."""
+    """Return the snapshot in the file, or a text that says what is wrong with it."""
     size = file.size - FOOTER_BYTES
     footer = file.read_at(max(0, size), FOOTER_BYTES)
     if size < 0 or len(footer) < FOOTER_BYTES or _CRC.unpack(footer[-_CRC.size :])[0] != crc32c(footer[: -_CRC.size]):
@@ -204,7 +203,7 @@ def _read_footer(file: ReadFile, snapshot: SnapshotId) -> Snapshot | str:
 
 
 def what_is_stale(snapshot: SnapshotId, epochs: LeaderEpochs, log_start: int, high_watermark: int) -> str:
-    """Why a log is not one that the snapshot can be of; empty where it can."""
+    """Return why the snapshot cannot belong to a log with these properties; empty if it can."""
     if snapshot.end_offset > high_watermark:
         return f"it ends above the high watermark {high_watermark}"
     if snapshot.end_offset <= log_start:

@@ -1,12 +1,12 @@
 """Snapshots of the newest records of each key, kept beside a log's segments (offset_snapshot.py has the files).
 
-    begin, write, install    take one of the records below an offset, in pieces; it is there as a whole, or not at all
-    newest, open             read one, as who loads the partition and a replica that copies it do
+    begin, write, install    take a snapshot of the records below an offset, in pieces; the installation is atomic
+    newest, open             read a snapshot, to load the partition or to copy it to a replica
 
-A snapshot says what records said, so it never outlives them: those below its end are on the disk before it is taken,
-and a truncation below its end removes it (truncate.py). What lies there at the start and is not of this log goes too.
+A snapshot never outlives the records that it sums up: the records below its end are flushed before it is taken, and a
+truncation below its end removes it (truncate.py). A start removes snapshots that do not belong to the log.
 
-A disk without room for a snapshot fails the snapshot alone.
+A disk without room for a snapshot fails only the snapshot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.log.state import LogState
 
 
 class SnapshotStore:
-    """The snapshots beside a log's segments. Where the disk fails, methods raise KafkaStorageError."""
+    """The snapshots beside a log's segments. Methods raise KafkaStorageError if the disk fails."""
 
     def __init__(self, state: LogState, flusher: Flusher, fs: Fs) -> None:
         self._state = state
@@ -32,26 +32,26 @@ class SnapshotStore:
         self._files = OffsetSnapshots(fs, state.folder)
 
     def tidy(self) -> None:
-        """After a start: remove what is unfinished, or of more than the log still has. Raises OSError."""
+        """Remove unfinished snapshots and those above the log's end, at a start. Raises OSError."""
         self._files.tidy(self._state.end_offset)
 
     def remove_above(self, end_offset: int) -> None:
-        """The log is cut off there. Raises OSError."""
+        """Remove the snapshots above `end_offset`, where the log is truncated. Raises OSError."""
         if self._files.remove(lambda each: each.end_offset > end_offset):
             self._flusher.names_changed()
 
     def newest(self, what_is_wrong: Callable[[SnapshotId], str]) -> Snapshot | None:
-        """As `Log.newest_snapshot`."""
+        """See `Log.newest_snapshot`."""
         with self._state.disk:
             return self._files.newest(what_is_wrong)
 
     def newest_id(self) -> SnapshotId | None:
-        """As `Log.newest_snapshot_id`."""
+        """See `Log.newest_snapshot_id`."""
         with self._state.disk:
             return next(iter(self._files.ids()), None)
 
     def open(self, snapshot: SnapshotId) -> LogSlice:
-        """As `Log.open_snapshot`."""
+        """See `Log.open_snapshot`."""
         with self._state.disk:
             try:
                 file, size = self._files.open(snapshot)
@@ -60,7 +60,7 @@ class SnapshotStore:
             return LogSlice(file, 0, size, snapshot.end_offset, self._state.disk)
 
     def begin(self, end_offset: int) -> SnapshotWriter:
-        """As `Log.begin_snapshot`."""
+        """See `Log.begin_snapshot`."""
         state = self._state
         snapshot = SnapshotId(end_offset, state.epochs.epoch_at(end_offset - 1))
         if not state.start_offset < end_offset <= state.end_offset or snapshot.leader_epoch < 0:
@@ -70,17 +70,17 @@ class SnapshotStore:
             return self._files.begin(snapshot)
 
     def write(self, writer: SnapshotWriter, data: Buffer) -> None:
-        """As `Log.write_snapshot`."""
+        """See `Log.write_snapshot`."""
         with self._state.disk, without_room("a snapshot"):
             writer.append(data)
 
     def abort(self, writer: SnapshotWriter) -> None:
-        """As `Log.abort_snapshot`."""
+        """See `Log.abort_snapshot`."""
         with self._state.disk:
             writer.abort()
 
     def install(self, writer: SnapshotWriter) -> int:
-        """As `Log.install_snapshot`."""
+        """See `Log.install_snapshot`."""
         state = self._state
         with state.disk, without_room("a snapshot"):
             size = writer.finish()

@@ -1,1 +1,1 @@
-"""What a log knows of its producers: their last batches, snapshots of them, recovery."""
+"""The producer state of a log: the producers' last batches, snapshots of them, and recovery."""

@@ -1,26 +1,26 @@
-"""What a partition remembers of its producers, so that no batch of theirs is written twice or out of order (KIP-98).
+"""The producer state of a partition, which prevents duplicate and out-of-order batches (KIP-98).
 
-A producer asks for an id and numbers the records it sends to a partition; a batch carries its id, an epoch and its
-first number, the sequence. Of each producer the partition remembers the epoch and the last five batches, as Apache
-Kafka does (ProducerStateManager, ProducerAppendInfo). A batch from a client is
+A producer gets an id and numbers the records it sends to a partition; a batch carries the id, an epoch and its first
+sequence number. For each producer the partition keeps the epoch and the last five batches, as Apache Kafka does
+(ProducerStateManager, ProducerAppendInfo). A batch from a client is
 
-    a duplicate    one of the last five, with the same epoch and sequences: answered as it was, and not written
-    fenced         of an older epoch: INVALID_PRODUCER_EPOCH
+    a duplicate    one of the last five, with the same epoch and sequences: answered as before, and not written
+    fenced         its epoch is older: INVALID_PRODUCER_EPOCH
     out of order   its sequence does not follow the last one, or a new epoch does not begin with 0:
-                   OUT_OF_ORDER_SEQUENCE_NUMBER; sequences go from 2^31 - 1 to 0
-    the next       written; of a producer of which nothing is known any batch is
+                   OUT_OF_ORDER_SEQUENCE_NUMBER; sequences wrap from 2^31 - 1 to 0
+    the next       written; any batch of an unknown producer counts as the next
 
-Several batches of one append are checked one after the other, as if each had been written: all are taken or none. They
-are duplicates if the last of them is one, and the others are either, too, or lie right before the next one: then they
-have been written with it, and are no longer remembered.
+Several batches of one append are checked one after the other, as if each had been written: all are accepted or none.
+They are duplicates if the last of them is one, and each of the others is also one or directly precedes the batch after
+it: such a batch was written with its successor, but is no longer remembered.
 
-What comes from a leader or from the log is not checked again. Nor is there anything to check of transactions, which
-sparklog does not have: their batches and markers, in a log that Apache Kafka wrote, only leave their traces here, as
-Kafka's own snapshots have them.
+Batches from a leader or from the log are not checked again. Transactions are not checked either, because sparklog does
+not support them: transactional batches and markers in a log that Apache Kafka wrote only update the state here, as in
+Kafka's own snapshots.
 
-A producer is forgotten when nothing has come from it for producer.id.expiration.ms by this broker's clock, unless it
-is in a transaction; and the one that was silent for longest, where there are more than `MAX_PRODUCERS`. Apache Kafka
-goes by the timestamp of the last record instead, so that there a producer of old records is soon unknown.
+A producer is forgotten after producer.id.expiration.ms without a batch, by this broker's clock, unless it is in a
+transaction. If there are more than `MAX_PRODUCERS`, the one that was silent longest is forgotten. Apache Kafka uses the
+timestamp of the last record instead, so it soon forgets a producer of old records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sparklog.records.batch import TRANSACTIONAL_BIT, BatchHeader
 from sparklog.records.records import read_records
 
 BATCHES_KEPT = 5
-MAX_PRODUCERS = 50_000  # of one partition: some 70 MB
+MAX_PRODUCERS = 50_000  # per partition: about 70 MB
 _SEQUENCES = 1 << 31
 _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TRANSACTION = struct.Struct(">hi")  # version, coordinator epoch
@@ -50,7 +50,7 @@ _ABORT, _COMMIT = 0, 1
 
 
 class Numbered(NamedTuple):
-    """A batch with a producer id, at its place in the log."""
+    """A batch with a producer id, and its offsets in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -74,7 +74,7 @@ class Numbered(NamedTuple):
         return self.last_offset - self.offset_delta
 
     def is_right_before(self, other: Numbered) -> bool:
-        """Whether the other is the next of the same producer."""
+        """Return whether `other` is the next batch of the same producer."""
         return (
             (self.producer_id, self.producer_epoch) == (other.producer_id, other.producer_epoch)
             and (self.last_sequence + 1) % _SEQUENCES == other.first_sequence
@@ -82,7 +82,7 @@ class Numbered(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as a control batch in the log says it."""
+    """The end of a transaction, from a control batch in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -91,24 +91,24 @@ class Marker(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What is remembered of one producer; -1 wherever there is nothing."""
+    """The state of one producer; -1 for every value that does not exist."""
 
     epoch: int = NONE
     coordinator_epoch: int = NONE
     timestamp_ms: int = NONE
-    """Of the last batch or transaction marker."""
+    """The timestamp of the last batch or transaction marker."""
     transaction_first_offset: int = NONE
     batches: tuple[Numbered, ...] = ()
-    """The last of this epoch, oldest first."""
+    """The last batches of this epoch, oldest first; at most `BATCHES_KEPT`."""
     seen_ms: int = 0
-    """When something came from it last, or when it was found in a log."""
+    """The broker's time when the last batch or marker arrived or was read from the log."""
 
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NONE
 
     def find_duplicate(self, batch: Numbered) -> Numbered | None:
-        """The batch that was written with the same sequences."""
+        """Return the remembered batch with the same epoch and sequences, or None."""
         if batch.producer_epoch == self.epoch:
             for known in self.batches:
                 if known.last_sequence == batch.last_sequence and known.first_sequence == batch.first_sequence:
@@ -116,7 +116,7 @@ class ProducerState(NamedTuple):
         return None
 
     def check(self, batch: Numbered) -> None:
-        """Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState where it is not the next one."""
+        """Raise InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState if `batch` is not the next one."""
         if batch.producer_epoch == self.epoch:
             is_next = batch.first_sequence == (self.last_sequence + 1) % _SEQUENCES
         elif batch.producer_epoch < self.epoch:
@@ -134,7 +134,7 @@ class ProducerState(NamedTuple):
             raise InvalidTxnState(f"producer {batch.producer_id} is in a transaction, and its batch is not")
 
     def after(self, batch: Numbered, now_ms: int) -> ProducerState:
-        """The state once `batch` is written."""
+        """Return the state after `batch` is written."""
         batches = self.batches[1 - BATCHES_KEPT :] if batch.producer_epoch == self.epoch else ()
         begun = self.transaction_first_offset
         if begun == NONE and batch.is_transactional:
@@ -144,7 +144,7 @@ class ProducerState(NamedTuple):
         )
 
     def after_marker(self, marker: Marker, now_ms: int) -> ProducerState:
-        """The state once `marker` is written: the transaction has ended."""
+        """Return the state after `marker` is written, which ends the transaction."""
         batches = self.batches if marker.producer_epoch == self.epoch else ()
         return ProducerState(
             marker.producer_epoch, marker.coordinator_epoch, marker.timestamp_ms, NONE, batches, now_ms
@@ -152,9 +152,9 @@ class ProducerState(NamedTuple):
 
 
 def read_numbered(header: BatchHeader, data: bytes) -> Numbered | Marker | None:
-    """What a batch with a producer id, as it stands in a log, says of its producer; None: nothing.
+    """Return the producer data of a batch with a producer id in a log; None if it has none.
 
-    `data` is the whole batch if it is a control batch.
+    data: the whole batch if it is a control batch.
     """
     if not header.is_control:
         return Numbered.of(header, header.last_offset, header.max_timestamp)
@@ -177,15 +177,15 @@ UNKNOWN = ProducerState()
 
 
 class Duplicate(NamedTuple):
-    """Batches that are in the log already."""
+    """Batches that are already in the log."""
 
     first_offset: int
     last_offset: int
     timestamp_ms: int
-    """The last one's."""
+    """The timestamp of the last batch."""
 
     def answer(self, append_time_ms: int, leader_epoch: int, *, must_flush: bool) -> Appended:
-        """What an append of them comes to."""
+        """Return the result of an append of these batches."""
         return Appended(
             self.first_offset, self.last_offset, self.timestamp_ms, self.last_offset, append_time_ms, leader_epoch,
             size_bytes=0, must_flush=must_flush, is_duplicate=True,
@@ -193,7 +193,7 @@ class Duplicate(NamedTuple):
 
 
 Changes = Mapping[int, ProducerState]
-"""The states of some producers, once what was checked is written."""
+"""The new states of producers, by id, after the checked batches are written."""
 
 
 class ProducerStates:
@@ -211,18 +211,21 @@ class ProducerStates:
         return self._states.get(producer_id, UNKNOWN)
 
     def copy(self) -> dict[int, ProducerState]:
-        """All states by producer id."""
+        """Return all states by producer id."""
         return dict(self._states)
 
     def clear(self) -> None:
         self._states.clear()
 
     def entries(self) -> list[ProducerEntry]:
-        """What a snapshot holds, by producer id in their order; Kafka has them in that of a hash table."""
+        """Return a snapshot's entries, sorted by producer id; Kafka writes them in the order of a hash table."""
         return [_to_entry(producer_id, state) for producer_id, state in sorted(self._states.items())]
 
     def check(self, batches: Sequence[Numbered], now_ms: int) -> Changes | Duplicate:
-        """What the batches of one append are: duplicates, or the next. Raises as `ProducerState.check` does."""
+        """Check the batches of one append: return the state changes, or the duplicates that they are.
+
+        Raises as `ProducerState.check` does.
+        """
         if last := self.get(batches[-1].producer_id).find_duplicate(batches[-1]):
             return self._duplicate(last, batches)
         changes: dict[int, ProducerState] = {}
@@ -245,21 +248,21 @@ class ProducerStates:
         return Duplicate(first.first_offset, last.last_offset, last.timestamp_ms)
 
     def apply(self, changes: Changes) -> None:
-        """What `check` found has been written."""
+        """Apply the changes that `check` returned, after the batches were written."""
         for producer_id, state in changes.items():
-            self._states.pop(producer_id, None)  # the dict is in the order in which producers were seen
+            self._states.pop(producer_id, None)  # keep the dict in the order in which producers were last seen
             self._states[producer_id] = state
         while len(self._states) > MAX_PRODUCERS:
             del self._states[next(iter(self._states))]
 
     def replay(self, found: Numbered | Marker, now_ms: int) -> None:
-        """A batch or marker that stands in the log: whoever wrote it has checked it."""
+        """Apply a batch or marker from the log, which its leader has checked."""
         state = self.get(found.producer_id)
         after = state.after(found, now_ms) if isinstance(found, Numbered) else state.after_marker(found, now_ms)
         self.apply({found.producer_id: after})
 
     def expire(self, now_ms: int, after_ms: int) -> int:
-        """Forget the producers that were silent for `after_ms`, and say how many."""
+        """Forget the producers that were silent for `after_ms`, except in a transaction; return how many."""
         silent = [
             producer_id
             for producer_id, state in self._states.items()

@@ -1,7 +1,7 @@
-"""Producer state as of an offset of a log: the latest snapshot that can be read, and the batches behind it.
+"""Rebuilding producer state as of an offset: the latest readable snapshot, and the batches after it.
 
-Only headers are read; of control batches, which are small, the marker too. A log in which nobody numbers batches costs
-no more than the walk, and after a clean stop, where there is a snapshot of its end, not even that.
+Only headers are read, and the markers of control batches, which are small. A log without idempotent producers costs
+only the walk; after a clean stop there is a snapshot of the log's end, so the walk is not needed either.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ logger = logging.getLogger(__name__)
 def rebuild(
     snapshots: SnapshotFiles, segments: Sequence[Segment], end_offset: int, now_ms: int, *, walk_all: bool = True
 ) -> ProducerStates:
-    """The state at `end_offset`, where a batch of `segments` begins or the last one ends.
+    """Return the state at `end_offset`, where a batch of `segments` begins or the last one ends.
 
-    walk_all: where there is no snapshot, walk the log from its first segment; else nothing is known. Snapshots that
-    cannot be read are removed. Raises OSError.
+    walk_all: without a snapshot, walk the log from its first segment; False: return an empty state then. Unreadable
+    snapshots are removed. Raises OSError.
     """
     start, states = _load(snapshots, end_offset, now_ms)
     if start < 0 and not walk_all:
@@ -40,7 +40,7 @@ def rebuild(
 
 
 def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: int) -> None:
-    """Take up a batch that stands in `file`; one that cannot be read says nothing. Raises OSError."""
+    """Apply a batch in `file`; an unreadable control batch is ignored. Raises OSError."""
     if place.producer_id < 0:
         return
     header = read_header(file.read_at(place.position, HEADER_SIZE))
@@ -50,7 +50,7 @@ def replay(states: ProducerStates, file: ReadFile, place: BatchPlace, now_ms: in
 
 
 def _load(snapshots: SnapshotFiles, end_offset: int, now_ms: int) -> tuple[int, ProducerStates]:
-    """The latest snapshot that is not behind `end_offset`, and its offset; -1 where there is none."""
+    """Return the offset and content of the latest readable snapshot at or below `end_offset`; -1 if there is none."""
     for offset in reversed(snapshots.offsets):
         if offset <= end_offset:
             try:

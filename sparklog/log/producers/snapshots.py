@@ -1,25 +1,26 @@
-"""Snapshots of producer state: what an idempotent producer's next batch is checked against, as of an offset.
+"""Snapshots of producer state as of an offset, against which the next batches of idempotent producers are checked.
 
 `<offset>.snapshot` describes every producer with records below `offset`:
 
     position  size  field
     0         2     version: 1
-    2         4     CRC-32C of everything behind it
+    2         4     CRC-32C of everything after it
     6         4     number of entries; each:
               8     producer id
               2     producer epoch
               4     last sequence; -1: no batch
               8     last offset; -1: no batch
-              4     offset delta: last offset, less the first one's of that batch
+              4     offset delta: last offset less first offset of that batch
               8     timestamp of the last batch or transaction marker, ms
               4     coordinator epoch of the last transaction marker; -1: none
               8     first offset of the transaction in progress; -1: none
 
-A snapshot is taken where a segment begins and where a log is closed, so that state can be had from the last snapshot
-and the batches behind it (recovery.py). A corrupt or missing one costs only a longer walk.
+A snapshot is taken at the base offset of each new segment and at the end of a log when it is closed, so that the state
+can be rebuilt from the last snapshot and the batches after it (recovery.py). A corrupt or missing one costs only a
+longer walk.
 
-A snapshot says the same as the batches below its offset: one above the end of a log that was cut is removed, and the
-names flushed, before any other records can get those offsets.
+A snapshot must agree with the batches below its offset. So after a truncation the snapshots above the log's end are
+removed, and the names flushed, before other records can get those offsets.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ NONE = -1
 
 
 class CorruptSnapshot(SparklogError):
-    """A snapshot file is not what it should be."""
+    """A snapshot file cannot be read."""
 
 
 class ProducerEntry(NamedTuple):
-    """What is known of one producer; -1 wherever there is nothing to know."""
+    """The state of one producer; -1 for every value that does not exist."""
 
     producer_id: int
     producer_epoch: int
@@ -60,19 +61,19 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """The first sequence number of the last batch; they wrap around at 2^31."""
+        """The first sequence number of the last batch; sequence numbers wrap around at 2^31."""
         return (self.last_sequence - self.offset_delta) % (1 << 31)
 
 
 def write_snapshot(entries: Iterable[ProducerEntry] = ()) -> bytes:
-    """A snapshot file's content."""
+    """Return a snapshot file's content."""
     rows = list(entries)
     body = struct.pack(">i", len(rows)) + b"".join(_ENTRY.pack(*row) for row in rows)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
 def read_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a snapshot file. Raises CorruptSnapshot, in DumpLogSegments' words where it has some."""
+    """Return the entries of a snapshot file. Raises CorruptSnapshot, with DumpLogSegments' texts where it has one."""
     if len(data) < _HEAD.size:
         raise CorruptSnapshot(f"Snapshot failed schema validation: {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)
@@ -90,10 +91,10 @@ def read_snapshot(data: bytes) -> list[ProducerEntry]:
 
 
 class SnapshotFiles:
-    """The snapshots in a partition's folder. They are flushed with the segments that begin where they were taken."""
+    """The snapshots in a partition's folder. Each is flushed with the segment that begins at its offset."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
-        """Raises OSError."""
+        """List the snapshots in the folder. Raises OSError."""
         self.folder = folder
         self._fs = fs
         names = [file for file in map(parse_name, fs.list(folder)) if file]
@@ -101,13 +102,13 @@ class SnapshotFiles:
 
     @property
     def offsets(self) -> list[int]:
-        """Where snapshots were taken, in their order."""
+        """The offsets of the snapshots, increasing."""
         return sorted(self._offsets)
 
     def take(self, offset: int, entries: Iterable[ProducerEntry], *, flush: bool = False) -> bool:
-        """Producer state as of `offset`, unless there is a snapshot of that or a later offset; whether there was not.
+        """Write a snapshot as of `offset`, unless there is one of that or a later offset; return whether it wrote one.
 
-        Raises OSError.
+        No snapshot is written for offset 0. Raises OSError.
         """
         if offset <= max(self._offsets, default=0):
             return False
@@ -123,11 +124,11 @@ class SnapshotFiles:
         return True
 
     def read(self, offset: int) -> list[ProducerEntry]:
-        """Raises CorruptSnapshot or OSError."""
+        """Return the entries of the snapshot at `offset`. Raises CorruptSnapshot or OSError."""
         return read_snapshot(read_file(self._fs, self._path(offset)))
 
     def remove(self, which: Callable[[int], bool]) -> bool:
-        """Remove the snapshots whose offsets `which` picks; whether there were any. Raises OSError."""
+        """Remove the snapshots whose offsets `which` selects; return whether there were any. Raises OSError."""
         found = [offset for offset in self._offsets if which(offset)]
         for offset in found:
             self._fs.remove(self._path(offset))
