@@ -1,1 +1,1 @@
-"""The log: segments and their indexes in a partition's folder, as Apache Kafka lays them out, and what manages them."""
+"""The log: segments and their indexes in a partition's folder, laid out as in Apache Kafka, and their management."""

@@ -4,7 +4,7 @@
     newest, open             read a snapshot, to load the partition or to copy it to a replica
 
 A snapshot never outlives the records that it sums up: the records below its end are flushed before it is taken, and a
-truncation below its end removes it (truncate.py). A start removes snapshots that do not belong to the log.
+truncation below its end removes it (truncate.py). A start removes unfinished snapshots and those above the log's end.
 
 A disk without room for a snapshot fails only the snapshot.
 """
