@@ -1,1 +1,1 @@
-"""The listeners of a broker: each translates between its protocol and the values of `broker/apis`, and does no more."""
+"""The listeners of a broker. Each only translates between its protocol and the values of `broker/apis`."""

@@ -1,7 +1,7 @@
-"""Whether an Arrow IPC stream is compressed, from its messages' metadata, before anything is decompressed.
+"""Detection of compression in an Arrow IPC stream from the metadata of its messages, without decompressing.
 
-Arrow's reader decompresses as it reads and knows no limit, so a request of a megabyte could make it take gigabytes.
-The metadata of a message are a flatbuffer (Arrow's Message.fbs); of it only this is read:
+Arrow's reader decompresses as it reads, without a limit, so a request of a megabyte could take gigabytes of memory.
+The metadata of a message is a flatbuffer (Arrow's Message.fbs). Only these slots are read:
 
     Message      slot 1 header type (3: record batch, 2: dictionary batch), slot 2 header
     RecordBatch  slot 3 compression                          DictionaryBatch  slot 1 its record batch
@@ -20,7 +20,7 @@ DICTIONARY_BATCH, RECORD_BATCH = 2, 3
 
 
 def refuse_compressed(data: bytes) -> None:
-    """Raises InvalidRecord where a message's body is compressed, and ArrowException where `data` is no IPC stream."""
+    """Raise InvalidRecord if the body of a message is compressed, and ArrowException if `data` is not an IPC stream."""
     for message in pa.ipc.MessageReader.open_stream(data):
         if _is_compressed(memoryview(message.metadata)):
             raise InvalidRecord("the Arrow IPC stream is compressed inside: send it plain, and set `codec`")
@@ -45,7 +45,7 @@ def _is_compressed(metadata: Buffer) -> bool:
 
 
 def _slot(metadata: Buffer, table: int, slot: int) -> int | None:
-    """Where a field of a flatbuffer table lies; None if the table has not got it."""
+    """Return the position of a field of a flatbuffer table; None if the table does not have it."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     size = struct.unpack_from("<H", metadata, vtable)[0]
     entry = 4 + 2 * slot

@@ -1,35 +1,34 @@
-"""The broker's figures as Prometheus' metrics.
+"""The broker's metrics for Prometheus.
 
     sparklog_requests_total{api}, sparklog_requests_refused_total{api}
     sparklog_request_seconds_bucket{api, le}, _count, _sum
     sparklog_kafka_request_seconds_bucket{api, part, le}, _count, _sum      part: RequestQueueTime and the others of
                                                                             `broker/metrics.py`
-    sparklog_connections{listener}                                          open ones, of Kafka's wire
+    sparklog_connections{listener}                                          open connections of Kafka's protocol
     sparklog_connections_accepted_total{listener}, sparklog_connections_refused_total{listener},
     sparklog_connections_expired_total{listener}
     sparklog_bytes_in_total{topic}, sparklog_records_in_total{topic}, sparklog_bytes_out_total{topic}
     sparklog_replaced_segments_total{topic}, sparklog_replaced_bytes_before_total{topic},
-    sparklog_replaced_bytes_after_total{topic}                              segments that upkeep put others in place of
+    sparklog_replaced_bytes_after_total{topic}                              segments replaced by compaction
     sparklog_log_start_offset{topic, partition}, sparklog_high_watermark{…}, sparklog_log_end_offset{…},
     sparklog_log_size_bytes{…}
-    sparklog_waiting_requests                                               fetches and produces that wait for something
-    sparklog_partitions, sparklog_leaders, sparklog_offline_partitions      of the replicas of this broker
-    sparklog_failed_log_dirs, sparklog_full_log_dirs                        those that have failed; that have no room
-    sparklog_under_replicated_partitions, sparklog_under_min_isr_partitions of those that it leads: with fewer in sync
-                                                                            than there are replicas, than
+    sparklog_waiting_requests                                               fetches and produces that are waiting
+    sparklog_partitions, sparklog_leaders, sparklog_offline_partitions      replicas of this broker
+    sparklog_failed_log_dirs, sparklog_full_log_dirs                        log directories that have failed or are full
+    sparklog_under_replicated_partitions, sparklog_under_min_isr_partitions led partitions with fewer in-sync
+                                                                            replicas than replicas, or than
                                                                             min.insync.replicas
     sparklog_isr_shrinks_total, sparklog_isr_expands_total, sparklog_isr_update_failures_total
-    sparklog_follower_max_lag                                               records, of the partition that has most
+    sparklog_follower_max_lag                                               largest lag of a partition, in records
     sparklog_active_controller                                              1: this broker is the controller
     sparklog_history_written_total, sparklog_history_dropped_total, sparklog_history_waiting
-                                                                            records of __cluster_history that this
-                                                                            broker has taken down
+                                                                            this broker's records of __cluster_history
     sparklog_cluster_brokers, sparklog_cluster_topics, sparklog_cluster_partitions,
     sparklog_cluster_leaderless_partitions, sparklog_cluster_not_preferred_leaders,
     sparklog_cluster_reassigning_partitions, sparklog_cluster_topics_to_delete
-                                                                            where it is: of the whole cluster
+                                                                            on the controller only: the whole cluster
 
-The figures are read while the broker changes them: each is right for some moment of the reading.
+The values are read while the broker changes them. Each is correct for some moment during the read.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ from sparklog.broker.node import Broker
 
 
 class BrokerCollector(Collector):
-    """Turns the figures of one broker into Prometheus' metrics when they are asked for."""
+    """Collector that reads the metrics of one broker on each scrape."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance: the registry need not ask a broker that has not started."""
+        """Return nothing, so that the registry does not collect from a broker that has not started."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -194,5 +193,5 @@ class BrokerCollector(Collector):
 
 
 def _cumulative(buckets: Sequence[int]) -> list[tuple[str, int]]:
-    """As Prometheus wants them: each bound with the number of all values up to it."""
+    """Return Prometheus' cumulative buckets: each bound with the number of values up to it."""
     return list(zip([*map(str, LATENCY_BUCKETS_S), "+Inf"], accumulate(buckets), strict=True))

@@ -1,7 +1,7 @@
-"""Who a client with a certificate is: the certificate's subject, written as Java writes it (RFC 2253).
+"""Principal of a client with a certificate: the certificate's subject in Java's notation (RFC 2253).
 
-The last part of the name comes first; what RFC 2253 has no short name for is written as ``OID=#`` and the hexadecimal
-DER value. So names that were written down for Apache Kafka fit: ``User:CN=billing,OU=shop,O=Example``.
+The last part of the name comes first. An attribute without a short name in RFC 2253 is written as ``OID=#`` and the
+hexadecimal DER value. So principals configured for Apache Kafka match: ``User:CN=billing,OU=shop,O=Example``.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ESCAPED_BLANK = r"\ "
 
 
 def principal_of(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
-    """Who is at the other end of a connection: the subject of the certificate that was shown and checked."""
+    """Return the peer's principal: the subject of its verified certificate, or User:ANONYMOUS without one."""
     shown = connection.getpeercert(binary_form=True) if connection else None
     return f"User:{distinguished_name(shown)}" if shown else "User:ANONYMOUS"
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """The subject of a DER certificate, as the head of this file says."""
+    """Return the subject of a DER certificate in the notation described at the head of this file."""
     subject = Certificate.load(certificate).subject.chosen
     return ",".join("+".join(map(_attribute, part)) for part in reversed(subject))
 

@@ -1,5 +1,6 @@
-"""What clients ask of any broker, and brokers of the controller: the fields that do not have the same names in messages
-and values. The messages are those of admin.proto for both.
+"""Fields that have different names in message and value, for calls that a broker forwards to the controller.
+
+Clients send these calls to any broker, and the broker to the controller; both use the messages of admin.proto.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Fields = dict[str, Any]
 
 
 def reassignments(message: admin_pb2.AlterPartitionReassignmentsRequest) -> Fields:
-    """Of the value."""
+    """Return the fields of the value."""
     targets = zip(read_partitions(message.partitions), message.partitions, strict=True)
     return {
         "targets": {name: tuple(part.replicas) or None for name, part in targets},
@@ -34,7 +35,7 @@ def reassignments_message(request: AlterPartitionReassignmentsRequest) -> Fields
 
 
 def elections(message: admin_pb2.ElectLeadersRequest) -> Fields:
-    """Of the value."""
+    """Return the fields of the value."""
     return {
         "partitions": None if message.all_partitions else read_partitions(message.partitions),
         "is_unclean": message.type == admin_pb2.UNCLEAN,
@@ -50,7 +51,7 @@ def elections_message(request: ElectLeadersRequest) -> Fields:
 
 
 def elected(response: ElectLeadersResponse) -> Fields:
-    """Of the message."""
+    """Return the fields of the message."""
     return {
         "partitions": [
             to_message(

@@ -1,8 +1,8 @@
-"""A follower's fetch and its answer, as messages of the service `Replication` and back.
+"""Encoding and decoding of a follower's fetch and its answer, as messages of the service `Replication`.
 
-Records are put into the answer, and taken out of it, by hand, as protobuf would have them: that copies them once where
-the answer is made, and not at all where it is read, as they stay where they came. A message that is built or parsed
-would copy them three times.
+The records are inserted into the serialized answer, and extracted from it, by hand. This copies them once when the
+answer is built and not at all when it is read, because they stay in the received buffer. Building or parsing a message
+with protobuf would copy them three times.
 
     ReplicaFetchResponse      session_id; for each partition its tag, length, fields
     ReplicaFetchedPartition   its other fields; then the tag of `records`, length, bytes

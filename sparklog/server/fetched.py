@@ -1,12 +1,13 @@
-"""What was fetched from a partition, as a message in the form that the client wants.
+"""Messages for data fetched from a partition, in the format that the client requested.
 
-Batches as stored are one message, their bytes unopened. Where the broker decodes them, a message holds as much as the
-client asked for (or one record that is larger), so that a megabyte of well-compressed records cannot become a gigabyte
-of message: a subscription sends several messages then, and a fetch the first, whose `next_offset` says where to read
-on. What a fetch asks for is for all its partitions together: those for which no room is left are not even decoded.
+Stored batches become one message without being decoded. If the broker decodes the records, a message holds at most the
+requested bytes (or one record if that is larger), so a megabyte of well-compressed records cannot become a gigabyte of
+message. A subscription then sends several messages. A fetch sends the first one, whose `next_offset` is where to
+continue. The limit of a fetch applies to all its partitions together; once it is reached, the remaining partitions are
+not decoded.
 
-Bytes that were fetched are put into the FetchResponse by hand, as protobuf would have them: building the message would
-copy them three times more than once, which is most of what a fetch costs.
+The fetched bytes are inserted into the serialized FetchResponse by hand. Building the message with protobuf would copy
+them three more times, which is most of the cost of a fetch.
 
     FetchResponse      0x0a, length, partition; for each
     PartitionFetched   its other fields, then tag of `batches` or `arrow`, length, bytes
@@ -32,7 +33,7 @@ READ_AT_ONCE = 1 << 20
 
 
 class Message(NamedTuple):
-    """A PartitionFetched in two parts: all but the bytes that were fetched, and those."""
+    """A PartitionFetched in two parts: its head, and the fetched bytes with their tag."""
 
     head: log_pb2.PartitionFetched
     tag: bytes = b""
@@ -40,9 +41,9 @@ class Message(NamedTuple):
 
 
 async def first_messages(parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices) -> list[Message]:
-    """One message for each partition, with as much as fits in `max_bytes` together; the first has one record at least.
+    """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
-    Batches are bounded already.
+    Stored batches are not limited here, because the fetch has already limited them.
     """
     left = max_bytes
 
@@ -62,7 +63,7 @@ async def first_messages(parts: Sequence[PartitionFetched], form: int, max_bytes
 
 
 async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[Message]:
-    """One message or more with everything that was fetched; the last has an error if not all could be decoded."""
+    """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
     else:
@@ -71,7 +72,7 @@ async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> Asy
 
 
 def serialize(messages: Iterable[Message]) -> bytes:
-    """The FetchResponse with these partitions, as it goes over the wire."""
+    """Return the serialized FetchResponse with these partitions."""
     pieces: list[bytes] = []
     for head, tag, payload in messages:
         fields = head.SerializeToString()
@@ -95,7 +96,7 @@ async def _decoded(part: PartitionFetched, found: LogSlice, form: int, max_bytes
     try:
         tag, groups = await _decode(await _read(found), part.fetch_offset, form, max_bytes)
         group = await asyncio.to_thread(next, groups, None)
-        if group is None:  # nothing but control records, or records below the offset
+        if group is None:  # only control records, or records below the offset
             yield Message(_head(part, part.next_offset))
         while group is not None:
             next_offset = group.next_offset
@@ -115,7 +116,7 @@ async def _decode(data: bytes, offset_from: int, form: int, max_bytes: int) -> t
 
 
 async def _read(found: LogSlice) -> bytes:
-    """The bytes; many of them are read in a thread, so that a slow disk does not hold everybody else up."""
+    """Return the slice's bytes. Large slices are read in a thread, so that a slow disk does not block the event loop."""
     try:
         return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""The gRPC listener: one address with the services `Log`, `Groups`, `Admin`, `Maintenance` and `Replication`, with
-health and reflection.
+"""The gRPC listener: the services `Log`, `Groups`, `Admin`, `Maintenance` and `Replication` on one address, with health
+and reflection.
 
-The address is bound before the broker starts, so that a port that is taken is found at once and a port of 0 is known
-when the broker tells the cluster its address; calls are taken once the broker has started. On stopping, new calls
-are refused with UNAVAILABLE, long polls and subscriptions end, and requests in flight have the time they are given.
+The address is bound before the broker starts. So a port in use is detected at once, and a port of 0 is resolved before
+the broker registers its address in the cluster. Calls are accepted once the broker has started. On stop, new calls get
+UNAVAILABLE, long polls and subscriptions end, and requests in flight may finish within the grace period.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class GrpcServer:
     """The listener of one broker."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes no connection yet; needs a running event loop."""
+        """Prepare the services without accepting connections. Needs a running event loop."""
         self._config = broker.config
         self.queue = queue = RequestQueue(max_bytes=broker.config.queued_max_request_bytes)
-        """Of the requests of all services but `Replication`."""
+        """The requests in progress of all services except `Replication`."""
         self._log = LogServicer(broker, queue)
         self._maintenance = MaintenanceServicer(broker)
         self._replication = ReplicationServicer(broker)
@@ -53,7 +53,7 @@ class GrpcServer:
         self._is_started = False
         self._broker = broker
         self._told: bool | None = None
-        """Whether the broker takes records, as the health service says now."""
+        """Last reported health: whether the broker accepts records."""
         self._telling: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
             options=(
@@ -75,9 +75,9 @@ class GrpcServer:
         reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     def bind(self, listener: Address) -> Address:
-        """Take the address and return it, with the port that was chosen where it is 0.
+        """Bind the address and return it; a port of 0 is replaced by the chosen port.
 
-        Raises ConfigError where it is taken, or not an address of this machine, or its keys are of no use.
+        Raises ConfigError if the address is in use or not local, or if the TLS keys cannot be used.
         """
         try:
             _try_to_listen(listener)
@@ -98,7 +98,7 @@ class GrpcServer:
         self._telling = asyncio.create_task(self._keep_telling_health(), name="sparklog grpc health")
 
     async def _tell_health(self) -> None:
-        """Where nothing can be appended, the broker as a whole is not well, though it answers: records can be read."""
+        """Report the broker and `Log` as NOT_SERVING while nothing can be appended; the other services stay SERVING."""
         takes_records = self._broker.takes_records
         if takes_records == self._told:
             return
@@ -114,7 +114,7 @@ class GrpcServer:
             await self._tell_health()
 
     async def stop(self, grace_ms: int) -> None:
-        """Take no new calls, and end those in flight within `grace_ms`."""
+        """Refuse new calls, and end the calls in flight within `grace_ms`."""
         if self._telling:
             self._telling.cancel()
         await self._health.enter_graceful_shutdown()
@@ -122,13 +122,13 @@ class GrpcServer:
         self._log.stop()
         self._maintenance.stop()
         if not self._is_started:
-            await self._server.start()  # a server of gRPC's that was never started keeps its port to the process's end
+            await self._server.start()  # a gRPC server that was never started keeps its port until the process ends
         await self._server.stop(grace_ms / 1000)
         await self._replication.settled()
 
 
 def _try_to_listen(listener: Address) -> None:
-    """Raises OSError where nobody could listen there: gRPC itself only says that it failed, not why."""
+    """Bind a socket to the address once. Raises OSError with the reason, which gRPC does not report."""
     family, _, _, _, address = socket.getaddrinfo(*listener, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as trying:
         trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -136,7 +136,7 @@ def _try_to_listen(listener: Address) -> None:
 
 
 class _Health(health.aio.HealthServicer):  # type: ignore[misc]
-    """The standard service, but its watches end when the broker stops instead of holding the stop up."""
+    """The standard health service, with watches that end when the broker stops instead of delaying it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The service `Admin`: topics, configurations, and what the cluster looks like."""
+"""The service `Admin`: topics, configurations, and descriptions of the cluster."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from sparklog.server.grpc_values import to_message, to_value
 from sparklog.v1 import admin_pb2
 
 DESCRIBED_TOGETHER = 200
-"""Partitions: work of a few milliseconds."""
+"""Partitions described in one go: a few milliseconds of work."""
 
 
 class AdminServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -85,7 +85,7 @@ class AdminServicer:
     )
 
     async def DeleteTopics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        """Topics are deleted by name here, so that is what each has."""
+        """Delete topics by name; each result holds the name only."""
         wanted = delete_topics.DeleteTopicsRequest(
             topics=[delete_topics.TopicToDelete(name=name) for name in request.names]
         )
@@ -98,7 +98,7 @@ class AdminServicer:
         )
 
     async def DescribeTopics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
-        """Topics with many partitions, be they named or all that there are, are described one after the other."""
+        """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
         metadata = self.broker.metadata
 
         def weigh(name: str) -> int:
@@ -109,7 +109,7 @@ class AdminServicer:
             wanted = to_value(request, describe_topics.DescribeTopicsRequest, names=names)
             response = await self.broker.serve(describe_topics.API, wanted)
             there = response.topics
-            if not request.names:  # one may have been deleted meanwhile
+            if not request.names:  # a topic may have been deleted meanwhile
                 there = [topic for topic in there if not isinstance(topic.error, UnknownTopicOrPartition)]
             response = dataclasses.replace(response, topics=there)
             answer: admin_pb2.DescribeTopicsResponse = to_message(response, admin_pb2.DescribeTopicsResponse)

@@ -1,4 +1,4 @@
-"""Errors on gRPC: one partition's or topic's in the response, a whole request's as a status."""
+"""Errors on gRPC: errors of a partition or topic are in the response, errors of a whole request are a status."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ STOPPING = "the broker is stopping: try another, or the same later"
 
 
 def error_message(error: KafkaError | None) -> records_pb2.Error | None:
-    """What a result carries; None where nothing went wrong."""
+    """Return the message for a result's `error`, or None if there was no error."""
     if error is None:
         return None
     return records_pb2.Error(code=error.code, name=error.name, message=str(error), retriable=error.retriable)
 
 
 async def refuse(context: Any, error: KafkaError) -> NoReturn:
-    """End the call with a status.
+    """End the call with a status. The trailing metadata `error-code` holds Kafka's error code.
 
-    UNAVAILABLE where the broker is stopping, which clients try again; INTERNAL where the fault is its own;
-    RESOURCE_EXHAUSTED for a request that is too large, or that comes while too much is in work; INVALID_ARGUMENT for
-    one that makes no sense; of upkeep, NOT_FOUND and ALREADY_EXISTS for a lease that is gone or held by somebody else,
-    FAILED_PRECONDITION where a plan is out of date. The trailing metadata `error-code` says which error it is.
+    UNAVAILABLE           the broker is stopping; clients retry
+    INTERNAL              a fault of the broker itself
+    RESOURCE_EXHAUSTED    the request is too large, or the broker is processing too much
+    NOT_FOUND             maintenance: the lease does not exist
+    ALREADY_EXISTS        maintenance: another holder has the lease
+    FAILED_PRECONDITION   maintenance: the plan is out of date
+    INVALID_ARGUMENT      the request is invalid
     """
     match error:
         case BrokerNotAvailable():

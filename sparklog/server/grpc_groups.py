@@ -1,7 +1,7 @@
-"""The service `Groups`: groups of consumers, and how far they have come.
+"""The service `Groups`: consumer groups and their committed offsets.
 
-A member's client id is the call's `client-id`; its host is where the call comes from. What members of a classic group
-have told each other is opened here for DescribeGroups, so that whoever asks need not know ConsumerProtocol.
+A member's client id is the call's metadata `client-id`; its host is the address of the caller. For DescribeGroups, the
+ConsumerProtocol bytes of classic members are decoded here, so that callers need not know that format.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REBALANCE_TIMEOUT_MS = 300_000
 
 
 class GroupsServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -143,7 +143,10 @@ def _classic_member(member: group.DescribedMember, protocol_type: str) -> groups
 
 
 def _opened(member: group.DescribedMember) -> tuple[list[str], list[TopicPartition]]:
-    """A member's topics and partitions. Between generations there is no metadata, and it may not be ours to read."""
+    """Return a member's topics and partitions.
+
+    Empty if the format is unknown. Between generations there is no metadata, so there are no topics.
+    """
     try:
         topics = list(read_subscription(member.metadata).topics) if member.metadata else []
         return topics, list(read_assignment(member.assignment).partitions)
@@ -188,7 +191,7 @@ def _client_id(context: Any) -> str:
 
 
 def _client_host(context: Any) -> str:
-    """As Kafka shows it: /127.0.0.1. gRPC says ipv4:127.0.0.1:50123, or ipv6:%5B::1%5D:50123."""
+    """Return the caller's host in Kafka's form, /127.0.0.1. gRPC has ipv4:127.0.0.1:50123 or ipv6:%5B::1%5D:50123."""
     kind, _, address = context.peer().partition(":")
     host = address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
     return f"/{host}" if kind in ("ipv4", "ipv6") else f"/{context.peer()}"

@@ -1,7 +1,7 @@
-"""The service `Log`: produce, fetch, subscribe and list offsets, producer ids.
+"""The service `Log`: produce, fetch, subscribe, list offsets, and producer ids.
 
-Batches pass through unopened. Plain records and Arrow are encoded and decoded by `server/payloads.py`, in a thread, and
-in the order of the requests where they are a stream's.
+Batches are passed through without decoding them. Plain records and Arrow are encoded and decoded in a thread by
+`server/payloads.py`; for a stream, in the order of its requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sparklog.server.produce_stream import Answering, ProduceStream
 from sparklog.v1 import log_pb2
 
 DEFAULT_MAX_BYTES = 7 << 19
-"""3.5 MiB: most clients of gRPC take no message of more than 4 MiB unless they are told to."""
+"""3.5 MiB, because most gRPC clients accept messages of at most 4 MiB by default."""
 DEFAULT_PARTITION_MAX_BYTES = 1 << 20
 _ACKS = {log_pb2.ALL: produce.ACKS_ALL, log_pb2.LEADER: produce.ACKS_LEADER, log_pb2.NO_ACKS: produce.ACKS_NONE}
 _POSITIONS = {
@@ -47,10 +47,10 @@ _POSITIONS = {
 
 
 class LogServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(self, broker: Broker, queue: RequestQueue | None = None) -> None:
-        """queue: as `service_handler` has it."""
+        """queue: the request queue, as in `service_handler`."""
         self.broker = broker
         self._queue = queue or RequestQueue()
         self._streams: set[ProduceStream] = set()
@@ -64,7 +64,7 @@ class LogServicer:
     )
 
     def stop(self) -> None:
-        """Read no more from the open produce streams; what they have sent is still answered."""
+        """Stop reading from the open produce streams. Requests that were already read are still answered."""
         for stream in self._streams:
             stream.stop()
 
@@ -115,7 +115,11 @@ class LogServicer:
         return log_pb2.InitProducerIdResponse(producer_id=given.producer_id, producer_epoch=given.producer_epoch)
 
     async def _begin(self, request: log_pb2.ProduceRequest) -> Answering:
-        """Do all that may wait before the append; what is returned appends in its first step, or has done so."""
+        """Do everything that may wait before the append.
+
+        The returned coroutine appends in its first step; with more than `produce.TOGETHER` partitions, the append is
+        already done.
+        """
         services = self.broker.services
         translated, refused = await self._translate(request)
         await produce.create_missing_topics(translated, metadata=services.metadata, topics=services.topics)
@@ -135,7 +139,7 @@ class LogServicer:
         return _produced(response, refused, request.correlation_id)
 
     async def _translate(self, request: log_pb2.ProduceRequest) -> tuple[ProduceRequest, list[PartitionProduced]]:
-        """The request as a value, and the results of those partitions whose payload could not be understood."""
+        """Return the request as a value, and the results of partitions whose payload is invalid."""
         if request.acks not in _ACKS:
             raise InvalidRequiredAcks(f"there is no acks {request.acks}")
         partitions: list[PartitionProduce] = []
@@ -159,7 +163,7 @@ class LogServicer:
         ), refused
 
     async def _encode(self, part: log_pb2.PartitionProduce) -> list[PartitionProduce]:
-        """Plain records or Arrow as batches, by partition."""
+        """Encode plain records or Arrow as batches, one result per partition."""
         if part.WhichOneof("payload") is None:
             raise InvalidRecord(f"{part.topic}: one of batches, records and arrow must be set")
         services = self.broker.services

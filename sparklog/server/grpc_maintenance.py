@@ -1,6 +1,6 @@
-"""The service `Maintenance`: logs described, read and replaced, a segment at a time, for jobs of upkeep.
+"""The service `Maintenance`: describes, reads and replaces logs a segment at a time, for maintenance jobs.
 
-Streams end with UNAVAILABLE when the broker stops: those of segments after the piece on its way, uploads at once.
+When the broker stops, streams end with UNAVAILABLE: a segment read after the current piece, an upload at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparklog.v1 import maintenance_pb2
 
 
 class MaintenanceServicer:
-    """Translates the service's messages for one broker."""
+    """Translation of the service's messages for one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -42,7 +42,7 @@ class MaintenanceServicer:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """End the calls that read from their clients."""
+        """End the calls that receive a stream from their client."""
         self._is_stopped = True
         for upload in self._uploads:
             upload.cancel()
@@ -85,7 +85,7 @@ class MaintenanceServicer:
 
     @contextmanager
     def _receiving(self) -> Iterator[None]:
-        """Around a call that reads from its client: `stop` breaks it off with BrokerNotAvailable."""
+        """Let `stop` end the enclosed call, which receives from its client, with BrokerNotAvailable."""
         task = asyncio.current_task()
         assert task
         if self._is_stopped:
@@ -103,7 +103,7 @@ class MaintenanceServicer:
 
 
 async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
-    """The bytes of each message, answered once they have been taken."""
+    """Yield the bytes of each message, and answer it once they have been consumed."""
     yield first
     size = len(first)
     while True:
@@ -117,9 +117,10 @@ async def _pieces(context: Any, first: bytes) -> AsyncIterator[bytes]:
 
 
 def _described(response: DescribeLogResponse) -> bytes:
-    """The message, which may be large: its partitions' configurations alone are a kilobyte each.
+    """Return the serialized DescribeLogResponse.
 
-    Made partition by partition, as messages take many times the room: behind one another, they are one.
+    It may be large: the configuration of each partition alone takes a kilobyte. It is built partition by partition,
+    because message objects take many times the memory of their bytes; concatenated messages are merged by protobuf.
     """
     head = maintenance_pb2.DescribeLogResponse(broker_id=response.broker_id, cluster_id=response.cluster_id)
     parts = (

@@ -1,10 +1,10 @@
-"""Other brokers over gRPC (cluster/peers.py): one channel for each, with TLS where the listeners have it.
+"""Calls to other brokers over gRPC (cluster/peers.py): one channel per broker, with TLS if the listeners use it.
 
-gRPC connects again by itself, soon and then at least once a second; a call meanwhile fails at once and is tried again
-by whoever has made it. Every call has a deadline, so that a broker that hangs costs no more than that.
+gRPC reconnects by itself, quickly at first and then at least once a second. Meanwhile a call fails at once, and its
+caller retries. Every call has a deadline, which limits the cost of a broker that hangs.
 
-With grpc.security.protocol = SSL a broker shows the others the certificate of its own listener, and believes those that
-ssl.truststore.location vouches for; without a truststore, public authorities.
+With grpc.security.protocol = SSL, a broker presents the certificate of its own listener and trusts the certificates
+that ssl.truststore.location vouches for, or public authorities if there is no truststore.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000
 _CALLS: Mapping[type, Call] = MappingProxyType({call.request: call for call in CALLS})
 _OPTIONS = (
-    ("grpc.max_receive_message_length", -1),  # a fetch bounds its answer itself
+    ("grpc.max_receive_message_length", -1),  # a fetch limits its own answer
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_MAX_MS),
-    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),  # in spite of its name: how long connecting may take
+    ("grpc.min_reconnect_backoff_ms", CONNECT_TIMEOUT_MS),  # despite its name, the connection timeout
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -54,7 +54,7 @@ class _Link(NamedTuple):
 
 
 class GrpcPeers:
-    """Implements Peers. Made and used on one event loop."""
+    """Implementation of Peers. Create and use it on one event loop."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -75,7 +75,7 @@ class GrpcPeers:
         except (asyncio.CancelledError, grpc.aio.UsageError):
             if self._links.get(broker.broker_id) is link or _is_cancelled():
                 raise
-            # gRPC cancels whoever waits when a channel is closed.
+            # Closing a channel cancels the calls that wait on it.
             raise NetworkException(f"the connection to broker {broker.broker_id} was closed") from None
         return call.decode_response(answer)
 
@@ -87,7 +87,7 @@ class GrpcPeers:
             await link.channel.close()
 
     async def _link(self, broker: BrokerInfo) -> _Link:
-        """The broker's; a new one where the broker is at another address than before."""
+        """Return the broker's link; open a new one if the broker's address has changed."""
         old = self._links.get(broker.broker_id)
         if old and old.address == broker.grpc_address:
             return old
@@ -105,7 +105,7 @@ class GrpcPeers:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody wants the running task to end."""
+    """Whether the current task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -114,7 +114,7 @@ def _error_of(failure: grpc.aio.AioRpcError, broker: BrokerInfo) -> KafkaError:
     where = f"broker {broker.broker_id} at {broker.grpc_address}"
     details = failure.details() or failure.code().name
     match failure.code():
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:  # it is stopping, or nobody is there
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:  # the broker is stopping or unreachable
             return NetworkException(f"{where}: {details}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return RequestTimedOut(f"{where}: no answer in time")

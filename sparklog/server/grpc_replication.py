@@ -1,7 +1,8 @@
-"""The service `Replication`: what other brokers ask of this one.
+"""The service `Replication`: requests of other brokers.
 
-A caller that gives up, or whose connection fails, ends a fetch that waits for records, as nobody would take them. It
-does not end what the controller has ordered: half of an order carried out would be a state that nobody has asked for.
+If the caller gives up or its connection fails, the questions of followers (`QUESTIONS`) are cancelled, such as a fetch
+that waits for records. Every other request runs to its end, because a half-applied order of the controller would leave
+a state that was never requested.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ReplicationServicer:
         self._orders: set[asyncio.Task[Any]] = set()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What gRPC's server is to be given."""
+        """Return the handler to register with the gRPC server."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -45,7 +46,7 @@ class ReplicationServicer:
         )
 
     async def settled(self) -> None:
-        """Return when all orders have been carried out."""
+        """Wait until every request that runs to its end has ended."""
         while self._orders:
             await asyncio.wait(self._orders)
 

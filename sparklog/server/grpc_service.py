@@ -1,20 +1,20 @@
-"""A service's calls as gRPC's server wants them: parsing, serializing and refusing, the same for every method.
+"""Handlers for gRPC's server: parsing, serialization and errors, the same for every method of a service.
 
-A servicer's method takes a request message, and the call's context where it has a second parameter; it returns a
-response message or bytes that are one. One that streams its answers is an asynchronous generator of bytes; one that
-also streams its requests takes the call's context and reads bytes from it. A KafkaError that comes out of a method ends
-the call with a status.
+A servicer's method takes a request message, and the call's context if it has a second parameter. It returns a response
+message, or the bytes of one. A method that streams its answers is an asynchronous generator of bytes. A method that
+also streams its requests takes the call's context and reads bytes from it. A KafkaError that a method raises ends the
+call with a status.
 
-Requests are parsed here and not by gRPC, for three reasons: what is no protobuf is refused as such, without a
-traceback in the broker's log; what would take many times its size in memory once it is parsed is refused before
-that; and answers may be bytes.
+Requests are parsed here instead of by gRPC for three reasons: bytes that are not protobuf are refused with a proper
+error, without a traceback in the broker's log; a request that would take many times its size in memory is refused
+before it is parsed; and answers may be bytes.
 
-A message of two bytes takes about 90 in memory, so a request of 100 MB could take 4.5 GB. Only produced batches and
-Arrow, which are single fields, may be large: everything else in a request is held to `MAX_FIELDS_BYTES`. What is not
-small is counted before it is parsed, in a thread: `MAX_FIELDS`, those of nested messages included.
+A message of two bytes takes about 90 bytes in memory, so a request of 100 MB could take 4.5 GB. Only produced batches
+and Arrow, which are single fields, may be large. The rest of a request is limited to `MAX_FIELDS_BYTES`. A request that
+is not small is parsed in a thread, and its fields are counted first, including those of nested messages (`MAX_FIELDS`).
 
-What names many topics, partitions, groups or members is served a part at a time, as so many small requests, whose
-answers are merged: others have their turn between two parts.
+A request that names many topics, partitions, groups or members is served in parts, like many small requests, and the
+answers are merged. Other requests are served between two parts.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from sparklog.v1 import log_pb2
 MAX_FIELDS_BYTES = 8 << 20
 MAX_FIELDS = 200_000
 MAX_FIELDS_PRODUCED = 1_000_000
-"""Those of plain records, which are encoded in a thread."""
+"""Limit for requests with plain records, which are encoded in a thread."""
 SMALL_BYTES = 64 << 10
-"""What is parsed where it arrives, whatever is in it."""
+"""Requests up to this size are parsed on the event loop, whatever they contain."""
 MANY_FIELDS = 1_000
-"""A ProduceRequest of fewer is counted where it arrives."""
+"""A ProduceRequest with more fields is not examined on the event loop: its batches and Arrow count in its size too."""
 PART = 100
-"""How many things are served together: work of a few milliseconds."""
+"""Number of elements that are served together: a few milliseconds of work."""
 WIDE = {
     "CreateTopics": "topics", "DeleteTopics": "names", "DescribeTopics": "names", "CreatePartitions": "topics",
     "DescribeConfigs": "resources", "AlterConfigs": "changes", "DeleteRecords": "partitions",
@@ -57,11 +57,11 @@ WIDE = {
     "LeaveGroup": "members", "OffsetCommit": "offsets", "OffsetFetch": "partitions", "OffsetDelete": "partitions",
     "DescribeGroups": "group_ids", "DeleteGroups": "group_ids",
 }  # fmt: skip
-"""By method, the field that names what is asked for, each independent of the others."""
+"""Method → the field whose elements can be served independently of each other."""
 MAX_TOGETHER = 10_000
-"""How many elements a field of any other may have: work of less than 100 ms."""
+"""Maximum number of elements of a field of any other method: less than 100 ms of work."""
 _PARTS = {"AlterConfigs": 10, "DescribeConfigs": 5, "CreateTopics": 10, "DeleteTopics": 10, "CreatePartitions": 10}
-"""Of those that take longer."""
+"""`PART` for methods that take longer per element."""
 _PARTITIONS = log_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["partitions"].number
 _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for name in ("batches", "arrow")}
 
@@ -69,9 +69,11 @@ _LARGE = {log_pb2.PartitionProduce.DESCRIPTOR.fields_by_name[name].number for na
 def service_handler(
     service: Any, servicer: Any, slices: Slices, queue: RequestQueue | None = None
 ) -> grpc.GenericRpcHandler:
-    """The handler of a service, given its descriptor and an object with a method for each of its own.
+    """Return the handler of a service.
 
-    queue: counts the requests in work; that of all services. None: they are not counted.
+    service: the service's descriptor
+    servicer: an object with a method for each method of the service
+    queue: counts the requests in progress of all services; None: they are not counted
     """
     queue = queue or RequestQueue()
     return grpc.method_handlers_generic_handler(
@@ -88,10 +90,10 @@ def by_names(
     given: Callable[[Any], dict[str, Any]] = lambda request: {},
     answered: Callable[[Any], dict[str, Any]] = lambda response: {},
 ) -> Callable[[Any, Any], Awaitable[Any]]:
-    """A servicer's method that asks its broker, and translates as `grpc_values` does.
+    """Return a servicer's method that calls its broker and translates as `grpc_values` does.
 
-    given: the fields of the request's value that do not have the names of its message's
-    answered: the fields of the response's message that do not have the names of its value's
+    given: returns the fields of the request's value that are not derived from the message
+    answered: returns the fields of the response's message that are not derived from the value
     """
 
     async def serve(servicer: Any, request: Any) -> Any:
@@ -103,14 +105,14 @@ def by_names(
 
 
 async def read_message(message_class: Any, data: bytes) -> Any:
-    """What `parse` returns or raises; in a thread where that may take long."""
+    """Parse as `parse` does, in a thread if it may take long."""
     if len(data) <= SMALL_BYTES or _checked_bytes(message_class, data) <= SMALL_BYTES:
         return parse(message_class, data)
     return await asyncio.to_thread(parse, message_class, data)
 
 
 def parse(message_class: Any, data: bytes) -> Any:
-    """The message; raises InvalidRequest where it is none, RecordListTooLarge where it would be once it is parsed."""
+    """Parse a message. Raises InvalidRequest if it is invalid, RecordListTooLarge if it exceeds a limit."""
     if len(data) > SMALL_BYTES:
         _check_fields(message_class, data)
     message = grpc_values.parse(message_class, data)
@@ -122,7 +124,7 @@ def parse(message_class: Any, data: bytes) -> Any:
 
 @cache
 def _limited_fields(message_class: Any) -> list[str]:
-    """The repeated fields of a request that is served as one."""
+    """Return the repeated fields of a request that is not served in parts."""
     descriptor = message_class.DESCRIPTOR
     is_wide = descriptor.name.removesuffix("Request") in WIDE
     return [] if is_wide else [field.name for field in descriptor.fields if field.is_repeated]
@@ -159,7 +161,10 @@ def _handler(method: Any, serve: Callable[..., Any], slices: Slices, queue: Requ
 def _unary(
     serve: Callable[..., Any], request_class: Any, few: AbstractAsyncContextManager[None], queue: RequestQueue
 ) -> Callable[[bytes, Any], Any]:
-    """few: held while a request is served that is not small."""
+    """Return the handler of a unary method.
+
+    few: held while a request larger than `SMALL_BYTES` is served
+    """
     wants_context = len(inspect.signature(serve).parameters) > 1
 
     async def answer(data: bytes, context: Any) -> Any:
@@ -187,7 +192,7 @@ def _unary(
 
 
 def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices) -> Callable[[Any], Any]:
-    """The same method, for requests whose field of this name may have any number of elements."""
+    """Return the method that serves requests in parts of at most `most` elements of the field `name`."""
 
     async def call(request: Any) -> Any:
         if len(getattr(request, name)) <= most:
@@ -198,7 +203,7 @@ def _in_parts(serve: Callable[[Any], Any], name: str, most: int, slices: Slices)
 
 
 async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Slices) -> Any:
-    """What `serve` returns for each part, merged into the first; there is one at least."""
+    """Serve each part, and return the answers merged into the first. There must be at least one part."""
     merged: Any = None
 
     async def serve_part(part: Any) -> None:
@@ -207,14 +212,14 @@ async def in_parts(parts: Iterable[Any], serve: Callable[[Any], Any], slices: Sl
         if merged is None:
             merged = answer
         else:
-            merged.MergeFrom(answer)  # at once: all answers beside what they make would take twice the memory
+            merged.MergeFrom(answer)  # merge at once: keeping all answers until the end would take twice the memory
 
     await slices.each(parts, serve_part)
     return merged
 
 
 def _parts(request: Any, name: str, most: int) -> Iterator[Any]:
-    """The request again and again, with at most so many elements of the field; what is there twice comes once."""
+    """Yield copies of the request with at most `most` elements of the field each; duplicate elements are dropped."""
     rest = type(request)()
     elements = getattr(request, name)
     rest.CopyFrom(request)
@@ -258,7 +263,7 @@ def _refusing(serve: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _fields_bytes(data: bytes) -> int:
-    """Bytes of a ProduceRequest, less those of batches and Arrow; of one with many fields, all of them."""
+    """Return the size of a ProduceRequest without batches and Arrow; its full size above `MANY_FIELDS` fields."""
     size = len(data)
     fields = 0
     for number, _, part in fields_of(memoryview(data)):
@@ -275,7 +280,7 @@ def _fields_bytes(data: bytes) -> int:
 
 
 def _room_left(descriptor: Any, view: memoryview, room: int) -> int:
-    """For how many fields more there is room than a message has, nested ones included; less than 0: it has too many."""
+    """Return `room` less the number of fields of a message, including nested ones; negative if it has too many."""
     for number, _, content in fields_of(view):
         room -= 1
         field = descriptor.fields_by_number.get(number)
@@ -283,7 +288,7 @@ def _room_left(descriptor: Any, view: memoryview, room: int) -> int:
             pass
         elif field.message_type:
             room = _room_left(field.message_type, content, room)
-        elif field.cpp_type != FieldDescriptor.CPPTYPE_STRING:  # numbers, as many of them as may be in these bytes
+        elif field.cpp_type != FieldDescriptor.CPPTYPE_STRING:  # packed numbers: at most one in each byte
             room -= len(content)
         if room < 0:
             break

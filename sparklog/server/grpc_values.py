@@ -1,22 +1,23 @@
-"""Values as messages of protobuf, and messages as values, by the names of their fields.
+"""Conversion between values and protobuf messages by the names of their fields.
 
-A plan for each pair of a value's type and a message's class says how each field is converted. It is made once, from the
-value's annotations and the message's descriptor, which decide:
+For each pair of a value's type and a message's class, a plan says how each field is converted. It is made once, from
+the value's annotations and the message's descriptor:
 
     message                      value
-    a field                      the field of the same name, that with `is_` before it, or that which RENAMED has
+    a field                      the field of the same name, with `is_` before it, or with the name in RENAMED
     topic, partition             one TopicPartition
     Error                        a KafkaError
-    another message              a dataclass or a named tuple; a mapping, where the message has one field
-    repeated                     a sequence; where it is empty, None if the value may be None
-    repeated messages            a sequence of those values; of tuples, which have the message's fields in order; or a
-                                 mapping: the first field (or topic and partition) is the key, the others the value
+    another message              a dataclass or a named tuple; a mapping if the message has one field
+    repeated                     a sequence; if it is empty, None if the value may be None
+    repeated messages            a sequence of values; a sequence of tuples, with the message's fields in order; or a
+                                 mapping: the first field (or topic and partition) is the key, the others are the value
     map                          a mapping
-    string, bytes                a UUID as text or as its 16 bytes; otherwise themselves
-    a field that may be absent   absent: the value's default, or None where it has none
+    string, bytes                a UUID as text or as its 16 bytes; otherwise unchanged
+    a field with presence        if it is absent, the value's default, or None without a default
 
-A caller gives the fields that do not follow from others by name. A message's field that has no counterpart and is not
-given is a TypeError when the plan is made; so is a value's field that has no counterpart, no default, and is not given.
+The caller passes, by name, the fields that cannot be derived this way. Making the plan raises TypeError if a field of
+the message has no counterpart and is not passed, or if a field of the value has no counterpart and no default and is
+not passed.
 """
 
 from __future__ import annotations
@@ -45,31 +46,37 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "AlterPartitionReassignmentsResponse": {"partitions": "errors"},
     "Broker": {"id": "broker_id"},
     "DeleteGroupsResponse": {"groups": "errors"},
-    "FindCoordinatorRequest": {"group_ids": "keys"},  # there are other kinds of keys in Kafka's message
+    "FindCoordinatorRequest": {"group_ids": "keys"},  # Kafka's message has other kinds of keys too
     "ListPartitionReassignmentsResponse": {"partitions": "moving"},
-    "OffsetCommitRequest": {"generation": "generation_or_epoch"},  # of both kinds of groups, as Kafka names it
+    "OffsetCommitRequest": {"generation": "generation_or_epoch"},  # for both kinds of groups, named as in Kafka
     "OffsetCommitResponse": {"partitions": "errors"},
     "OffsetDeleteResponse": {"partitions": "errors"},
     "OffsetFetchResponse": {"partitions": "offsets"},
 }
-"""By message: its fields, and what the value calls them."""
+"""Name of the message → field of the message → field of the value."""
 _NOTHING: frozenset[str] = frozenset()
 
 
 def to_message(value: Any, message_class: MessageClass, /, **given: Any) -> Message:
-    """given: fields of the message."""
+    """Return the message for a value.
+
+    given: fields of the message that are not derived from the value
+    """
     value_type: Any = type(value)
     return message_class(**_writer(value_type, message_class, frozenset(given))(value), **given)
 
 
 def to_value(message: Message, value_type: Any, /, **given: Any) -> Any:
-    """given: fields of the value. Raises InvalidRequest where an id is none."""
+    """Return the value for a message. Raises InvalidRequest if a topic id is invalid.
+
+    given: fields of the value that are not derived from the message
+    """
     message_class: MessageClass = type(message)
     return value_type(**_reader(message_class, value_type, frozenset(given))(message), **given)
 
 
 def parse(message_class: MessageClass, data: bytes) -> Message:
-    """The message, however large. Raises InvalidRequest where it is none."""
+    """Parse a message of any size. Raises InvalidRequest if the bytes are not a message."""
     try:
         return message_class.FromString(data)
     except DecodeError as error:
@@ -77,7 +84,7 @@ def parse(message_class: MessageClass, data: bytes) -> Message:
 
 
 def read_topic_id(text: str) -> UUID | None:
-    """None where it is empty; raises InvalidRequest where it is no id."""
+    """Parse a topic id; None if the text is empty. Raises InvalidRequest if it is not an id."""
     try:
         return UUID(text) if text else None
     except ValueError:
@@ -91,7 +98,7 @@ def read_topic_id_bytes(data: bytes) -> UUID:
 
 
 def read_error(message: Any) -> KafkaError | None:
-    """What a result with a field `error` carries."""
+    """Return the error of a result with a field `error`; None if it is absent."""
     return error_for(message.error.code, message.error.message) if message.HasField("error") else None
 
 
@@ -100,7 +107,7 @@ def read_partitions(messages: Iterable[Any]) -> list[TopicPartition]:
 
 
 class _Kind(NamedTuple):
-    """What an annotation says."""
+    """A field's annotation, split into its type and whether it may be None."""
 
     type: Any
     may_be_none: bool
@@ -126,7 +133,7 @@ def _kind(annotation: Any) -> _Kind:
 
 @cache
 def _kinds(value_type: type) -> Mapping[str, _Kind]:
-    """Of each field."""
+    """Return the kind of each field by name."""
     return {name: _kind(annotation) for name, annotation in get_type_hints(value_type).items()}
 
 
@@ -144,13 +151,13 @@ def _defaults(value_type: type) -> Values:
 
 
 def _name_of(field: FieldDescriptor, names: Any) -> str | None:
-    """Which of a value's names a message's field has."""
+    """Return which of a value's `names` corresponds to a message's field; None if none does."""
     renamed = RENAMED.get(field.containing_type.name, {}).get(field.name, field.name)
     return next((name for name in (renamed, f"is_{renamed}") if name in names), None)
 
 
 def _partition_name(value_type: type) -> str | None:
-    """The value's field for `topic` and `partition`."""
+    """Return the value's field that holds `topic` and `partition` as a TopicPartition; None if there is none."""
     if "topic" in _kinds(value_type):
         return None
     return next((name for name, kind in _kinds(value_type).items() if kind.type is TopicPartition), None)
@@ -165,7 +172,7 @@ def _has_presence(field: FieldDescriptor) -> bool:
 
 
 def _key_and_rest(key: Any, message: Any) -> tuple[list[str], list[str]]:
-    """Of a message that is an entry of a mapping: the fields of its key, and the others."""
+    """Split the fields of a message that is an entry of a mapping into those of the key and the others."""
     names = [field.name for field in message.fields]
     length = 2 if key is TopicPartition else 1
     return names[:length], names[length:]
@@ -182,7 +189,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 @cache
 def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str]) -> Callable[[Any], Values]:
-    """The fields of a message that is made of a value."""
+    """Return the function that makes the fields of a message from a value."""
     kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
     attributes: dict[str, str] = {}
     converted: list[tuple[str, Convert]] = []
@@ -201,7 +208,7 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
     names, get = tuple(attributes), _getter(list(attributes.values()))
 
     def write(value: Any) -> Values:
-        values = dict(zip(names, get(value)))  # noqa: B905 - they have one length, and the check takes time
+        values = dict(zip(names, get(value)))  # noqa: B905 - both have the same length, and the check takes time
         for name, convert in converted:
             values[name] = convert(values[name])
         return values
@@ -210,7 +217,7 @@ def _writer(value_type: Any, message_class: MessageClass, without: frozenset[str
 
 
 def _writing(kind: _Kind, field: FieldDescriptor, default: Any) -> Convert | None:
-    """How a field is converted; None: not at all. None itself leaves a field absent, whatever it is."""
+    """Return the conversion of a field, or None if it needs none. A value of None leaves the field absent."""
     if _has_presence(field) and default is not None:
         return lambda value: None if value == default else value
     convert = _writing_some(kind, field)
@@ -287,7 +294,7 @@ def _same(value: Any) -> Any:
 
 @cache
 def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str]) -> Callable[[Any], Values]:
-    """The fields of a value that is made of a message."""
+    """Return the function that makes the fields of a value from a message."""
     kinds, defaults, partition = _kinds(value_type), _defaults(value_type), _partition_name(value_type)
     fields = {
         _name_of(field, kinds): field
@@ -329,7 +336,7 @@ def _reader(message_class: MessageClass, value_type: Any, without: frozenset[str
 
 
 def _reading(kind: _Kind, field: FieldDescriptor) -> Convert | None:
-    """How a field is converted that is there; None: not at all."""
+    """Return the conversion of a field that is present, or None if it needs none."""
     if kind.type is UUID:
         return read_topic_id_bytes if field.type == FieldDescriptor.TYPE_BYTES else read_topic_id
     if _is_map(field):
@@ -372,13 +379,13 @@ def _entries_reader(kind: _Kind, message_class: MessageClass) -> Convert:
     if key.type is TopicPartition:
         read_key = _message_reader(key, message_class)
     read_value = _entry_value_reader(value, rest, message_class)
-    if value.type is KafkaError and not value.may_be_none:  # only what went wrong is in it
+    if value.type is KafkaError and not value.may_be_none:  # the mapping holds only entries with an error
         return lambda messages: {read_key(each): read_value(each) for each in messages if each.HasField("error")}
     return lambda messages: {read_key(each): read_value(each) for each in messages}
 
 
 def _entry_value_reader(value: _Kind, rest: list[str], message_class: MessageClass) -> Convert:
-    """What an entry has besides its key."""
+    """Return the function that reads the value of an entry of a mapping."""
     if value.type is KafkaError:
         return read_error
     if len(rest) > 1:

@@ -1,7 +1,7 @@
-"""`server/payloads.py`, imported when it is first needed.
+"""Import of `server/payloads.py` on first use.
 
-Arrow and the compiled kernels take longer to import than a broker takes to start (0.3 to 0.6 s against 0.4 s), and a
-broker that only sees batches never needs them.
+Importing Arrow and the compiled kernels takes as long as starting a broker (0.3 to 0.6 s against 0.4 s). A broker that
+only receives batches never needs them.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ _PAYLOADS = "sparklog.server.payloads"
 
 
 async def load_payloads() -> Any:
-    """The module; imported in a thread, so that requests beside this one do not wait."""
+    """Return the module. It is imported in a thread, so that other requests do not wait."""
     return sys.modules.get(_PAYLOADS) or await asyncio.to_thread(importlib.import_module, _PAYLOADS)

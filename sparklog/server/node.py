@@ -1,10 +1,10 @@
 """A broker with its listeners: what `sparklog up` and the test fixtures run.
 
-Start: take the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use.
-Once the broker leads what it can lead, Kafka's listeners open.
+Start: bind the addresses, join the cluster, and open the gRPC listener, which other brokers and the controller use.
+Once the broker leads the partitions that it can lead, the Kafka listeners open.
 
-Stop: other brokers take over what this broker leads, while the listeners are open. Then everything closes in reverse
-order, within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
+Stop: other brokers take over this broker's leaderships while the listeners are still open. Then everything closes in
+reverse order, within controlled.shutdown.timeout.ms: requests in flight get the first half of it, the disks the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerNode:
-    """One running broker. Made, started and stopped on one event loop; `start` and `stop` once each."""
+    """One running broker. Create, start and stop it on one event loop; call `start` and `stop` once each."""
 
     def __init__(
         self, config: BrokerConfig, *, fs: Fs | None = None, clock: Clock | None = None, store: Store | None = None
@@ -43,12 +43,12 @@ class BrokerNode:
         self._kafka: KafkaServer | None = None
         self._metrics: MetricsServer | None = None
         self.kafka_addresses: dict[str, Address] = {}
-        """Where clients that speak Kafka's protocol reach this broker, by the name of the listener."""
+        """Addresses for clients of Kafka's protocol, by listener name."""
 
     async def start(self) -> None:
-        """Be ready for clients at `grpc_address`.
+        """Start the broker; it then accepts clients at `grpc_address`.
 
-        Raises ConfigError, with nothing left running, where an address or a log directory is taken.
+        Raises ConfigError, with nothing left running, if an address or a log directory is in use.
         """
         listener = Address.parse(self._config.grpc_listener, "grpc.listener")
         if advertised := self._config.grpc_advertised_listener:
@@ -69,11 +69,11 @@ class BrokerNode:
 
     @property
     def metrics_address(self) -> str:
-        """Where /metrics is served, as HOST:PORT; empty where it is not."""
+        """Address of /metrics as HOST:PORT; empty if metrics are not served."""
         return self._metrics.address if self._metrics else ""
 
     async def stop(self) -> None:
-        """Refuse what is new, answer what is in flight, flush and close."""
+        """Refuse new requests, answer those in flight, flush and close."""
         await self.broker.leave()
         self.broker.prepare_stop()
         grace_ms = self._config.controlled_shutdown_timeout_ms // 2
@@ -83,10 +83,10 @@ class BrokerNode:
         await self.broker.stop()
 
     async def _bind_kafka(self) -> None:
-        """Take the addresses of `listeners`."""
+        """Bind the addresses of `listeners`."""
         if not (self._config.listeners or self._config.advertised_listeners):
             return
-        # Imported only where it is wanted: Kafka's messages take longer to import than a broker to start.
+        # Imported only if needed: Kafka's messages take longer to import than a broker takes to start.
         module = importlib.import_module("sparklog.server.kafka.server")
         kafka: KafkaServer = module.KafkaServer(self.broker)
         self._kafka = kafka
@@ -96,7 +96,7 @@ class BrokerNode:
     def _serve_metrics(self) -> MetricsServer | None:
         if not self._config.metrics_listener:
             return None
-        # Imported only where it is wanted: prometheus_client brings an HTTP server along, a third of a broker's start.
+        # Imported only if needed: prometheus_client imports an HTTP server, a third of a broker's start-up time.
         figures = importlib.import_module("sparklog.server.broker_collector")
         http = importlib.import_module("sparklog.base.metrics_http")
         listener = Address.parse(self._config.metrics_listener, "metrics.listener")

@@ -1,11 +1,11 @@
-"""Records in the forms that gRPC clients may use instead of batches: plain records and Arrow IPC, both ways.
+"""Conversion between batches and the other formats that gRPC clients may use: plain records and Arrow IPC.
 
     produce    plain records or Arrow  →  an Arrow table  →  its rows by partition  →  batches
     fetch      batches                 →  Arrow columns   →  plain records or Arrow IPC
 
-Everything is done a column at a time but for building and reading the protobuf records themselves. This module is
-slow to import (Arrow and the compiled kernels: half a second), so a broker does so when such a payload first comes.
-The functions block: they run in a thread.
+Everything works a column at a time, except that protobuf records are built and read one by one. Importing this module
+is slow (half a second for Arrow and the compiled kernels), so a broker imports it when the first such payload arrives.
+The functions block; run them in a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.server.arrow_ipc import refuse_compressed
 from sparklog.v1 import log_pb2, records_pb2
 
 RECORD_OVERHEAD, HEADER_OVERHEAD = 48, 16
-"""Bytes of a message beside keys and values: numbers, tags and lengths."""
+"""Bytes of a record's or header's message besides keys and values: numbers, tags and lengths."""
 PRODUCED = pa.schema(
     [
         ("key", pa.binary()),
@@ -40,9 +40,9 @@ PRODUCED = pa.schema(
 def encode_payload(
     part: log_pb2.PartitionProduce, *, partitions: int, without_key: int, now_ms: int, max_batch_bytes: int
 ) -> list[tuple[int, bytearray]]:
-    """The batches of one PartitionProduce with `records` or `arrow`, by the partition they are for.
+    """Encode the `records` or `arrow` of one PartitionProduce as batches; return (partition, batches) pairs.
 
-    `without_key` is where rows without a key go. Raises InvalidRecord, saying what was wrong with the payload.
+    Records without a key go to the partition `without_key`. Raises InvalidRecord if the payload is invalid.
     """
     plain = part.WhichOneof("payload") == "records"
     table = table_of_records(part.records.records) if plain else table_of_arrow(part.arrow)
@@ -57,7 +57,7 @@ def encode_payload(
 
 
 def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
-    """Plain records as columns; raises InvalidRecord where there are none."""
+    """Return plain records as columns (`PRODUCED`). Raises InvalidRecord if there are none."""
     if not records:
         raise InvalidRecord("the request has no records")
     columns = {
@@ -70,10 +70,11 @@ def table_of_records(records: Sequence[records_pb2.Record]) -> pa.Table:
 
 
 def table_of_arrow(data: bytes) -> pa.Table:
-    """The rows of an Arrow IPC stream.
+    """Return the rows of an Arrow IPC stream.
 
-    Raises InvalidRecord where it is not one, its columns are not those of records, or it could take more memory than
-    its own size: compressed, or with a type whose rows may share bytes (dictionaries, views, run ends).
+    Raises InvalidRecord if the bytes are not such a stream, if it has no rows, if its columns are not those of records,
+    or if it could take more memory than its own size: compressed, or with a type whose rows may share bytes
+    (dictionaries, views, run ends).
     """
     try:
         refuse_compressed(data)
@@ -89,7 +90,7 @@ def table_of_arrow(data: bytes) -> pa.Table:
 
 
 def split_by_key(table: pa.Table, partitions: int, without_key: int) -> Iterator[tuple[int, pa.Table]]:
-    """Each partition that gets rows, and those rows in their order; rows without a key go to `without_key`."""
+    """Yield each partition that gets rows, with its rows in order. Rows without a key go to `without_key`."""
     if "key" not in table.column_names or partitions == 1:
         yield without_key if partitions > 1 else 0, table
         return
@@ -102,9 +103,9 @@ def split_by_key(table: pa.Table, partitions: int, without_key: int) -> Iterator
 
 
 def encode(table: pa.Table, *, codec: int, now_ms: int, max_batch_bytes: int) -> bytearray:
-    """`table` as record batches back to back, none larger than the topic takes if its records allow it.
+    """Return `table` as concatenated record batches of at most `max_batch_bytes` each, unless one record is larger.
 
-    Raises InvalidRecord where a column has the wrong type or there is no such codec.
+    Raises InvalidRecord if a column has the wrong type or the codec does not exist.
     """
     try:
         batches = arrow.encode_all(
@@ -116,14 +117,14 @@ def encode(table: pa.Table, *, codec: int, now_ms: int, max_batch_bytes: int) ->
 
 
 class Decoded(NamedTuple):
-    """A part of what was fetched, as bytes of the form that was wanted, and the offset behind it."""
+    """A part of the fetched records in the requested format, and the offset after it."""
 
     payload: bytes
     next_offset: int
 
 
 def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
-    """The records of whole batches, from an offset on, as Arrow IPC streams of about so many bytes at most each."""
+    """Yield the records of whole batches from `offset_from` on, as Arrow IPC streams of about `max_bytes` at most."""
     for batch in _pieces(data, offset_from, max_bytes):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -132,14 +133,14 @@ def decode_to_arrow(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[
 
 
 def decode_to_records(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[Decoded]:
-    """The records of whole batches, from an offset on, as RecordLists of so many bytes at most each."""
+    """Yield the records of whole batches from `offset_from` on, as RecordLists of at most `max_bytes`."""
     for batch in _pieces(data, offset_from, max_bytes):
         records = records_pb2.RecordList(records=map(_record, _rows(batch)))
         yield Decoded(records.SerializeToString(), records.records[-1].offset + 1)
 
 
 def _pieces(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Records together that take at most so many bytes as messages, or one that is larger."""
+    """Yield runs of records that take at most `max_bytes` as messages, or one record that is larger."""
     for batch in arrow.decode_batches(data, offset_from=offset_from):
         ends = np.cumsum(_sizes(batch))
         begin = 0
@@ -151,7 +152,7 @@ def _pieces(data: Buffer, offset_from: int, max_bytes: int) -> Iterator[pa.Recor
 
 
 def _sizes(batch: pa.RecordBatch) -> Any:
-    """What each record takes as a message at most."""
+    """Return an upper bound of each record's size as a message, in bytes."""
     sizes = np.full(batch.num_rows, RECORD_OVERHEAD, dtype=np.int64)
     for name in ("key", "value"):
         sizes += pc.binary_length(batch.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
@@ -193,7 +194,7 @@ def _headers(record: records_pb2.Record) -> list[dict[str, Any]]:
 
 
 def _partitions_of(keys: Any, partitions: int) -> Any:
-    """The partition of each key, null keys included, from the buffers of a large_binary array."""
+    """Return the partition of each key, null keys included, from the buffers of a large_binary array."""
     _, offsets, data = keys.buffers()
     starts = np.frombuffer(offsets, dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
     content = np.frombuffer(data, dtype=np.uint8) if data else np.empty(0, dtype=np.uint8)

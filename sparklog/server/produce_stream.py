@@ -1,16 +1,17 @@
-"""One call of ProduceStream: requests are appended, and answered, in the order in which they come.
+"""One ProduceStream call: requests are appended and answered in the order in which they arrive.
 
-    read a request → begin it (translate) → go on with it (append, in the first step) → answer
+    read a request → begin it (translate) → continue (append, in the first step) → answer
 
-Of a request for very many partitions the append is part of beginning it: others have their turn meanwhile, and what
-comes next on the stream is not to overtake it.
+For a request with very many partitions, the append is part of the beginning. It yields to other requests meanwhile,
+and the next request of the stream must not overtake it.
 
-An answer that is there at once, with no other before it, is written before the next request is read: with one
-replica that is every answer, and it costs nothing but the request. An answer that has to wait (for replicas, for a
-disk) is put in line, and reading goes on, until `max.outstanding.produces` are in line. A client that does not take
-its answers is not read from either; and none is while as many bytes are in work as queued.max.request.bytes allows.
+An answer that is ready at once, with none queued before it, is written before the next request is read. With one
+replica this is true of every answer, and it needs no task. An answer that has to wait (for replicas or a disk) is
+queued, and reading continues until `max.outstanding.produces` answers are queued. The stream is not read while the
+client does not take its answers, or while the requests in progress fill queued.max.request.bytes.
 
-When the broker stops, reading stops; what was read is answered, and the caller is told that the call was cut short.
+When the broker stops, reading stops. The requests already read are answered, and the call ends with an error that says
+that the broker is stopping.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Answering = Coroutine[Any, Any, log_pb2.ProduceResponse]
 
 
 class ProduceStream:
-    """The state of one call. Made and run in the call's own task."""
+    """State of one call. Create and run it in the call's own task."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class ProduceStream:
         max_outstanding: int,
         queue: RequestQueue,
     ) -> None:
-        """queue: counts the requests in work, those of other calls too."""
+        """queue: the bytes of all requests in progress, including those of other calls."""
         self.was_stopped = False
         self._context = context
         self._begin = begin
@@ -56,7 +57,7 @@ class ProduceStream:
     async def run(self) -> None:
         """Serve the call to its end.
 
-        Raises KafkaError for a request that makes no sense as a whole, once the requests before it are answered.
+        Raises KafkaError if a request as a whole is invalid, after the requests before it have been answered.
         """
         try:
             while (request := await self._read()) is not grpc.aio.EOF:
@@ -88,7 +89,7 @@ class ProduceStream:
         return answer
 
     def stop(self) -> None:
-        """Read no more. To be called on the event loop."""
+        """Stop reading. Call it on the event loop."""
         self.was_stopped = True
         self._end_reading()
 
@@ -98,7 +99,7 @@ class ProduceStream:
             self._task.cancel()
 
     async def _read(self) -> Any:
-        """The next request, or EOF."""
+        """Return the next request, or EOF."""
         if self._has_ended:
             return grpc.aio.EOF
         self._is_reading = True
@@ -131,10 +132,10 @@ class ProduceStream:
                 answer = await self._line[0]
             except KafkaError:
                 self._end_reading()
-                self._room.release()  # for who may be waiting to put an answer in line
+                self._room.release()  # wakes `_put_in_line` if it waits for room
                 raise
             await self._context.write(answer.SerializeToString())
-            self._line.popleft()  # only now: while it is there, nobody else writes
+            self._line.popleft()  # only after the write: while an answer is queued, `run` does not write
             self._room.release()
 
     async def _finish_line(self) -> None:
@@ -142,7 +143,7 @@ class ProduceStream:
             await self._writing
 
     def _leave(self) -> None:
-        """The client has gone: nobody waits for the answers."""
+        """Cancel the outstanding answers, because the client has gone."""
         if self._writing:
             self._writing.cancel()
         for answer in self._line:

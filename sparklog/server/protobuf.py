@@ -1,7 +1,7 @@
-"""Protobuf's wire format, as far as fields of bytes are put into messages and taken out of them by hand.
+"""Protobuf's wire format, as far as it is needed to insert and extract fields of bytes by hand.
 
-A message is a sequence of fields: a tag (number << 3 | wire type, as a varint) and a content, which is a varint (0),
-8 bytes (1), a length and as many bytes (2), or 4 bytes (5).
+A message is a sequence of fields. A field is a tag (number << 3 | wire type, as a varint) and a content: a varint (0),
+8 bytes (1), a length and that many bytes (2), or 4 bytes (5).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sparklog.base.errors import InvalidRequest
 class Field(NamedTuple):
     number: int
     whole: memoryview
-    """With its tag."""
+    """The field with its tag."""
     content: memoryview
-    """Of bytes and messages; empty for all else."""
+    """The content of a field of bytes or of a message; empty for other fields."""
 
 
 def fields_of(view: memoryview) -> Iterator[Field]:
-    """The fields of a message. Raises InvalidRequest where it is none."""
+    """Yield the fields of a message. Raises InvalidRequest if the bytes are not a message."""
     position = 0
     while position < len(view):
         start = position
@@ -46,7 +46,7 @@ def fields_of(view: memoryview) -> Iterator[Field]:
 
 
 def varint(value: int) -> bytes:
-    """A number, 7 bits in each byte, the lowest first."""
+    """Return a number as a varint: 7 bits in each byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -56,7 +56,7 @@ def varint(value: int) -> bytes:
 
 
 def bytes_tag(number: int) -> bytes:
-    """What precedes the length of a field of bytes or of a message (wire type 2)."""
+    """Return the tag of a field of bytes or of a message (wire type 2); the length follows it."""
     return varint(number << 3 | 2)
 
 

@@ -1,4 +1,4 @@
-"""What brokers say to one another: the methods of the service `Replication`, by the values that they carry.
+"""Calls between brokers: the methods of the service `Replication`, by the type of their request value.
 
 value ─ encode ─▶ bytes ═ gRPC ═▶ bytes ─ decode ─▶ value          the request at the caller, then at the callee;
                                                                     the answer the other way round
@@ -41,7 +41,7 @@ Fields = Callable[[Any], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call:
-    """One method of the service, and how its request and its answer travel. Decoding raises InvalidRequest."""
+    """One method of the service, with the encoding of its request and answer. Decoding raises InvalidRequest."""
 
     method: str
     request: type
@@ -52,7 +52,7 @@ class Call:
 
 
 class Differing(NamedTuple):
-    """Fields that do not have the same names in message and value: the message's, and the value's."""
+    """Fields that have different names in message and value: those of the message, and those of the value."""
 
     of_message: Fields = lambda value: {}
     of_value: Fields = lambda message: {}
@@ -92,7 +92,7 @@ def _both_ways(
 
 
 def _for_controller(fields: Fields) -> Fields:
-    """Whoever is not the controller refuses what another broker has passed on."""
+    """Mark the request as forwarded by a broker: a receiver that is not the controller then refuses it."""
     return lambda message: {**fields(message), "is_for_controller": True}
 
 

@@ -1,5 +1,6 @@
-"""The stream of an InstallSnapshot call: what is asked in its first message, bytes in all; each is answered when its
-bytes have been written, and at last the snapshot is.
+"""The stream of an InstallSnapshot call. The first message holds the parameters, and every message holds bytes.
+
+Each message is answered once its bytes have been written. The last answer confirms that the snapshot is in place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sparklog.v1 import maintenance_pb2
 
 
 async def serve_snapshot(broker: Broker, context: Any) -> None:
-    """Serve one call. Raises KafkaError where it is refused, before its end too."""
+    """Serve one call. Raises KafkaError if it is refused, possibly before its end."""
     first = await _read(context)
     if first is None:
         raise InvalidRequest("a snapshot without a first message")
@@ -30,7 +31,11 @@ async def serve_snapshot(broker: Broker, context: Any) -> None:
 
 
 async def _chunks(broker: Broker, context: Any, first: Any) -> AsyncIterator[bytes]:
-    """Raises InvalidRequest where the call ends before its last message: broken off looks just like done."""
+    """Yield the bytes of each message.
+
+    Raises InvalidRequest if the stream ends before the message with the total size: an aborted call looks like a
+    completed one otherwise. Raises BrokerNotAvailable if the broker stops.
+    """
     message, received_bytes, is_last = first, 0, False
     while message is not None:
         if broker.is_stopping:
@@ -50,6 +55,6 @@ async def _answer(context: Any, size_bytes: int) -> None:
 
 
 async def _read(context: Any) -> Any:
-    """The next message; None: there are no more."""
+    """Return the next message, or None at the end of the stream."""
     data = await context.read()
     return None if data is grpc.aio.EOF else parse(maintenance_pb2.InstallSnapshotRequest, data)

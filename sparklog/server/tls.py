@@ -1,12 +1,13 @@
-"""TLS for listeners, by Kafka's keys, from PEM files (KIP-651).
+"""TLS for listeners, configured by Kafka's keys, from PEM files (KIP-651).
 
-    ssl.keystore.location     one file: the private key, encrypted or not, and the certificates, our own first
-    ssl.truststore.location   one file: the certificates of those who may vouch for clients
-    ssl.client.auth           none, requested, required; the last two need a truststore, as no public authority vouches
-                              for the clients of a private cluster
+    ssl.keystore.location     one file: the private key, encrypted or not, and the certificates, the broker's own first
+    ssl.truststore.location   one file: the certificates of the authorities that may vouch for clients
+    ssl.client.auth           none, requested, required; the last two need a truststore, because no public authority
+                              vouches for the clients of a private cluster
 
-Files are read once, when the broker starts: a new certificate needs a new start. Kafka listeners use Python's `ssl`,
-the gRPC listener gRPC's own TLS, which takes no encrypted key and cannot ask for a certificate without requiring one.
+The files are read once, when the broker starts; a new certificate needs a restart. Kafka listeners use Python's `ssl`.
+The gRPC listener uses gRPC's own TLS, which does not accept an encrypted key and cannot request a certificate without
+requiring it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.pem import read_keystore_for_grpc, read_pem
 
 HANDSHAKE_TIMEOUT_S = 10.0
-"""How long a client may take to agree on keys; a connection that stays silent ends then."""
+"""Time limit of the TLS handshake; the connection is closed after it."""
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 def server_context(config: BrokerConfig) -> ssl.SSLContext:
-    """What Kafka listeners of SSL and SASL_SSL speak; raises ConfigError, naming the key, for what cannot be used."""
+    """Return the context for SSL and SASL_SSL listeners. Raises ConfigError with the key's name if a file is unusable."""
     if not config.ssl_keystore_location:
         raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
     read_pem("ssl.keystore.location", config.ssl_keystore_location)
@@ -36,7 +37,7 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        # The password is given even where it is empty: without one, OpenSSL asks for it on the terminal.
+        # Pass the password even if it is empty: without one, OpenSSL asks for it on the terminal.
         context.load_cert_chain(config.ssl_keystore_location, password=config.ssl_key_password)
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(
@@ -55,8 +56,8 @@ def server_context(config: BrokerConfig) -> ssl.SSLContext:
 
 
 def grpc_credentials(config: BrokerConfig) -> Any:
-    """What the gRPC listener speaks with grpc.security.protocol = SSL; raises ConfigError as `server_context` does."""
-    server_context(config)  # gRPC itself would not say what is wrong with a file
+    """Return the gRPC listener's credentials (grpc.security.protocol = SSL). Raises ConfigError as `server_context`."""
+    server_context(config)  # checks the files: gRPC itself does not report what is wrong with one
     keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
     return grpc.ssl_server_credentials(
         ((keystore, keystore),),
@@ -66,7 +67,7 @@ def grpc_credentials(config: BrokerConfig) -> Any:
 
 
 def grpc_peer_credentials(config: BrokerConfig) -> Any:
-    """What a broker shows to the gRPC listeners of others, and whom it believes there."""
+    """Return the credentials for calls to other brokers: this broker's certificate, and the authorities it trusts."""
     keystore = read_keystore_for_grpc("ssl.keystore.location", config.ssl_keystore_location)
     return grpc.ssl_channel_credentials(
         root_certificates=_read_truststore(config), private_key=keystore, certificate_chain=keystore

@@ -1,4 +1,4 @@
-"""The topics of UpdateMetadata: their partitions are messages of LeaderAndIsr without what only a replica needs."""
+"""Topics of UpdateMetadata. Their partitions use LeaderAndIsr's message without the fields that only replicas need."""
 
 from __future__ import annotations
 
