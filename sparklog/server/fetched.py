@@ -116,7 +116,7 @@ async def _decode(data: bytes, offset_from: int, form: int, max_bytes: int) -> t
 
 
 async def _read(found: LogSlice) -> bytes:
-    """Return the slice's bytes. Large slices are read in a thread, so that a slow disk does not block the event loop."""
+    """Return the slice's bytes. A thread reads large slices, so that a slow disk does not block other requests."""
     try:
         return found.read() if found.size <= READ_AT_ONCE else await asyncio.to_thread(found.read)
     except OSError as error:

@@ -28,7 +28,7 @@ _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required
 
 
 def server_context(config: BrokerConfig) -> ssl.SSLContext:
-    """Return the context for SSL and SASL_SSL listeners. Raises ConfigError with the key's name if a file is unusable."""
+    """Return the context for SSL and SASL_SSL listeners. Raises ConfigError, naming the key, if a file is unusable."""
     if not config.ssl_keystore_location:
         raise ConfigError("ssl.keystore.location is missing: a PEM file with the private key and its certificates")
     read_pem("ssl.keystore.location", config.ssl_keystore_location)

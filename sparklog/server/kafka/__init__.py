@@ -1,1 +1,1 @@
-"""The Kafka listeners: they speak Apache Kafka's wire protocol, over the same handlers as gRPC."""
+"""The Kafka listeners: Apache Kafka's wire protocol, served by the same handlers as gRPC."""

@@ -1,4 +1,4 @@
-"""Where a broker is, as its clients are told."""
+"""Addresses of brokers for clients of a listener."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sparklog.cluster.model import BrokerInfo
 
 
 def with_listener(brokers: Iterable[BrokerInfo], listener: str) -> list[BrokerInfo]:
-    """Those that clients of a listener can be told about."""
+    """Return the brokers that have the listener, whose clients can reach only these."""
     return [broker for broker in brokers if listener in broker.listeners]
 
 
 def broker_address(broker: BrokerInfo, listener: str) -> dict[str, Any]:
-    """`host` and `port` of a broker, for clients of a listener that it has."""
+    """Return `host` and `port` of a broker for clients of the listener. The broker must have it."""
     host, port = broker.listeners[listener]
     return {"host": host, "port": port}

@@ -1,13 +1,13 @@
-"""Refuses a request that names more than a broker takes at once, before room is made for what it names.
+"""Check of the number of array elements in a request, before memory is allocated for them.
 
-A request of n bytes may have half as many elements in its arrays, each of which takes hundreds of bytes and several
-microseconds once it is read. So the arrays of a large request are counted first, by walking through its bytes as its
-schema says: a limit is for all of them together, nested ones included.
+A request of n bytes may have n/2 elements in its arrays. Each takes hundreds of bytes and several microseconds once it
+is decoded. So the elements of a large request are counted first, by walking through its bytes according to its schema.
+The limit applies to all arrays together, including nested ones.
 
-The native reader of `kio` makes room for as many elements as an array says it has. A count of 32 bits stands for 32 GB,
-and where they cannot be had the process is aborted: twenty bytes of anybody would end a broker. Counts are compact in
-the flexible versions of a message (KIP-482), as unsigned varints. One of more than 31 bits has five bytes, which a
-search finds at once; only where there is something like it, be it in a name or an id, a small request is walked.
+The native reader of `kio` allocates as many elements as an array claims to have. A count of 32 bits would take 32 GB,
+and a failed allocation aborts the process: twenty bytes from any client could kill a broker. The flexible versions of a
+message (KIP-482) encode counts as unsigned varints. A varint this large has five bytes, which a regular expression
+finds quickly. A small request is walked only if something like it occurs, which may also be part of a name or an id.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from sparklog.base.errors import InvalidRequest
 from sparklog.server.kafka.packing import read_varint
 
 MAX_ELEMENTS = 50_000
-"""Several times what the clients of the largest clusters name at once."""
+"""Several times what clients of the largest clusters send in one request."""
 SMALL_BYTES = 64 << 10
-"""A request of this size is read in a few milliseconds, whatever is in it."""
+"""A request of up to this size is decoded in a few milliseconds, whatever it contains."""
 _LIKE_A_HUGE_COUNT = re.compile(rb"[\x80-\xff]{4}[\x08-\x7f]", re.DOTALL)
 _SIZES = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "timedelta_i32": 4, "int64": 8,
@@ -37,14 +37,14 @@ _INT32 = struct.Struct(">i")
 
 
 class TooManyElements(InvalidRequest):
-    """A request of more than `most` elements."""
+    """A request has more than `most` elements."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"the request names more than {most} things at once: ask in several requests")
 
 
 class Room:
-    """For how many elements there is room yet."""
+    """Number of elements that are still allowed."""
 
     def __init__(self, elements: int = MAX_ELEMENTS) -> None:
         self._most = self._left = elements
@@ -56,13 +56,13 @@ class Room:
 
 
 Skip = Callable[[memoryview, int, Room], int]
-"""Where what begins at a position ends; raises InvalidRequest where the data ends before, or there is no room."""
+"""Returns the end of the field at a position. Raises InvalidRequest if the data ends before it or no room is left."""
 
 
 def check_array_counts(cls: Any, data: bytes | memoryview, most: int = MAX_ELEMENTS) -> None:
-    """Raises InvalidRequest where the request, of this class of kio's, is not one that its reader may see.
+    """Check that kio's reader may decode a request of this class. Raises InvalidRequest if not.
 
-    Takes up to a second for a large request: it is for a thread then.
+    Takes up to a second for a large request; call it in a thread then.
     """
     if len(data) > SMALL_BYTES or (cls.__flexible__ and _LIKE_A_HUGE_COUNT.search(data)):
         skip_entity(cls)(memoryview(data), 0, Room(most))
@@ -70,7 +70,7 @@ def check_array_counts(cls: Any, data: bytes | memoryview, most: int = MAX_ELEME
 
 @cache
 def skip_entity(cls: Any) -> Skip:
-    """A structure: its fields in their order, then the tagged ones where the version is flexible."""
+    """Return the skip of a structure: its fields in order, then the tagged fields if the version is flexible."""
     fields = dataclasses.fields(cls)
     is_flexible: bool = cls.__flexible__
     steps = [_skip_field(field, is_flexible) for field in fields if "tag" not in field.metadata]
@@ -121,19 +121,19 @@ def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
 
 
 def _skip_compact(data: memoryview, at: int, _: Room) -> int:
-    """A string, bytes or records: the length, one more than it is, 0 for null."""
+    """Skip a compact string, bytes or records: the length plus 1, 0 for null, then the content."""
     size, at = read_varint(data, at)
     return _within(data, at + max(0, size - 1))
 
 
 def _skip_text(data: memoryview, at: int, _: Room) -> int:
-    """A string: the length, -1 for null."""
+    """Skip a string: the length, -1 for null, then the content."""
     start = _within(data, at + 2)
     return _within(data, start + max(0, _INT16.unpack_from(data, at)[0]))
 
 
 def _skip_bytes(data: memoryview, at: int, _: Room) -> int:
-    """Bytes or records: the length, -1 for null."""
+    """Skip bytes or records: the length, -1 for null, then the content."""
     start = _within(data, at + 4)
     return _within(data, start + max(0, _INT32.unpack_from(data, at)[0]))
 
@@ -157,7 +157,7 @@ def _array(element: Skip, is_flexible: bool) -> Skip:
 
 
 def _optional(entity: Skip) -> Skip:
-    """A structure behind a byte that is -1 where there is none."""
+    """Return the skip of a nullable structure: a byte, -1 for null, then the structure."""
 
     def skip(data: memoryview, at: int, room: Room) -> int:
         start = _within(data, at + 1)

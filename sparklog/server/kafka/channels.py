@@ -1,15 +1,15 @@
-"""How bytes come and go: a plain socket, or TLS. `connection.py` decides what they mean.
+"""Channels: transfer of bytes over a plain socket or TLS. `connection.py` interprets the bytes.
 
-A channel reads into the buffer that its connection gives it, and sends one response at a time. What of a large response
-is a slice of the log goes from the page cache to a plain socket by sendfile(2), without passing through this process;
-over TLS it is read a piece at a time, as the peer takes it. A slice whose file ends too early (it was truncated
-meanwhile) ends the connection: its length has been announced.
+A channel reads into the buffer of its connection and sends one response at a time. Log slices of a large response go
+from the page cache to a plain socket by sendfile(2), without passing through this process. Over TLS they are read a
+piece at a time, as the peer takes them. If the file of a slice is too short because it was truncated meanwhile, the
+connection is closed, because the slice's length has already been sent.
 
-A response that the peer does not take stays where it is: slices unread, and what the socket does not take of the rest.
-As each connection has one response at most, so much is held for it and no more.
+While the peer does not take a response, its slices stay unread, and only the unsent rest of its other bytes is kept.
+Each connection has at most one response, which limits the memory that it holds.
 
-Plain sockets are read and written here and not by an asyncio transport, which has no sendfile that could be mixed with
-other writes at once, and would cost as much for each request as the whole of a connection's own work.
+Plain sockets are read and written here instead of by an asyncio transport: that has no sendfile that can be mixed with
+other writes without delay, and its cost per request equals all other work of a connection.
 """
 
 from __future__ import annotations
@@ -28,66 +28,66 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka.page_cache import descriptor
 
 Frame = Sequence[bytes | LogSlice]
-"""A response, its size in front."""
+"""A response that begins with its size."""
 SENDFILE_ABOVE_BYTES = 1 << 20
-"""A response with fewer bytes of the log is copied: as long as the socket takes it all at once, that costs less than
-sendfile, which handles a page at a time (bench/sendfile.py). What does not leave at once is read again, not kept."""
+"""A response with at most this many bytes of the log is copied. If the socket takes it all at once, copying costs less
+than sendfile, which handles a page at a time (bench/sendfile.py). Unsent bytes are read again later, not kept."""
 JOINED_BYTES = 64 << 10
-"""Smaller slices are sent together with what is before and after them."""
+"""Smaller slices are joined with the bytes before and after them."""
 PIECE_BYTES = 256 << 10
-"""What is read at once of a slice over TLS, and of slices that are joined."""
+"""Bytes read at once: of a slice over TLS, and in all of joined slices."""
 TOO_SHORT = "a file that was being sent has become shorter"
 TURN_BYTES = 4 << 20
-"""Sent to one peer before others have their turn."""
+"""Bytes sent to one peer before other connections are served."""
 logger = logging.getLogger(__name__)
 
 
 class ChannelOwner(Protocol):
-    """What a channel tells."""
+    """Callbacks of a channel."""
 
     def buffer(self) -> memoryview: ...
 
     def received(self, size: int) -> None:
-        """`size` bytes are in the buffer that was given last."""
+        """Called when `size` bytes have been read into the last buffer."""
         ...
 
     def end_of_input(self) -> None:
-        """The peer sends nothing more."""
+        """Called when the peer has ended its side of the connection."""
         ...
 
     def progressed(self) -> None:
-        """The peer has taken a part of a response that did not leave at once."""
+        """Called when the peer has taken a part of a response that was not sent at once."""
         ...
 
     def sent(self) -> None:
-        """The response that did not leave at once has left."""
+        """Called when a response that was not sent at once is sent completely."""
         ...
 
     def lost(self) -> None:
-        """The channel is closed, by whomever; told once."""
+        """Called once when the channel is closed, by either side."""
         ...
 
 
 class Channel(Protocol):
-    """What a connection asks."""
+    """Operations of a channel for its connection."""
 
     def pause(self) -> None:
-        """Read nothing until `resume`."""
+        """Stop reading until `resume`."""
         ...
 
     def resume(self) -> None: ...
 
     def send(self, frame: Frame) -> bool:
-        """Send a response; False: the rest follows, and `sent` will be told. Not to be called before that."""
+        """Send a response. If it returns False, the rest is sent later; call `send` again only after `sent`."""
         ...
 
     def close(self) -> None:
-        """Close at once; what was not sent is lost."""
+        """Close at once. Unsent bytes are lost."""
         ...
 
 
 class _SliceLeft:
-    """What is still to be sent of a slice."""
+    """The unsent rest of a slice."""
 
     __slots__ = ("left", "position", "slice")
 
@@ -97,7 +97,7 @@ class _SliceLeft:
         self.left = found.size
 
     def peek(self, limit: int) -> bytes:
-        """What comes next; raises KafkaStorageError, or EOFError where there is nothing."""
+        """Return the next bytes, at most `limit`. Raises KafkaStorageError, or EOFError if the file is too short."""
         part = self.slice
         try:
             data = part.file.read_at(self.position, min(self.left, limit))
@@ -113,9 +113,9 @@ class _SliceLeft:
 
 
 def _gather(frame: Frame) -> deque[memoryview | _SliceLeft]:
-    """What is to be sent, with small slices read and put together with what is before and after them.
+    """Return the parts to send. Small slices are read and joined with the bytes before and after them.
 
-    Raises KafkaStorageError, or EOFError where a file is too short.
+    Raises KafkaStorageError, or EOFError if a file is too short.
     """
     parts: deque[memoryview | _SliceLeft] = deque()
     together: list[bytes] = []
@@ -144,7 +144,7 @@ def _whole(part: LogSlice) -> bytes:
 
 
 class PlainChannel:
-    """A socket without TLS."""
+    """A channel over a socket without TLS."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: ChannelOwner) -> None:
         self._loop = loop
@@ -152,7 +152,7 @@ class PlainChannel:
         self._fd = sock.fileno()
         self._owner = owner
         self._left: deque[memoryview | _SliceLeft] = deque()
-        self._is_copied = False  # what is left, instead of being sent by sendfile
+        self._is_copied = False  # slices are copied instead of sent by sendfile
         self._is_reading = False
         self._is_closed = False
         self.resume()
@@ -219,7 +219,7 @@ class PlainChannel:
             self._owner.progressed()
 
     def _send_left(self) -> bool:
-        """Send what the socket takes; whether that was all. Closes where the peer is gone or the file too short."""
+        """Send what the socket takes; return whether that was all. Close if the peer is gone or a file is too short."""
         left, turn = self._left, TURN_BYTES
         try:
             while left and turn > 0:
@@ -242,11 +242,11 @@ class PlainChannel:
             return 0
 
     def _send_some(self, left: deque[memoryview | _SliceLeft]) -> int:
-        """Send from the first part; as much as was sent."""
+        """Send from the first part, and return the number of bytes sent."""
         part = left[0]
         if isinstance(part, _SliceLeft):
             return self._send_slice(left, part)
-        # MSG_MORE: what follows belongs to the same response, and may share its packets.
+        # MSG_MORE: the rest of the same response follows and may share packets.
         sent = self._socket.send(part, socket.MSG_MORE if len(left) > 1 else 0)
         if sent == len(part):
             left.popleft()
@@ -270,7 +270,7 @@ class PlainChannel:
 
 
 class TlsChannel(asyncio.BufferedProtocol):
-    """A TLS connection of asyncio's. `open_connection` is told once the handshake is done and returns the owner."""
+    """A channel over asyncio's TLS. `open_connection` is called after the handshake and returns the owner."""
 
     def __init__(self, open_connection: Callable[[Channel, ssl.SSLObject], ChannelOwner]) -> None:
         self._open = open_connection
@@ -334,11 +334,11 @@ class TlsChannel(asyncio.BufferedProtocol):
         if self._is_sending:
             self._transport.abort()
         else:
-            self._transport.close()  # what was given to it still leaves
+            self._transport.close()  # bytes already written to it are still sent
         self.connection_lost(None)
 
     def _send_left(self) -> bool:
-        """Give the transport what it takes; whether that was all, and it has room for more."""
+        """Write what the transport takes. Return whether that was all and the transport has room for more."""
         left = self._left
         assert self._transport
         while left and not self._is_full:
@@ -354,7 +354,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                     self._transport.write(data)
             except (EOFError, KafkaError) as error:
                 logger.debug("a response was cut off: %s", error)
-                # Not at once: a transport that is closed while it tells that there is room is closed twice by asyncio.
+                # Close later: asyncio closes a transport twice if it is closed inside `resume_writing`.
                 asyncio.get_running_loop().call_soon(self.close)
                 return False
             if not part.left:

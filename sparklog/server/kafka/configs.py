@@ -1,4 +1,4 @@
-"""Configurations on Kafka's wire: what resources, sources and types are numbered there."""
+"""Configurations in Kafka's protocol: the numbers of resource types, sources and value types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSo
     ConfigSource.STATIC_BROKER_CONFIG: 4,
     ConfigSource.DEFAULT_CONFIG: 5,
 }
-TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType, as far as our keys have them
+TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType, of the keys that exist here
     "BOOLEAN": 1,
     "STRING": 2,
     "INT": 3,
@@ -33,12 +33,12 @@ TYPES = {  # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigType
 
 
 def resource(number: int, name: str) -> ConfigResource:
-    """The resource; one of a kind that has no configuration here is refused by whoever checks it."""
+    """Return the resource. A type without configuration becomes NOT_SERVED, which the handler refuses."""
     return ConfigResource(RESOURCE_TYPES.get(number, NOT_SERVED), name)
 
 
 def alter_result(asked: Message, error: KafkaError | None) -> dict[str, Any]:
-    """What became of one resource of AlterConfigs and IncrementalAlterConfigs."""
+    """Return the result for one resource of AlterConfigs or IncrementalAlterConfigs."""
     return {
         "error_code": error,
         "error_message": message_of(error),

@@ -1,22 +1,23 @@
-"""One client's connection (org.apache.kafka.common.network.KafkaChannel): requests are answered one by one.
+"""One client's connection (org.apache.kafka.common.network.KafkaChannel). Requests are answered one at a time.
 
-A request is four bytes that say how long it is, and so many bytes. What is read first goes into a buffer that all
-connections share. A request that is whole by then is served at once, from a copy; for any other a buffer of its own
-size is made, into which the rest of it is read. Large ones are maps of memory, of which only what has arrived
-takes any: a client that announces 100 MB and sends nothing costs nothing.
+A request is four bytes with its size, followed by that many bytes. Data is first read into a buffer that all
+connections share. A request that is complete in that buffer is served at once, from a copy. For any other request, a
+buffer of the request's size is allocated, and the rest is read into it. Large buffers are anonymous memory maps, which
+only use memory for what has arrived: a client that announces 100 MB and sends nothing costs nothing.
 
-While a request is in work, or its response has not left, what arrives is held, and as soon as anything has arrived
-nothing more is read: a connection holds no more than a request in work, a response, and twice the shared buffer.
+While a request is in progress, or its response is not sent completely, arriving data is held, and reading pauses as
+soon as any has arrived. So a connection holds at most one request in progress, one response, and twice the shared
+buffer.
 
-    idle        nothing of a request has arrived; ends after connections.max.idle.ms
-    arriving    a part of a request has; the whole must within a minute and a second more for each MiB, or within
-                connections.max.idle.ms where that is shorter
-    in work     no limit but those of the API
-    sending     ends once the peer has taken nothing for connections.max.idle.ms: a consumer may stop reading for as
-                long as it works on what it has, which is five minutes by its own defaults (max.poll.interval.ms)
+    idle        no part of a request has arrived; closed after connections.max.idle.ms
+    arriving    a part has arrived; the rest must arrive within a minute (or connections.max.idle.ms if that is shorter)
+                and one more second for each MiB
+    in progress no limit except those of the API
+    sending     closed if the peer takes nothing for connections.max.idle.ms: a consumer may stop reading while it
+                processes records, for five minutes by its own default (max.poll.interval.ms)
 
-A request that is served without waiting for anything needs no task: its coroutine is run to its end where the request
-was found. At most `REQUESTS_PER_TURN` of one connection, then others have their turn.
+A request that does not have to wait needs no task: its coroutine runs to its end where the request was found. After
+`REQUESTS_PER_TURN` requests of one connection, other connections are served.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from sparklog.server.kafka.translation import Session
 
 SHARED_BYTES = 64 << 10
 MIN_REQUEST_BYTES = 8
-"""Of a header without a client id."""
+"""Size of a request header without a client id."""
 REQUESTS_PER_TURN = 16
 ARRIVAL_S = 60.0
 ARRIVAL_BYTES_PER_S = 1 << 20
@@ -51,33 +52,33 @@ logger = logging.getLogger(__name__)
 
 
 class Host(Protocol):
-    """What the connections of one broker share."""
+    """State that the connections of one broker share."""
 
     broker: Broker
     queue: RequestQueue
     idle_s: float
     is_stopping: bool
     shared: memoryview
-    """Where what arrives is read into, of SHARED_BYTES; the connections are of one event loop."""
+    """Buffer of SHARED_BYTES for arriving data. It can be shared because all connections run on one event loop."""
 
     quotas: ConnectionQuotas
     connections: set[Connection]
 
     def refused(self, why: str) -> None:
-        """A connection was, by a quota."""
+        """Called when a quota refused a connection."""
         ...
 
     def lost(self, connection: Connection) -> None:
-        """The connection is closed; a request of it may still be in work."""
+        """Called when a connection is closed. One of its requests may still be in progress."""
         ...
 
     def ended(self, connection: Connection) -> None:
-        """Nothing of the connection is left."""
+        """Called when a connection is closed and its last request has ended."""
         ...
 
 
 class Connection:
-    """From the first byte to the last. Everything happens on one event loop."""
+    """The state of one connection. Used on one event loop only."""
 
     channel: Channel
 
@@ -89,30 +90,30 @@ class Connection:
         self._metrics: Metrics = host.broker.metrics
         self._queue = host.queue
         self._shared = host.shared
-        self._frame: memoryview | None = None  # of the request that arrives
+        self._frame: memoryview | None = None  # of the arriving request
         self._filled = 0
-        self._is_size = False  # whether what arrives is the four bytes before a request
+        self._is_size = False  # whether `_frame` is for the four bytes of a request's size
         self._held = bytearray()
         self._held_since = 0.0
         self._is_paused = False
-        self._is_busy = False  # a request is in work, or its response has not left
+        self._is_busy = False  # a request is in progress, or its response is not sent completely
         self._waits_for_turn = False
         self._input_ended = False
         self._is_lost = False
         self._task: asyncio.Task[Frame] | None = None
         self._request: Request | None = None
-        self._reserved = 0  # bytes of the request queue
+        self._reserved = 0  # bytes reserved in the request queue
         self._is_in_queue = False
         self._remote_s = 0.0
         self._waits_since = 0.0
-        self._times = (0.0, 0.0, 0.0)  # of a response that is being sent: queued for, began, answered at
+        self._times = (0.0, 0.0, 0.0)  # of the response being sent: seconds queued, time begun, time answered
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that has wholly arrived is without its response."""
+        """Whether every request that has arrived completely has been answered."""
         return not (self._is_busy or self._held)
 
-    # ---- what arrives ----
+    # ---- receiving ----
 
     def buffer(self) -> memoryview:
         return self._shared if self._frame is None else self._frame[self._filled :]
@@ -130,13 +131,16 @@ class Connection:
             self._take(self._shared[:size])
 
     def end_of_input(self) -> None:
-        """Close, but first answer what is in work: a client may have closed its side and still read."""
+        """Close the connection, but first answer the request in progress: a client that closed its side may still read.
+
+        A request whose translation has `ends_with_connection` is not answered.
+        """
         self._input_ended = True
         if not self._is_busy or (self._task and self._request and self._request.translation.ends_with_connection):
             self.channel.close()
 
     def _take(self, data: memoryview) -> None:
-        """Serve the requests in `data`, which is used again once this returns."""
+        """Serve the requests in `data`. The buffer is reused after this returns."""
         at, end, turn = 0, len(data), REQUESTS_PER_TURN
         while at < end and not self._is_lost:
             if self._is_busy or self._must_wait(turn):
@@ -157,7 +161,7 @@ class Connection:
             at += size
 
     def _begin(self, size: int, start: memoryview, *, is_size: bool = False) -> None:
-        """Make the buffer of a request (or of its size) of which `start` has arrived."""
+        """Allocate the buffer of a request (or of its size field) of which `start` has arrived."""
         try:
             self._frame = memoryview(bytearray(size) if size <= SHARED_BYTES else mmap.mmap(-1, size))
         except (OSError, MemoryError):
@@ -188,7 +192,10 @@ class Connection:
         return False
 
     def _must_wait(self, turn: int) -> bool:
-        """Whether the next request must: for a place among those in work, or for other connections' turn."""
+        """Return whether the next request must wait, for room in the queue or for other connections.
+
+        If so, `_go_on` is called later and serves it.
+        """
         if self._queue.is_full:
             self._queue.wait(self._go_on)
         elif turn == 0:
@@ -199,7 +206,7 @@ class Connection:
         return True
 
     def _hold(self, data: memoryview) -> None:
-        """Keep what cannot be served yet, and read nothing more until it is."""
+        """Keep data that cannot be served yet, and pause reading until it is served."""
         if not self._held:
             self._held_since = monotonic()
         self._held += data
@@ -209,7 +216,7 @@ class Connection:
             self.channel.pause()
 
     def _go_on(self) -> None:
-        """Serve what was held, then read on."""
+        """Serve the held data, then continue reading."""
         self._waits_for_turn = False
         if self._is_lost:
             return
@@ -224,15 +231,15 @@ class Connection:
             self._is_paused = False
             self.channel.resume()
 
-    # ---- what is done with it ----
+    # ---- serving ----
 
     def _serve(self, frame: memoryview) -> None:
-        """Answer one request: at once, or in a task where it has to wait."""
+        """Answer one request: at once, or in a task if it has to wait."""
         began = monotonic()
         queued, self._held_since = (began - self._held_since if self._held_since else 0.0), 0.0
         try:
             request = read_frame(self._host.broker, self.session, frame)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this connection and no other
+        except Exception as error:  # noqa: BLE001 - any error ends this connection only
             self._failed("reading a request", error)
             return
         self._remote_s = self._waits_since = 0.0
@@ -306,7 +313,7 @@ class Connection:
         self._go_on()
 
     def wait_begins(self) -> None:
-        """A request that waits for others is not in work: it gives its place away, for good."""
+        """Leave the request queue for good: a request that waits for others is not in progress."""
         if not self._waits_since:
             self._waits_since = monotonic()
             self._leave_queue()
@@ -316,21 +323,21 @@ class Connection:
             self._remote_s += monotonic() - self._waits_since
             self._waits_since = 0.0
 
-    # ---- how it ends ----
+    # ---- closing ----
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Close the connection because its deadline has passed."""
         self.figures.expired += 1
         logger.debug("closing the connection from %s: nothing has happened for too long", self.session.host)
         self.channel.close()
 
     def stop(self) -> None:
-        """Close, as soon as what has wholly arrived is answered."""
+        """Close the connection once all requests that have arrived completely are answered."""
         if self.is_idle:
             self.channel.close()
 
     def cut_off(self) -> None:
-        """Close at once, whatever is in work."""
+        """Close the connection at once and cancel its request."""
         if self._task:
             self._task.cancel()
         self.channel.close()
@@ -352,14 +359,14 @@ class Connection:
         self.channel.close()
 
     def _failed(self, what: str, error: BaseException) -> None:
-        """A KafkaError is the client's fault, anything else is ours."""
+        """Close the connection and log why. A KafkaError is the client's fault, any other error the broker's."""
         if isinstance(error, KafkaError):
             self._refuse(str(error))
             return
         logger.error("closing the connection from %s: %s failed", self.session.host, what, exc_info=error)
         self.channel.close()
 
-    # ---- its share of the requests in work ----
+    # ---- request queue ----
 
     def _reserve(self, size: int) -> None:
         self._reserved += size

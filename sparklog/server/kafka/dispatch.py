@@ -1,8 +1,8 @@
-"""From a frame to the frame that answers it: header, translation, response.
+"""Processing of a request frame into its response frame: header, translation, response.
 
-A request that cannot be understood at all (a torn header, an API or a version that is not served, a body that is not
-that version's) ends its connection, as in Apache Kafka: where a frame is not what it says, nothing after it can be
-trusted. The one exception is ApiVersions in a version that is not known: it is answered in version 0.
+A malformed request (an incomplete header, an API or version that is not served, a body that does not match its version)
+ends its connection, as in Apache Kafka: after a malformed frame, nothing on the connection can be trusted. The only
+exception is ApiVersions in an unknown version, which is answered in version 0.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 KNOWN_FORMS = 1024
-"""Several times what is served. ApiVersions may come in any version, which must not fill the memory."""
+"""Cache size: several times the number of served versions. Limited because ApiVersions may come in any version."""
 NO_RESPONSE: Frame = ()
 
 
 class Request(NamedTuple):
-    """One request, read."""
+    """One decoded request."""
 
     translation: Translation
     call: Call
     message: Message
-    """None where it is an ApiVersions of a version that is not known; bytes where the frame holds no request; the body
-    itself where it is so large that it is to be read in a thread."""
+    """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
+    undecoded body as a memoryview if it is so large that a thread must decode it."""
 
 
 class _Form(NamedTuple):
-    """What is the same for all requests of one API and version."""
+    """Properties shared by all requests of one API and version."""
 
     translation: Translation
     is_known: bool
     has_tags: bool
-    """Whether the request's header has tagged fields."""
+    """Whether the request header has tagged fields."""
     read: Callable[[memoryview], Message]
     response_tags: bytes
 
 
 def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
-    """The request in a frame. Raises KafkaError where the connection is to be closed."""
+    """Decode the request in a frame. Raises KafkaError if the connection must be closed."""
     if session.opaque:
         return _opaque(broker, session, bytes(frame))
     try:
@@ -87,9 +87,9 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
 
 
 async def answer(request: Request) -> Frame:
-    """The response, its size in front; empty where none is to be sent.
+    """Return the response frame, which begins with its size; empty if no response is sent.
 
-    Raises KafkaError where the connection is to be closed.
+    Raises KafkaError if the connection must be closed.
     """
     translation, call, message = request
     if message is None:
@@ -118,14 +118,14 @@ async def _respond(translation: Translation, call: Call, message: Message) -> An
 
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
-    """A token of SASL without a request around it: one of SaslAuthenticate in all but its form."""
+    """Return a request for a bare SASL token, which is handled like the token of a SaslAuthenticate request."""
     call = Call(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
     return Request(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
 @lru_cache(KNOWN_FORMS)
 def _form(key: int, version: int) -> _Form:
-    """Raises UnsupportedVersion for an API or a version that is not served."""
+    """Return the form of an API and version. Raises UnsupportedVersion if it is not served."""
     translation = _BY_KEY.get(key)
     if translation is None:
         raise UnsupportedVersion(f"API {key} is not served")
@@ -151,11 +151,11 @@ def _reader(translation: Translation, key: int, version: int) -> Callable[[memor
 
 
 def _nothing(_: memoryview) -> None:
-    """Of a version that is not known, nothing can be read."""
+    """Decode nothing: the body of an unknown version cannot be read."""
 
 
 def _unknown_version(call: Call, translation: Translation) -> Answer:
-    """As in Apache Kafka since 2.4 (KIP-511): with the versions of ApiVersions alone, for the client to ask again."""
+    """Answer with the versions of ApiVersions only, for the client to retry; as in Apache Kafka since 2.4 (KIP-511)."""
     first, last = translation.api.versions
     return call.answer(
         error_code=UnsupportedVersion("ApiVersions in a version that is not known"),
@@ -164,7 +164,7 @@ def _unknown_version(call: Call, translation: Translation) -> Answer:
 
 
 def _join(call: Call, found: Answer) -> Frame:
-    """The frame: size, correlation id, tagged fields where the version has them, body."""
+    """Return the frame: size, correlation id, tagged fields if the version has them, body."""
     if found is None:
         return NO_RESPONSE
     tags = _form(call.key, call.version).response_tags

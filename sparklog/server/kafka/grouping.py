@@ -1,4 +1,4 @@
-"""Lists of partitions on Kafka's wire are lists of topics, each with its partitions; inside they are flat."""
+"""Grouping of flat lists of partitions by topic, as in Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Part = TypeVar("Part")
 
 
 def by_topic(parts: Iterable[tuple[Key, Part]]) -> dict[Key, list[Part]]:
-    """The parts of each topic, both in the order in which they came."""
+    """Return the parts of each topic. Topics and parts keep their order."""
     found: dict[Key, list[Part]] = {}
     for topic, part in parts:
         found.setdefault(topic, []).append(part)

@@ -1,11 +1,11 @@
-r"""Users of PLAIN, from the text that Apache Kafka has for them: a line of a JAAS configuration.
+r"""Users of PLAIN in Apache Kafka's format: a line of JAAS configuration.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required
-        username="broker" password="…"          for connections between Kafka's brokers: read, and not used
+        username="broker" password="…"          for connections between Kafka's brokers: parsed but ignored
         user_alice="her password"
         user_bob="his \"best\" one";            in quotes, \" and \\ stand for " and \
 
-Read strictly: what is not understood is refused, and no message repeats any of the text, as it holds passwords.
+Parsing is strict: any other text is refused. Error messages never repeat the text, because it holds passwords.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREFIX = "user_"
 
 
 def parse_plain_users(text: str) -> dict[str, str]:
-    """Passwords by user; none for an empty text. Raises ConfigError for a text of another form."""
+    """Return the passwords by user; empty for an empty text. Raises ConfigError if the text has another form."""
     if not text.strip():
         return {}
     whole = _WHOLE.fullmatch(text)

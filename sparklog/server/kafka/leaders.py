@@ -1,8 +1,8 @@
-"""Who leads a partition, in answers to requests that went to another broker or by another epoch (KIP-951).
+"""Current leaders in answers to requests that went to the wrong broker or used another leader epoch (KIP-951).
 
-Both are tagged fields: the leader's id and epoch in the partition, the addresses of the leaders that were named at the
-end of the response. They are as this broker knows them; nobody is named where that is nobody, or a broker that does not
-have the listener that the request came in on.
+They are tagged fields: the leader's id and epoch in the partition, and the addresses of these leaders at the end of the
+response. They reflect this broker's metadata. No leader is named if there is none, or if the leader does not have the
+listener that received the request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INT32 = struct.Struct(">i")
 
 
 def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
-    """LeaderIdAndEpoch."""
+    """Return the partition's LeaderIdAndEpoch; -1 and -1 if no leader is named."""
     name = TopicPartition(topic or "", partition)
     info = call.broker.metadata.find_partition(name)
     if info is None or _reachable_leader(call, name) is None:
@@ -32,7 +32,7 @@ def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
 
 
 def node_endpoints(call: Call, names: Iterable[tuple[str | None, int]]) -> bytes:
-    """The tagged fields of a response that has NodeEndpoints: the leaders of these partitions, each once."""
+    """Return the tagged fields with NodeEndpoints of a response: each leader of these partitions once."""
     leaders = {}
     for topic, partition in names:
         if leader := _reachable_leader(call, TopicPartition(topic or "", partition)):

@@ -1,7 +1,7 @@
-"""One listener for clients that speak Kafka's protocol: it accepts connections, with TLS or without.
+"""One listener for Kafka's protocol. It accepts connections, with or without TLS.
 
-The address is taken by `bind`, so that a port that is taken is found before the broker starts; connections are accepted
-from `start` on, in the order of their arrival. One that a quota refuses is closed before anything is read from it.
+`bind` binds the address, so that a port in use is detected before the broker starts. From `start` on, connections are
+accepted in the order of their arrival. A connection that a quota refuses is closed before anything is read from it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ from sparklog.server.tls import HANDSHAKE_TIMEOUT_S
 BACKLOG = 512
 ACCEPTED_PER_TURN = 64
 NO_DESCRIPTORS_PAUSE_S = 1.0
-"""How long nothing is accepted once the process has no descriptors left: trying again at once would be a busy loop."""
+"""Pause after accept fails because the process has no file descriptors left; without it, accept would busy-loop."""
 MAPPED = "::ffff:"
-"""How an IPv4 peer looks on an IPv6 socket."""
+"""Prefix of an IPv4 peer's address on an IPv6 socket."""
 logger = logging.getLogger(__name__)
 
 
 class KafkaListener:
-    """One address, until `close`."""
+    """One bound address and the connections that it accepts."""
 
     def __init__(self, host: Host, listener: Listener, context: ssl.SSLContext | None, mechanisms: Mechanisms) -> None:
-        """`context` is what a listener with TLS speaks, `mechanisms` how clients of one with SASL show who they are."""
+        """Prepare the listener.
+
+        context: the TLS context; None for a listener without TLS
+        mechanisms: the SASL mechanisms, used if the listener has SASL
+        """
         self._host = host
         self._listener = listener
         self._context = context
@@ -50,12 +54,12 @@ class KafkaListener:
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def bind(self) -> Address:
-        """Take the address and return it, with the port that was chosen where it is 0; raises ConfigError."""
+        """Bind the address and return it; a port of 0 is replaced by the chosen one. Raises ConfigError if that fails."""
         wanted = self._listener.address
         try:
             self._socket = await _listen(wanted)
         except OSError as error:
-            # What create_server puts into strerror names the address again, as a tuple.
+            # create_server's strerror repeats the address as a tuple.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise ConfigError(
                 f"cannot listen on {wanted}: {why}; choose another with --kafka HOST:PORT or `listeners`, "
@@ -69,7 +73,7 @@ class KafkaListener:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting connections."""
         if self._again:
             self._again.cancel()
         for handshake in self._handshakes:
@@ -141,7 +145,7 @@ class KafkaListener:
         except (
             OSError,
             ValueError,
-        ) as error:  # SSLError and TimeoutError are OSErrors, a bad name a ValueError
+        ) as error:  # SSLError and TimeoutError are OSErrors; a bad name is a ValueError
             logger.info("no TLS with %s on %s: %s", peer, self._listener.name, error)
         finally:
             if not is_open:
@@ -165,7 +169,7 @@ class KafkaListener:
 
 
 async def _listen(address: Address) -> socket.socket:
-    """A socket that listens; as in Apache Kafka on one address of a name that has several, an IPv4 one first."""
+    """Return a listening socket. If a name has several addresses, use one, preferably IPv4, as in Apache Kafka."""
     if not address.host:
         if socket.has_dualstack_ipv6():
             return socket.create_server(address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)

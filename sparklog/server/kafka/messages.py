@@ -1,14 +1,14 @@
-"""Kafka's messages: the typed values of `kio`, made from plain ones.
+"""Kafka's messages: conversion of plain values to the typed values of `kio`.
 
-`kio` has a class for each structure of each version of a message. A translation names the fields it knows, once for all
-versions: `make` drops those that a version does not have, and converts
+`kio` has a class for each structure of each version of a message. A translation passes the fields it knows, once for
+all versions. `make` drops the fields that a version does not have, and converts
 
     structures      from dicts
     error_code      from a KafkaError, a code, or None for no error
     times           from whole milliseconds (kio names them without the `_ms` of Kafka's schema: `throttle_time`)
 
-A field that is left out has the schema's default; where it has none, an error code is 0, a time 0, and any other a
-TypeError, as is a field that no version has.
+A field that is not passed gets the schema's default. Without a default, an error code and a time are 0; any other
+missing field raises TypeError. So does a field that no version has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS, TooManyElements, check_array_counts
 
 Message = Any
-"""A structure of kio's."""
+"""A structure of kio."""
 MessageClass = Any
 """The class of a structure, in one version of its message."""
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -39,23 +39,23 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def versions_of(key: int) -> tuple[int, int]:
-    """The first and the last version of an API that kio knows; raises KeyError where it knows none."""
+    """Return the first and the last version of an API that kio knows. Raises KeyError if it knows none."""
     known = schema_name_map[api_key_map[key]]
     return min(known), max(known)
 
 
 def read_request(key: int, version: int, data: bytes | memoryview, most: int = MAX_ELEMENTS) -> Message:
-    """Raises InvalidRequest where `data` does not begin with a whole request of this version, or where there are more
-    than `most` elements in its arrays.
+    """Decode a request.
 
-    What follows it is ignored, as in Apache Kafka: librdkafka sends a few bytes too many in Metadata and in
-    AlterUserScramCredentials.
+    Raises InvalidRequest if `data` does not begin with a complete request of this version, or if its arrays have more
+    than `most` elements in all. Bytes after the request are ignored, as in Apache Kafka: librdkafka sends a few extra
+    bytes in Metadata and AlterUserScramCredentials.
     """
     cls = load_request_schema(key, version)
     check_array_counts(cls, data, most)
     try:
         request, _ = _reader(cls)(data, 0)
-    except Exception as error:  # kio's reader raises whatever its parts raise
+    except Exception as error:  # kio's reader passes on any exception of its parts
         raise InvalidRequest(f"not a request of API {key} version {version}: {error}") from error
     if _check_arrays(request, _arrays(cls)) > most:
         raise TooManyElements(most)
@@ -67,7 +67,7 @@ def response_type(key: int, version: int) -> MessageClass:
 
 
 def write(message: Message) -> bytes:
-    """The bytes of a message, without a header."""
+    """Return the bytes of a message without a header."""
     buffer = io.BytesIO()
     cls: MessageClass = type(message)
     _writer(cls)(buffer, message)
@@ -75,12 +75,12 @@ def write(message: Message) -> bytes:
 
 
 def whole_ms(time: datetime.timedelta) -> int:
-    """A time of a request."""
+    """Return a time of a request in whole milliseconds."""
     return time // _MILLISECOND
 
 
 def make(cls: MessageClass, /, **values: Any) -> Message:
-    """A structure of the class; raises TypeError as the head of this file says."""
+    """Return a structure of the class. Raises TypeError as described at the head of this file."""
     fields = _fields(cls)
     made = {name: fields[name].convert(value) for name, value in values.items() if name in fields}
     if len(made) < len(values):
@@ -93,14 +93,14 @@ def make(cls: MessageClass, /, **values: Any) -> Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Field:
-    """How a field is made. `default` is for those that have none in the schema but may be left out all the same."""
+    """Conversion of a field. `default` is set for optional fields without a default in the schema."""
 
     convert: Callable[[Any], Any]
     default: Any
 
 
 class _Array(NamedTuple):
-    """An array of a structure, and the arrays of its elements."""
+    """An array field of a structure, and the array fields of its elements."""
 
     name: str
     may_be_null: bool
@@ -108,8 +108,9 @@ class _Array(NamedTuple):
 
 
 def _check_arrays(message: Message, arrays: tuple[_Array, ...]) -> int:
-    """How many elements there are in all. Raises InvalidRequest where an array is null that must not be: kio's reader
-    lets it pass.
+    """Return the total number of elements.
+
+    Raises InvalidRequest if an array is null that must not be, which kio's reader does not check.
     """
     count = 0
     for name, may_be_null, inner in arrays:
@@ -202,7 +203,7 @@ def _check_known(cls: MessageClass, names: set[str]) -> None:
 
 @cache
 def _names_in_any_version(cls: MessageClass) -> frozenset[str]:
-    """The fields of the classes of this name in all versions of the message."""
+    """Return the fields of the class of this name in all versions of the message."""
     schema, _, kind = cls.__module__.split(".")[2:]
     names: set[str] = set()
     for version in schema_name_map[schema]:

@@ -1,7 +1,7 @@
-"""What a client may do, as the bits that `*_authorized_operations` fields have (KIP-430).
+"""Bit sets for `*_authorized_operations` fields (KIP-430).
 
-Everybody may do everything: there is no authorizer. So a client that asks is told all that a kind of resource allows,
-as Apache Kafka does without one; a client that does not ask is told NOT_ASKED.
+There is no authorizer, so every client may do everything. If the request includes authorized operations, the response
+has all operations of the resource type, as in Apache Kafka without an authorizer; otherwise it has NOT_ASKED.
 """
 
 from __future__ import annotations

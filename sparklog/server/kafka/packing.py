@@ -1,7 +1,7 @@
-"""The primitives of Kafka's protocol as bytes, for what is read and packed by hand: headers, Produce and Fetch.
+"""The primitives of Kafka's protocol as bytes, for messages that are encoded by hand: headers, Produce and Fetch.
 
-Each exists in two forms: as it has always been, and compact, in the flexible versions of a message (KIP-482), where
-lengths are unsigned varints, one more than the length so that 0 says null.
+Each has two forms: the original one, and the compact one of flexible versions (KIP-482). In the compact form, a length
+is an unsigned varint of the length plus 1; 0 means null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NULL_ARRAY = _INT32.pack(-1)
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Return an unsigned varint."""
     if value < 0x80:
         return _SHORT_VARINTS[value]
     out = bytearray()
@@ -33,7 +33,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The unsigned varint at `at`, and where it ends; raises InvalidRequest beyond five bytes or the data's end."""
+    """Return the unsigned varint at `at` and its end. Raises InvalidRequest beyond five bytes or the end of `data`."""
     if at < len(data) and data[at] < 0x80:
         return data[at], at + 1
     value = 0
@@ -49,7 +49,7 @@ def read_varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, at: int) -> int:
-    """Where the tagged fields at `at` end; raises InvalidRequest where the data ends before."""
+    """Return the end of the tagged fields at `at`. Raises InvalidRequest if the data ends before it."""
     count, at = read_varint(data, at)
     for _ in range(count):
         _, at = read_varint(data, at)
@@ -61,7 +61,7 @@ def skip_tags(data: memoryview, at: int) -> int:
 
 
 def string(text: str | None, *, flexible: bool) -> bytes:
-    """A text, or null."""
+    """Return the bytes of a string, or of null."""
     if text is None:
         return NULL_COMPACT if flexible else NULL_STRING
     data = text.encode()
@@ -69,12 +69,12 @@ def string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def array(count: int, *, flexible: bool) -> bytes:
-    """What precedes the `count` elements of an array."""
+    """Return the bytes that precede the `count` elements of an array."""
     return varint(count + 1) if flexible else _INT32.pack(count)
 
 
 def tags(fields: Mapping[int, bytes]) -> bytes:
-    """Tagged fields by their numbers, in that order."""
+    """Return the bytes of tagged fields, in the order of their numbers."""
     return varint(len(fields)) + b"".join(
         varint(number) + varint(len(data)) + data for number, data in sorted(fields.items())
     )

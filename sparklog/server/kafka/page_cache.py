@@ -1,9 +1,9 @@
-"""Slices of the log that are about to be sent: are they in memory?
+"""Loading of log slices into the page cache before they are sent.
 
-sendfile and reading block the event loop while the disk is read, so what is not in the page cache is first read
-through in a thread. Whether it is there is asked of the system at some of its pages (preadv2 with RWF_NOWAIT, which
-fails instead of waiting); the disk reads ahead further than from one of them to the next. Where the system cannot say,
-as for files in memory, nothing is done.
+sendfile and read block the event loop while the disk is read. So a thread first reads slices that are not in the page
+cache. A slice is checked by reading some of its pages (preadv2 with RWF_NOWAIT, which fails instead of waiting); the
+pages are closer together than the disk's read-ahead. If the system cannot tell, as for files in memory, nothing is
+done.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ READ_BYTES = 1 << 20
 
 
 async def bring_in(parts: Iterable[bytes | LogSlice]) -> None:
-    """Return once the slices are, most probably, in the page cache. Raises KafkaStorageError."""
+    """Load the slices into the page cache; they may be evicted again at any time. Raises KafkaStorageError."""
     cold = [part for part in parts if isinstance(part, LogSlice) and not is_cached(part)]
     if cold:
         await asyncio.to_thread(_read_through, cold)
 
 
 def is_cached(part: LogSlice) -> bool:
-    """False: reading it would wait for the disk."""
+    """Return False if reading the slice would wait for the disk."""
     fd = descriptor(part.file)
     if fd is None or not part.size:
         return True
@@ -39,15 +39,15 @@ def is_cached(part: LogSlice) -> bool:
         os.preadv(fd, byte, last, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # not known here, or the file is closed: whoever sends it will see
+    except OSError:  # unsupported here, or the file is closed: sending it will report that
         return True
     return True
 
 
 def descriptor(file: ReadFile) -> int | None:
-    """None: the file is in memory."""
+    """Return the file descriptor; None if the file is in memory."""
     try:
-        return int(file.fileno())  # type: ignore[attr-defined] # whatever a broker reads it can also write
+        return int(file.fileno())  # type: ignore[attr-defined] # the broker's files are writable files, which have it
     except OSError:
         return None
 

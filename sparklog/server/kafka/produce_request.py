@@ -1,13 +1,14 @@
-"""Produce requests, read by hand: records stay where they came in, are stamped there, and written from there.
+"""Decoding of Produce requests by hand, without copying the records: they are modified and written in the buffer.
 
     ProduceRequest   transactional id, nullable │ acks i16 │ timeout ms i32 │ array of topics │ flexible: tags
     topic            name, v13: id │ array of partitions │ tags
     partition        number i32 │ records, nullable bytes │ tags
 
-Flexible from version 9 on. kio would read this as fast, but copies the records out of the request.
+Flexible from version 9 on. kio would decode this as fast, but it copies the records out of the request.
 
-A request of 1 MiB, the most that producers send by their defaults, has room for 15,000 batches of one record each: more
-than `MAX_PARTITIONS` are refused. Others have their turn while they are appended, but not while they are read here.
+A request of 1 MiB, the maximum that producers send by default, has room for 15,000 batches of one record each. More
+than `MAX_PARTITIONS` are refused, because other requests are served while batches are appended, but not while they are
+decoded here.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ _PARTITION = struct.Struct(">ii")
 
 
 class Produced(NamedTuple):
-    """What is to be appended to one partition; `records` is None where the client sent null."""
+    """The data to append to one partition. `records` is None if the client sent null."""
 
     partition: int
     records: memoryview | None
 
 
 class TopicProduced(NamedTuple):
-    """`key` is how the request names the topic, in bytes that the response can repeat."""
+    """The partitions of one topic. `key` is the topic's name or id as encoded in the request, for the response."""
 
     key: bytes
     name: str
-    """Empty where the topic is named by its id."""
+    """Empty if the request has the topic's id."""
     topic_id: UUID | None
     partitions: list[Produced]
 
@@ -57,7 +58,7 @@ class WireProduceRequest(NamedTuple):
 
 
 def read_produce_request(version: int, data: memoryview) -> WireProduceRequest:
-    """Raises InvalidRequest where `data` does not hold a whole request of this version."""
+    """Decode a Produce request. Raises InvalidRequest if `data` is not a complete request of this version."""
     try:
         return _read_flexible(version, data) if version >= FIRST_FLEXIBLE else _read(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -91,7 +92,7 @@ def _read(data: memoryview) -> WireProduceRequest:
 
 
 def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
-    """What follows the topics are tags that mean nothing yet."""
+    """Decode a flexible version. The tagged fields after the topics are not defined yet and are ignored."""
     transactional_id, at = _compact_text(data, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
     count, at = read_varint(data, at + _ACKS_AND_TIMEOUT.size)

@@ -1,13 +1,13 @@
-"""How many connections there may be (kafka.network.ConnectionQuotas), and how many requests in work.
+"""Limits on connections (kafka.network.ConnectionQuotas) and on requests in progress.
 
-Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are refused: closed at once.
-Apache Kafka lets those beyond max.connections wait for a place instead; refused, a client tries its next broker.
-Those beyond `max.connection.creation.rate` wait to be accepted.
+Connections beyond `max.connections`, or beyond `max.connections.per.ip` from one address, are closed at once. Apache
+Kafka makes connections beyond max.connections wait instead; a client that is refused tries its next broker.
+Connections beyond `max.connection.creation.rate` wait to be accepted.
 
-Requests: while `queued.max.requests` are in work, or `queued.max.request.bytes`, no connection begins a further one;
-those that would are served in the order in which they came. Of a request that arrives, what has arrived counts (in
-Apache Kafka all of it): nobody keeps others out by announcing what never comes. A request that waits for others is
-not in work: readers that wait for records, however many, keep nobody out.
+While the requests in progress reach `queued.max.requests` or `queued.max.request.bytes`, no connection starts another
+one. Waiting connections continue in the order of their arrival. Of a request that is still arriving, only the received
+bytes count (in Apache Kafka all of it), so a client cannot block others by announcing bytes that never arrive. Requests
+that wait for others are not in progress, so any number of consumers may wait for records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_LIMIT = -1
 
 
 class ConnectionQuotas:
-    """The connections of one broker's listeners, by the peer's address."""
+    """Number of connections of a broker's listeners, in all and by peer address."""
 
     def __init__(self, most: int, most_per_ip: int, overrides: Mapping[str, int]) -> None:
         self._most = most
@@ -33,7 +33,7 @@ class ConnectionQuotas:
         self._by_host: dict[str, int] = {}
 
     def take(self, host: str) -> str:
-        """Count a connection from `host`; or why it is refused."""
+        """Count a connection from `host` and return ""; or return the reason why it is refused."""
         of_host = self._by_host.get(host, 0)
         allowed = self._overrides.get(host, self._most_per_ip)
         if of_host >= allowed:
@@ -52,7 +52,7 @@ class ConnectionQuotas:
 
 
 def parse_overrides(entries: Sequence[str]) -> dict[str, int]:
-    """max.connections.per.ip.overrides; raises ConfigError."""
+    """Parse max.connections.per.ip.overrides. Raises ConfigError if an entry is invalid."""
     found = {}
     for entry in entries:
         host, _, count = entry.rpartition(":")
@@ -63,7 +63,7 @@ def parse_overrides(entries: Sequence[str]) -> dict[str, int]:
 
 
 class CreationRate:
-    """At most `per_second` new connections in a second: those saved up in quiet times may come at once."""
+    """A token bucket that allows `per_second` new connections per second, and bursts of up to `per_second`."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -71,14 +71,14 @@ class CreationRate:
         self._last = 0.0
 
     def wait_seconds(self, now: float) -> float:
-        """Count a connection at `now`; how long to wait before the next is accepted."""
+        """Count a connection at `now` and return the seconds to wait before accepting the next one."""
         self._saved = min(self._per_second, self._saved + (now - self._last) * self._per_second) - 1
         self._last = now
         return max(0.0, (1 - self._saved) / self._per_second)
 
 
 class RequestQueue:
-    """The requests in work, and the connections that wait until there are fewer."""
+    """The requests in progress, and the connections that wait for room."""
 
     def __init__(self, max_requests: int = MAX_INT, max_bytes: int = NO_LIMIT) -> None:
         self._max_requests = max_requests
@@ -97,25 +97,25 @@ class RequestQueue:
         return len(self._waiting)
 
     def reserve(self, size: int) -> None:
-        """Count bytes of a request that is on its way."""
+        """Count received bytes of a request."""
         self.bytes += size
 
     def enter(self) -> None:
-        """Count a request whose bytes are reserved."""
+        """Count a request whose bytes have been reserved."""
         self.requests += 1
 
     def leave(self, size: int, requests: int = 1) -> None:
-        """A request of `size` bytes is not in work any more; whoever waits longest goes on."""
+        """Remove a request of `size` bytes, and wake the connection that has waited longest if there is room."""
         self.requests -= requests
         self.bytes -= size
         self._wake()
 
     def wait(self, go_on: Callable[[], None]) -> None:
-        """Call `go_on` on a later turn of the event loop, once there is room."""
+        """Call `go_on` in a later iteration of the event loop, once there is room."""
         self._waiting.append(go_on)
 
     def _wake(self) -> None:
-        # One at a time: only when it has gone on is it known whether there is room for another.
+        # Wake one connection at a time: only after it has continued is it known whether there is room for another.
         if self._waiting and not (self._is_waking or self.is_full):
             self._is_waking = True
             asyncio.get_running_loop().call_soon(self._let_go_on, self._waiting.popleft())

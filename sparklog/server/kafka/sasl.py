@@ -1,12 +1,12 @@
-"""SASL on Kafka's wire: the mechanisms PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and how a session takes part in them.
+"""SASL in Kafka's protocol: the mechanisms PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, and their use by a session.
 
-PLAIN (RFC 4616) checks against the users of `plain.sasl.jaas.config`, SCRAM (RFC 5802, by the package `scramp`) against
-the credentials in the cluster store, which are read for each exchange: a change of password holds at once, and leaves
-the connections that are there alone. There is no channel binding, as in Apache Kafka.
+PLAIN (RFC 4616) checks the users of `plain.sasl.jaas.config`. SCRAM (RFC 5802, by the package `scramp`) checks the
+credentials in the cluster store, which are read for each exchange. So a changed password applies at once to new
+exchanges and does not affect existing connections. There is no channel binding, as in Apache Kafka.
 
-A user who does not exist goes through the same steps as one who does, with a credential that no password fits, and
-gets the same refusal. Names of SCRAM users are normalized (SASLprep) before they are looked up, as RFC 5802 says and
-Apache Kafka does not: it makes a difference for some names beyond ASCII.
+An unknown user goes through the same steps as a known one, with a credential that matches no password, and gets the
+same error. Names of SCRAM users are normalized (SASLprep) before the look-up, as RFC 5802 requires. Apache Kafka does
+not do this, which makes a difference for some names beyond ASCII.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from sparklog.cluster.users import MIN_ITERATIONS, ScramCredential, ScramMechani
 from sparklog.server.kafka.jaas import parse_plain_users
 from sparklog.server.kafka.translation import Session
 
-Salt.MIN_LENGTH = 1  # those of users that clients of Kafka have made; neither Kafka nor RFC 5802 wants more
+Salt.MIN_LENGTH = 1  # Kafka clients choose the salts; neither Kafka nor RFC 5802 requires a minimum length
 
 logger = logging.getLogger(__name__)
 PLAIN = "PLAIN"
 Mechanisms = Mapping[str, Callable[[], Exchange]]
 _SECRET = secrets.token_bytes(32)
-"""Makes what unknown users are checked against: the same for one name as long as this process runs."""
+"""Derives the credentials of unknown users; each name has the same one while this process runs."""
 
 
 class PlainExchange:
-    """One message: [who to act as] NUL user NUL password."""
+    """The PLAIN exchange of one message: [authorization id] NUL user NUL password."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.user: str | None = None
@@ -63,7 +63,7 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """Two messages: who it is and a nonce, then the proof of the password."""
+    """The SCRAM exchange of two client messages: user and nonce, then the proof of the password."""
 
     def __init__(self, mechanism: ScramMechanism, users: UserStore) -> None:
         self.user: str | None = None
@@ -95,10 +95,10 @@ class ScramExchange:
 
 
 def mechanisms(broker: Broker) -> Mechanisms:
-    """The mechanisms that are enabled, each with what begins an exchange once the broker has started.
+    """Return the enabled mechanisms by name, each with a function that begins an exchange.
 
-    PLAIN is not among them where it has no users: it would only make clients send passwords for nothing. Raises
-    ConfigError where `plain.sasl.jaas.config` is wrong, or nothing is enabled.
+    The functions need a started broker. PLAIN is left out if it has no users, because clients would send passwords in
+    vain. Raises ConfigError if `plain.sasl.jaas.config` is invalid or no mechanism is enabled.
     """
     passwords = parse_plain_users(broker.config.plain_sasl_jaas_config)
     known: dict[str, Callable[[], Exchange]] = {PLAIN: partial(PlainExchange, passwords)} if passwords else {}
@@ -111,7 +111,7 @@ def mechanisms(broker: Broker) -> Mechanisms:
 
 
 def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
-    """Let nothing through on a new connection until its client has shown who it is by one of `mechanisms`."""
+    """Require authentication with one of the enabled mechanisms on a new connection before any other request."""
     config = broker.config
     session.authentication = Authentication(
         enabled, broker.services.clock, config.connections_max_reauth_ms, session.host
@@ -121,7 +121,7 @@ def begin(broker: Broker, session: Session, enabled: Mechanisms) -> None:
 
 
 async def take_token(broker: Broker, session: Session, token: bytes) -> Authenticated:
-    """The next message of the exchange; raises KafkaError, after which the connection is over."""
+    """Process the next message of the exchange. Raises KafkaError if it fails; the connection must then be closed."""
     request = SaslAuthenticateRequest(authentication=session.authentication, token=token)
     try:
         done = await broker.serve(sasl_authenticate.API, request)
@@ -136,7 +136,7 @@ async def take_token(broker: Broker, session: Session, token: bytes) -> Authenti
 
 
 def _warn_where_grpc_is_open(config: BrokerConfig) -> None:
-    """A password on one listener protects nothing while another listener lets everybody in."""
+    """Log a warning if gRPC accepts unauthenticated clients, because they bypass SASL on the Kafka listeners."""
     host = Address.parse(config.grpc_listener, "grpc.listener").host
     asks = config.grpc_security_protocol == "SSL" and config.ssl_client_auth == "required"
     if not (asks or host in ("localhost", "::1") or host.startswith("127.")):
@@ -156,7 +156,7 @@ def _admit(session: Session, api_key: int) -> None:
 
 
 def _digest(text: str) -> bytes:
-    """Of the same length for every text, so that comparing says nothing of it."""
+    """Return a digest of fixed length, so that the time of a comparison does not depend on the text."""
     return hmac.digest(_SECRET, text.encode(), "sha256")
 
 

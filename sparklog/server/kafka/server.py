@@ -1,7 +1,7 @@
-"""The Kafka listeners of one broker, and what their connections share (kafka.network.SocketServer).
+"""The Kafka listeners of one broker, and the state that their connections share (kafka.network.SocketServer).
 
-Stop: nothing more is accepted, idle connections are closed, requests in work are answered and then their connections
-closed; what is not answered within the grace is cut off.
+Stop: the listeners and idle connections are closed. Requests in progress are answered, then their connections are
+closed. Requests that are not answered within the grace period are cancelled.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from sparklog.server.tls import server_context
 
 MIN_SWEEP_S, MAX_SWEEP_S = 0.01, 5.0
 CUT_OFF_S = 1.0
-"""For requests that were cut off to end."""
+"""Time for cancelled requests to end."""
 REFUSALS_LOGGED_EVERY_S = 1.0
 logger = logging.getLogger(__name__)
 
 
 class KafkaServer:
-    """Made, bound, started and stopped on one event loop, once each."""
+    """The Kafka listeners of one broker. Create, bind, start and stop it once each, on one event loop."""
 
     def __init__(self, broker: Broker) -> None:
-        """Raises ConfigError for listeners that are not as they should be."""
+        """Parse the listeners and prepare TLS and SASL. Raises ConfigError if the configuration is invalid."""
         config = broker.config
         self.broker = broker
         self.idle_s = config.connections_max_idle_ms / 1000
@@ -46,7 +46,7 @@ class KafkaServer:
         self.quotas: ConnectionQuotas
         self.connections: set[Connection] = set()
         self.addresses: dict[str, Address] = {}
-        """What clients are told, by the name of the listener."""
+        """Advertised addresses by listener name."""
         self._listeners = parse_listeners(
             config.listeners, config.advertised_listeners, config.listener_security_protocol_map, socket.gethostname()
         )
@@ -63,7 +63,7 @@ class KafkaServer:
         self._logged_at = 0.0
 
     async def bind(self) -> None:
-        """Take all addresses; raises ConfigError where one is taken, or a host of a quota is not known."""
+        """Bind all addresses. Raises ConfigError if an address is in use or the host of a quota cannot be resolved."""
         config = self.broker.config
         self.quotas = ConnectionQuotas(config.max_connections, config.max_connections_per_ip, await _overrides(config))
         for listener, server in zip(self._listeners, self._servers, strict=True):
@@ -72,7 +72,7 @@ class KafkaServer:
             self.addresses[listener.name] = told if told.port else told._replace(port=bound.port)
 
     def start(self) -> None:
-        """Accept connections; the broker has started."""
+        """Accept connections. Call it after the broker has started."""
         for server in self._servers:
             server.start()
         self._sweep_later()
@@ -91,18 +91,18 @@ class KafkaServer:
             self._sweep.cancel()
 
     def lost(self, connection: Connection) -> None:
-        """A connection is closed; a request of it may still be in work."""
+        """Update the quotas after a connection was closed. One of its requests may still be in progress."""
         self.quotas.give_back(connection.session.host)
         connection.figures.open -= 1
 
     def ended(self, connection: Connection) -> None:
-        """Nothing of a connection is left."""
+        """Forget a connection that is closed and whose last request has ended."""
         self.connections.discard(connection)
         if not self.connections:
             self._all_ended.set()
 
     def refused(self, why: str) -> None:
-        """A connection was refused; it is logged once a second, with the number of them."""
+        """Count a refused connection. Refusals are logged at most once a second, with their number."""
         self._refused_since += 1
         if monotonic() - self._logged_at >= REFUSALS_LOGGED_EVERY_S:
             logger.warning("refused %d connections, the last one because %s", self._refused_since, why)
@@ -126,7 +126,7 @@ class KafkaServer:
 
 
 async def _overrides(config: BrokerConfig) -> Mapping[str, int]:
-    """max.connections.per.ip.overrides by address; raises ConfigError for a name that has none."""
+    """Return max.connections.per.ip.overrides by address. Raises ConfigError if a host name cannot be resolved."""
     found = {}
     for host, count in parse_overrides(config.max_connections_per_ip_overrides).items():
         for address in await _addresses_of(host):

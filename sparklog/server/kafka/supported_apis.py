@@ -1,7 +1,8 @@
-"""`docs/reference/kafka-apis.md`: ``python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md``.
+"""The page `docs/reference/kafka-apis.md`.
 
-Which APIs of Apache Kafka 4.3 are served in which versions, and why the others are not: from the tables of both
-listeners, the heads of the files in `broker/apis/`, and all the APIs that `kio` knows.
+Write it with ``python -m sparklog.server.kafka.supported_apis > docs/reference/kafka-apis.md``. The page lists the APIs
+of Apache Kafka 4.3 that are served, with their versions, and why the others are not. It is made from the tables of both
+listeners, the heads of the files in `broker/apis/`, and all APIs that `kio` knows.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ GAPS = {
     "AlterShareGroupOffsets": _SHARE,
     "DeleteShareGroupOffsets": _SHARE,
 }
-"""Why an API of Kafka's is not served."""
+"""API of Kafka that is not served → the reason."""
 
 LOWER = {"InitProducerId": "version 6 is of two-phase commits (KIP-939)"}
-"""Why an API is served up to a lower version than Kafka's."""
+"""API that is served up to a lower version than in Kafka → the reason."""
 
 _HEAD = """\
 # Supported APIs
@@ -91,12 +92,12 @@ its file in `sparklog/broker/apis/`.
 
 
 def kafka_apis() -> dict[str, int]:
-    """The numbers of all of Kafka's APIs by name."""
+    """Return the keys of all APIs of Kafka by name."""
     return {_camel_case(api_key_map[key]): key for key in sorted(api_key_map)}
 
 
 def page() -> str:
-    """The whole file."""
+    """Return the text of the page."""
     served = {translation.api.name: translation.api for translation in TRANSLATIONS}
     everything = kafka_apis()
     gaps = {name: key for name, key in everything.items() if name not in served}
@@ -127,7 +128,7 @@ def _served(key: int, api: Api[object, object]) -> tuple[str, ...]:
 
 
 def _summary(api: Api[object, object]) -> str:
-    """From the head of the API's file: what stands between its name and its number."""
+    """Return the summary of an API: the first sentence of its file, without the API's name and key."""
     head = (sys.modules[api.handle.__module__].__doc__ or "").strip().partition("\n\n")[0]
     sentence = " ".join(head.split()).removeprefix(f"{api.name}: ").partition(". ")[0]
     return re.sub(r" \(key [^)]*\)", "", sentence).rstrip(".")

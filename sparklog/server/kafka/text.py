@@ -1,4 +1,4 @@
-"""What a response says of an error beside its code."""
+"""Error messages in responses."""
 
 from __future__ import annotations
 

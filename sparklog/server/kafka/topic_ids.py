@@ -1,6 +1,6 @@
-"""Topics on Kafka's wire in group requests: by name in older versions, by id in newer ones (KIP-848).
+"""Topics of group requests in Kafka's protocol: by name in older versions, by id in newer ones (KIP-848).
 
-Inside, partitions are named. An id that no topic has is kept apart: its partitions are answered with UNKNOWN_TOPIC_ID.
+The broker uses names internally. Partitions of an id that no topic has are handled separately: UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sparklog.server.kafka.messages import Message
 
 
 class TopicIds:
-    """The names of ids and the other way round, as they are now."""
+    """Mapping between topic names and ids, from the current metadata."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
 
     def name_of(self, topic: Message) -> str | None:
-        """The name of a structure that has `name` or `topic_id`; None where no topic has the id."""
+        """Return the topic name of a structure that has `name` or `topic_id`; None if no topic has the id."""
         if hasattr(topic, "name"):
             return str(topic.name)
         found = self._metadata.find_by_id(topic.topic_id)
@@ -33,7 +33,7 @@ class TopicIds:
         return found.topic_id if found else None
 
     def partitions(self, topics: Iterable[Message]) -> list[TopicPartition]:
-        """From structures with `topic_id` and `partitions`; those of topics that are gone are left out."""
+        """Return the partitions of structures with `topic_id` and `partitions`, without those of deleted topics."""
         return [
             TopicPartition(name, number)
             for topic in topics
@@ -42,7 +42,7 @@ class TopicIds:
         ]
 
     def fields(self, partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
-        """Structures with `topic_id` and `partitions`; topics that are gone are left out."""
+        """Return structures with `topic_id` and `partitions`, without deleted topics."""
         return [
             {"topic_id": topic_id, "partitions": numbers}
             for name, numbers in by_topic(partitions).items()
@@ -50,7 +50,7 @@ class TopicIds:
         ]
 
     def named_fields(self, partitions: Sequence[TopicPartition]) -> list[dict[str, Any]]:
-        """The same, with `topic_name` too."""
+        """Return the same structures as `fields`, with `topic_name` too."""
         return [
             {"topic_id": topic_id, "topic_name": name, "partitions": numbers}
             for name, numbers in by_topic(partitions).items()

@@ -1,7 +1,7 @@
-"""What a translation is: the Kafka wire's side of one API of `broker/apis/`.
+"""Definition of a translation: one API of `broker/apis/` in Kafka's protocol.
 
-A translation takes the request as kio's typed value and answers with one of kio's, made by `Call.answer`; or with bytes
-and slices of the log where kio would be too slow or would copy (`Pieces`); or with None: no response is sent.
+A translation takes the request as a typed value of kio. It answers with a value of kio made by `Call.answer`; with
+bytes and slices of the log, where kio would be slow or would copy (`Pieces`); or with None if no response is sent.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, make, response_type
 
 MAX_TOGETHER = 10_000
-"""How many elements a request may have that is served as one: work of less than 100 ms."""
+"""Maximum number of elements of a request that is not served in parts: less than 100 ms of work."""
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """What is known of one connection, for as long as it lasts."""
+    """State of one connection."""
 
     listener: str
-    """The listener's name, such as PLAINTEXT; clients are told this listener's addresses."""
+    """Name of the listener, such as PLAINTEXT. Responses give the addresses of this listener."""
     host: str
-    """The peer's, without a port."""
+    """The peer's address without the port."""
     principal: str = "User:ANONYMOUS"
     client_software: str = ""
-    """Name and version, from ApiVersions."""
+    """Name and version of the client software, from ApiVersions."""
     authentication: Authentication | None = None
-    """How the client shows who it is; None: the listener has no SASL."""
+    """State of the SASL authentication; None: the listener has no SASL."""
     max_request_bytes: int = (1 << 31) - 1
-    """Larger requests end the connection; may be changed between requests."""
+    """Larger requests end the connection. May change between requests."""
     admit: Callable[[Session, int], None] | None = None
-    """Asked before each request, with its API key, as long as it is set; raises KafkaError to end the connection."""
+    """If set, called before each request with its API key. Raises KafkaError to end the connection."""
     opaque: Callable[[Broker, Session, bytes], Awaitable[bytes]] | None = None
-    """For as long as it is set, frames hold no requests: what it makes of one is the answer, behind its length."""
+    """If set, frames hold bare SASL tokens instead of requests. Returns the answer, which is sent with its length."""
     is_over: bool = False
-    """Set by a translation: the connection is closed once this request is answered."""
+    """Set by a translation to close the connection once this request is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request of a connection, but for its body."""
+    """One request of a connection, without its body."""
 
     broker: Broker
     session: Session
@@ -60,36 +60,36 @@ class Call:
 
     @property
     def client_host(self) -> str:
-        """As Kafka writes it: a name that it never looks up, and the address."""
+        """The client's address in Kafka's form, HOSTNAME/ADDRESS; Kafka leaves the host name empty."""
         return f"/{self.session.host}"
 
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
-        """Raises KafkaError where the request as a whole is refused."""
+        """Call the broker's handler. Raises KafkaError if the request as a whole is refused."""
         return await self.broker.serve(api, request)
 
     def answer(self, **values: Any) -> Message:
-        """The response of this version with these fields (`messages.make`)."""
+        """Return the response of this version with these fields (`messages.make`)."""
         return make(response_type(self.key, self.version), **values)
 
 
 Pieces = Sequence[bytes | LogSlice]
-"""A response's body: what is joined, and what goes from the file to the socket."""
+"""A response body: bytes, and log slices that go from the file to the socket."""
 Answer = Message | Pieces | None
 
 
 class Wide(NamedTuple):
-    """How a request that names much is taken apart (`wide_requests`)."""
+    """How a request with many elements is split into parts (`wide_requests`)."""
 
     asks: tuple[str, ...]
-    """The arrays that name what is asked for, nested ones too, as they are called in any version."""
+    """Names, in any version, of the request's arrays to split, including nested ones."""
     tells: tuple[str, ...]
-    """Those of the response with what becomes of it."""
+    """Names of the response's arrays with the results."""
     part: int = 100
-    """How many elements are served together: work of a few milliseconds."""
+    """Number of elements that are served together: a few milliseconds of work."""
 
 
 PARTITIONS = Wide(("topics", "partitions", "partition_indexes"), ("topics", "partitions"))
-"""Of topics and, within them, partitions."""
+"""Topics, and partitions within them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,26 +99,27 @@ class Translation:
     api: Api[Any, Any]
     serve: Callable[[Call, Message], Awaitable[Answer]]
     refuse: Callable[[Call, Message, KafkaError], Answer] | None = None
-    """The answer to a request that the handler refused as a whole, where the response has the error not at its top, or
-    not only there: most of Kafka's repeat it for everything that the request names."""
+    """Makes the answer to a request that the handler refused as a whole. None: the error goes only to the top of the
+    response. Most of Kafka's responses repeat it for every element of the request."""
     read: Callable[[int, memoryview], Message] | None = None
-    """The request from its version and the bytes after its header; None: kio's. The bytes are the request's own,
-    writable and alive for as long as somebody holds them, so large parts need not be copied. Raises InvalidRequest."""
+    """Decodes the request from its version and the bytes after its header; None: kio does. The bytes belong to this
+    request and are writable, so that large parts need not be copied. Raises InvalidRequest."""
     ends_with_connection: bool = False
-    """Whether a request that waits is cancelled when its client goes away."""
+    """Whether a waiting request is cancelled when its client disconnects."""
     wide: Wide | None = None
-    """None: a request is served as one."""
+    """How large requests are split; None: they are not."""
     max_elements: int | None = None
-    """How many elements the arrays of a request may have in all; None: MAX_ELEMENTS where it is wide, MAX_TOGETHER."""
+    """Maximum number of elements in all arrays of a request. None: MAX_ELEMENTS if `wide` is set, else MAX_TOGETHER."""
 
     @property
     def most_elements(self) -> int:
-        """More than that is refused."""
+        """Maximum total number of elements; larger requests are refused."""
         return self.max_elements or (MAX_ELEMENTS if self.wide else MAX_TOGETHER)
 
     async def respond(self, call: Call, request: Message) -> Answer:
-        """The answer, be it that the request is refused; raises the KafkaError where the response has no place for it:
-        the connection is to be closed.
+        """Return the answer, also if the request is refused.
+
+        Raises the KafkaError if the response has no field for it; the connection must then be closed.
         """
         try:
             return await self.serve(call, request)

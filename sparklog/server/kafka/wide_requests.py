@@ -1,8 +1,8 @@
-"""Requests that name much: served a part at a time, as so many small ones, whose answers are put together.
+"""Splitting of large requests: they are served in parts, like many small requests, and the answers are joined.
 
-In most APIs what is asked for one topic, partition, group or resource has nothing to do with the others. It stands in
-one array of the request and of its response, or in arrays within these: topics and their partitions.
-What such a request names twice is answered once.
+In most APIs, the elements of a request (topics, partitions, groups or resources) are independent of each other. They
+are in one array of the request and of the response, or in nested arrays, such as topics and their partitions. Duplicate
+elements of a request that is split are answered once.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sparklog.server.kafka.translation import Call, Translation, Wide
 
 
 def is_wide(wide: Wide, request: Message) -> bool:
-    """Whether the request names more than a part."""
+    """Return whether the request has more elements than one part may have."""
     return _weight(request, wide.asks, wide.part) > wide.part
 
 
 async def serve_wide(translation: Translation, call: Call, request: Message, wide: Wide) -> tuple[bytes]:
-    """The response's body. A part that is refused as a whole has its error in all that it names."""
+    """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
     parts = await asyncio.to_thread(lambda: list(split(request, wide.asks, wide.part)))
     answers = await call.broker.slices.each(parts, partial(translation.respond, call))
     return (await asyncio.to_thread(lambda: write(join(answers, wide.tells))),)
 
 
 def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Message]:
-    """The request again and again, with parts of its arrays of these names: at most `most` elements each time."""
+    """Yield copies of the request with at most `most` elements each in the arrays `names`."""
     name = _array(request.__class__, names)
     if name is None:
         yield request
@@ -54,7 +54,7 @@ def split(request: Message, names: tuple[str, ...], most: int) -> Iterator[Messa
 
 
 def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
-    """One answer with what is in the arrays of these names in all of them; everything else is the first one's."""
+    """Return one answer with the elements of the arrays `names` of all answers. All else is from the first answer."""
     first = answers[0]
     name = _array(first.__class__, names)
     if name is None or getattr(first, name) is None:
@@ -70,7 +70,7 @@ def join(answers: Sequence[Message], names: tuple[str, ...]) -> Message:
 
 
 def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:
-    """Whether these are parts of what is known of one thing, such as a topic's partitions."""
+    """Return whether both are parts of one element, such as a topic with different partitions."""
     name = _array(one.__class__, names)
     if name is None or None in (getattr(one, name), getattr(other, name)):
         return False
@@ -78,8 +78,9 @@ def _go_together(one: Any, other: Any, names: tuple[str, ...]) -> bool:
 
 
 def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:
-    """How many elements there are in its arrays of these names, the innermost; 1 of what has none. Stops beyond
-    `enough`.
+    """Return the number of innermost elements in the arrays `names`; 1 if there are none.
+
+    Stops counting beyond `enough`.
     """
     name = _array(value.__class__, names)
     if name is None:
@@ -97,7 +98,7 @@ def _weight(value: Any, names: tuple[str, ...], enough: int) -> int:
 
 @cache
 def _array(cls: Any, names: tuple[str, ...]) -> str | None:
-    """The field that is an array with one of these names, if the class has one."""
+    """Return the class's array field with one of these names; None if it has none."""
     if not dataclasses.is_dataclass(cls):
         return None
     for name, annotation in get_type_hints(cls).items():

@@ -1,4 +1,4 @@
-"""The APIs of Kafka's wire protocol: one file for each, and this table of them."""
+"""The APIs of Kafka's protocol: one file for each, and this table of them."""
 
 from __future__ import annotations
 

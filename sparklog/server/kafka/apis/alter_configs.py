@@ -1,4 +1,4 @@
-"""AlterConfigs on Kafka's wire."""
+"""AlterConfigs in Kafka's protocol."""
 
 from __future__ import annotations
 

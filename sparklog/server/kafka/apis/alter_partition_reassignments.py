@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments on Kafka's wire; a partition without replicas is to stop moving."""
+"""AlterPartitionReassignments in Kafka's protocol. Null replicas cancel a partition's reassignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials on Kafka's wire."""
+"""AlterUserScramCredentials in Kafka's protocol."""
 
 from __future__ import annotations
 

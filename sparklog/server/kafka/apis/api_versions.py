@@ -1,7 +1,7 @@
-"""ApiVersions on Kafka's wire. Its response has no tagged fields in the header in any version (KIP-511).
+"""ApiVersions in Kafka's protocol. The response header has no tagged fields in any version (KIP-511).
 
-A client that gives its software a name or a version of other signs than letters, digits, '-' and '.' is refused with
-INVALID_REQUEST, as in Apache Kafka.
+As in Apache Kafka, a software name or version gets INVALID_REQUEST unless it consists of letters, digits, '-' and '.',
+and begins and ends with a letter or digit.
 """
 
 from __future__ import annotations

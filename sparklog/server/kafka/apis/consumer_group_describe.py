@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe on Kafka's wire."""
+"""ConsumerGroupDescribe in Kafka's protocol."""
 
 from __future__ import annotations
 

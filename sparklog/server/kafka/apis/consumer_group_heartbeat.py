@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat on Kafka's wire: topics by id. From version 1 on members choose their own ids (KIP-1082)."""
+"""ConsumerGroupHeartbeat in Kafka's protocol: topics by id. From version 1 on, members choose their ids (KIP-1082)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _answer(call: Call, response: ConsumerGroupHeartbeatResponse) -> Message:
-    """The ids are looked up again: the topics assigned may be newer than the request."""
+    """Return the response. Look up the ids again, because assigned topics may be newer than the request."""
     assigned = response.assignment
     ids = TopicIds(call.broker.metadata)
     return call.answer(

@@ -1,4 +1,4 @@
-"""CreateAcls on Kafka's wire: always refused."""
+"""CreateAcls in Kafka's protocol: always refused."""
 
 from __future__ import annotations
 

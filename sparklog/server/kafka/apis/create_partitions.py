@@ -1,4 +1,4 @@
-"""CreatePartitions on Kafka's wire."""
+"""CreatePartitions in Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics on Kafka's wire; -1 stands for the broker's default."""
+"""CreateTopics in Kafka's protocol. -1 means the broker's default."""
 
 from __future__ import annotations
 

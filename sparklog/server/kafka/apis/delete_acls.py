@@ -1,4 +1,4 @@
-"""DeleteAcls on Kafka's wire: always refused."""
+"""DeleteAcls in Kafka's protocol: always refused."""
 
 from __future__ import annotations
 

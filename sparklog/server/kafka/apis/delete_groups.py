@@ -1,4 +1,4 @@
-"""DeleteGroups on Kafka's wire."""
+"""DeleteGroups in Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords on Kafka's wire."""
+"""DeleteRecords in Kafka's protocol."""
 
 from __future__ import annotations
 

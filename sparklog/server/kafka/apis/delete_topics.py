@@ -1,6 +1,6 @@
-"""DeleteTopics on Kafka's wire: names up to version 5, from 6 on names or ids.
+"""DeleteTopics in Kafka's protocol: names up to version 5, names or ids from version 6 on.
 
-Versions below 3 have no TOPIC_DELETION_DISABLED; they are told INVALID_REQUEST instead, as in Kafka.
+Versions below 3 have no TOPIC_DELETION_DISABLED; they get INVALID_REQUEST instead, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeAcls on Kafka's wire: always refused."""
+"""DescribeAcls in Kafka's protocol: always refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas on Kafka's wire."""
+"""DescribeClientQuotas in Kafka's protocol."""
 
 from __future__ import annotations
 

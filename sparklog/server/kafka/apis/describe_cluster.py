@@ -1,7 +1,7 @@
-"""DescribeCluster on Kafka's wire.
+"""DescribeCluster in Kafka's protocol.
 
-From version 1 on a client may ask for the controllers' endpoints (KIP-919). A broker does not know those, as in Apache
-Kafka: MISMATCHED_ENDPOINT_TYPE, or UNSUPPORTED_ENDPOINT_TYPE for what is neither. No broker is ever fenced.
+From version 1 on, a client may request the controllers' endpoints (KIP-919). As in Apache Kafka, a broker answers
+MISMATCHED_ENDPOINT_TYPE, and UNSUPPORTED_ENDPOINT_TYPE for an unknown type. No broker is ever fenced.
 """
 
 from __future__ import annotations

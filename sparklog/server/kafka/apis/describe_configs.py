@@ -1,6 +1,6 @@
-"""DescribeConfigs on Kafka's wire.
+"""DescribeConfigs in Kafka's protocol.
 
-A broker without a name stands for the defaults of all brokers that were set at run time; there never are any.
+A broker with an empty name means the dynamic defaults of all brokers. The response has no entries for it.
 """
 
 from __future__ import annotations

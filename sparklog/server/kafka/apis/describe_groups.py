@@ -1,4 +1,7 @@
-"""DescribeGroups on Kafka's wire. A group that is not there is an error from version 6 (KIP-1043), before only Dead."""
+"""DescribeGroups in Kafka's protocol.
+
+A missing group gets GROUP_ID_NOT_FOUND from version 6 on (KIP-1043). Before, it only has the state Dead.
+"""
 
 from __future__ import annotations
 

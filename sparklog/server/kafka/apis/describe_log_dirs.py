@@ -1,4 +1,4 @@
-"""DescribeLogDirs on Kafka's wire. No partition lags behind and none is being moved to another directory."""
+"""DescribeLogDirs in Kafka's protocol. There are no future replicas, so every offset lag is 0."""
 
 from __future__ import annotations
 

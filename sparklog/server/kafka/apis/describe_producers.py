@@ -1,4 +1,4 @@
-"""DescribeProducers on Kafka's wire."""
+"""DescribeProducers in Kafka's protocol."""
 
 from __future__ import annotations
 

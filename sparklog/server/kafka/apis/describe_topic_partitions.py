@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions on Kafka's wire. Eligible leader replicas are not kept, so there are none."""
+"""DescribeTopicPartitions in Kafka's protocol. Eligible leader replicas are not tracked, so the lists are empty."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
 from sparklog.server.kafka.wide_requests import join
 
 PART = 100
-"""Partitions that are described together."""
+"""Number of partitions described in one go."""
 
 
 async def serve(call: Call, request: Message) -> tuple[bytes]:
-    """A page of the answer is put together from smaller ones, between which others have their turn."""
+    """Build the page from smaller ones, and serve other requests between them."""
     cursor = request.cursor
     after = Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None
     names = [topic.name for topic in request.topics]

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials on Kafka's wire."""
+"""DescribeUserScramCredentials in Kafka's protocol."""
 
 from __future__ import annotations
 

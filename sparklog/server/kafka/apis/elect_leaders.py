@@ -1,4 +1,4 @@
-"""ElectLeaders on Kafka's wire. Version 0 knows preferred elections only."""
+"""ElectLeaders in Kafka's protocol. Version 0 supports preferred elections only."""
 
 from __future__ import annotations
 

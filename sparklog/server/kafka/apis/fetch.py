@@ -1,4 +1,4 @@
-"""Fetch on Kafka's wire. The response is packed by hand: records go from the file to the socket, between its pieces.
+"""Fetch in Kafka's protocol. The response is encoded by hand, so that records go from the file to the socket.
 
     FetchResponse   throttle time i32 │ v7: error i16, session id i32 │ array of topics │ flexible: tags
     topic           name, v13: id │ array of partitions │ tags
@@ -7,8 +7,8 @@
                     │ v11: preferred read replica i32 │ records: length, bytes │ v12: tags, as 0 the diverging epoch,
                     1 the current leader
 
-Flexible from version 12 on. A request that is refused as a whole says so at the top, before version 7 in each
-partition.
+Flexible from version 12 on. If a request is refused as a whole, the error is at the top of the response; before version
+7, in each partition.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def serve(call: Call, request: Message) -> Pieces:
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Pieces:
-    """The answer to a request that was refused as a whole."""
+    """Return the answer to a request that was refused as a whole."""
     if call.version >= FIRST_WITH_SESSIONS:
         return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
     failed = [
@@ -145,7 +145,7 @@ def _topic_key(version: int, part: PartitionFetched) -> bytes:
 
 
 def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: bool) -> bytes:
-    """A partition up to where its records begin."""
+    """Return the bytes of a partition before its records."""
     flexible = version >= FIRST_FLEXIBLE
     size = part.slice.size if part.slice else 0
     packed = _PARTITION.pack(
@@ -177,7 +177,7 @@ def _response_tags(call: Call, parts: Iterable[PartitionFetched]) -> bytes:
 
 
 def _is_told_leader(call: Call, part: PartitionFetched) -> bool:
-    """Whether the client is told who leads, to save it a Metadata request (KIP-951)."""
+    """Return whether to send the current leader, which saves the client a Metadata request (KIP-951)."""
     return call.version >= FIRST_WITH_LEADERS and isinstance(part.error, NotLeaderOrFollower | FencedLeaderEpoch)
 
 

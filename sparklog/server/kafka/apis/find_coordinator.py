@@ -1,6 +1,6 @@
-"""FindCoordinator on Kafka's wire: one key up to version 3, from 4 on several.
+"""FindCoordinator in Kafka's protocol: one key up to version 3, several from version 4 on.
 
-The coordinator is told with the address of the listener that the request came in on.
+The response has the coordinator's address of the listener that received the request.
 """
 
 from __future__ import annotations

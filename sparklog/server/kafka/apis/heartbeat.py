@@ -1,4 +1,4 @@
-"""Heartbeat on Kafka's wire."""
+"""Heartbeat in Kafka's protocol."""
 
 from __future__ import annotations
 

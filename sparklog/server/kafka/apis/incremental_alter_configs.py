@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs on Kafka's wire."""
+"""IncrementalAlterConfigs in Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InitProducerId on Kafka's wire. An id and epoch that the producer had come with version 3 (KIP-360)."""
+"""InitProducerId in Kafka's protocol. From version 3 on, it has the producer's previous id and epoch (KIP-360)."""
 
 from __future__ import annotations
 

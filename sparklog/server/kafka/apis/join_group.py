@@ -1,8 +1,8 @@
-"""JoinGroup on Kafka's wire.
+"""JoinGroup in Kafka's protocol.
 
-- Version 0 has no rebalance time-out: the session's counts for both.
-- A new member is told its id before it joins from version 4 on (KIP-394).
-- A static leader that comes back may be told to leave the assignment alone from version 9 on (KIP-814).
+- Version 0 has no rebalance timeout; the session timeout is used for both.
+- From version 4 on, a new member gets its id before it joins (KIP-394).
+- From version 9 on, a static leader that comes back may be told to skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""LeaveGroup on Kafka's wire: one member up to version 2, whose error is the response's; from 3 several (KIP-345).
+"""LeaveGroup in Kafka's protocol: several members from version 3 on (KIP-345).
 
-Of a group that is not there, each of several members is told that it is unknown.
+Up to version 2 there is one member, and its error is the error of the response. From version 3 on, each member gets
+UNKNOWN_MEMBER_ID if the group does not exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListConfigResources on Kafka's wire: version 0 lists client metrics only, and there are none."""
+"""ListConfigResources in Kafka's protocol. Version 0 lists client metrics only, so it is empty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _types(version: int, request: Message) -> list[ResourceType]:
-    """None given: all. Raises UnsupportedVersion for one that does not exist."""
+    """Return the requested types; all if the request has none. Raises UnsupportedVersion for an unknown type."""
     if version < FIRST_WITH_TYPES:
         return []
     if unknown := set(request.resource_types) - RESOURCE_TYPES.keys() - WITHOUT_CONFIGURATION:

@@ -1,4 +1,4 @@
-"""ListGroups on Kafka's wire: filtered by state from version 4 on, by type from 5 on."""
+"""ListGroups in Kafka's protocol: filters by state from version 4 on, by type from version 5 on."""
 
 from __future__ import annotations
 

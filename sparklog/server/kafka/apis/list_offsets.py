@@ -1,8 +1,8 @@
-"""ListOffsets on Kafka's wire.
+"""ListOffsets in Kafka's protocol.
 
-A position that the request's version does not have yet gets UNSUPPORTED_VERSION, and a partition that is named twice
-one INVALID_REQUEST, each in its own part of the answer, as in Apache Kafka. Before version 5, OFFSET_NOT_AVAILABLE is
-told as LEADER_NOT_AVAILABLE, which old clients know.
+A position that the request's version does not have gets UNSUPPORTED_VERSION. A partition that is named twice gets one
+INVALID_REQUEST. Both errors are in the partition's result, as in Apache Kafka. Before version 5, OFFSET_NOT_AVAILABLE
+is sent as LEADER_NOT_AVAILABLE, which old clients know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments on Kafka's wire."""
+"""ListPartitionReassignments in Kafka's protocol."""
 
 from __future__ import annotations
 

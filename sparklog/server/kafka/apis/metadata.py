@@ -1,4 +1,4 @@
-"""Metadata on Kafka's wire. Brokers are told with the address of the listener that the request came in on."""
+"""Metadata in Kafka's protocol. Brokers have the address of the listener that received the request."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from sparklog.server.kafka.wide_requests import join
 FIRST_WITH_NONE_FOR_ALL = 1
 FIRST_WITH_TOPIC_IDS = 12
 PART = 200
-"""Partitions that are described together: work of a few milliseconds."""
+"""Number of partitions described in one go: a few milliseconds of work."""
 
 
 async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
-    """Topics with many partitions, be they named or all that there are, are described one after the other."""
+    """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
     queries = _queries(call.version, request)
     create = queries is not None and getattr(request, "allow_auto_topic_creation", True)
     parts = _parts(call.broker.metadata, queries)
@@ -42,7 +42,7 @@ async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
 
 
 def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> list[list[TopicQuery]]:
-    """What is described together: topics of some hundred partitions in all. Each is named once, as in Kafka."""
+    """Split the topics into parts of about `PART` partitions. Duplicate topics are dropped, as in Kafka."""
 
     def weigh(query: TopicQuery) -> int:
         topic = metadata.find(query.name) if query.name else metadata.find_by_id(query.topic_id or UUID(int=0))
@@ -77,13 +77,13 @@ async def _serve_part(call: Call, request: Message, create: bool, queries: Seque
 
 
 def _without_gone(answer: Message) -> Message:
-    """Where all topics were asked for: without those that were deleted before they were described."""
+    """Drop topics that were deleted before they were described. Used if the request is for all topics."""
     gone = UnknownTopicOrPartition.code
     return dataclasses.replace(answer, topics=tuple(topic for topic in answer.topics if topic.error_code != gone))
 
 
 def _queries(version: int, request: Message) -> list[TopicQuery] | None:
-    """Raises InvalidRequest where ids are used in a version that does not have them."""
+    """Return the requested topics; None for all. Raises InvalidRequest if the version does not support ids."""
     if request.topics is None or (version < FIRST_WITH_NONE_FOR_ALL and not request.topics):
         return None
     queries = [TopicQuery(name=topic.name, topic_id=getattr(topic, "topic_id", None)) for topic in request.topics]
@@ -104,7 +104,7 @@ def _topic(topic: TopicMetadata, *, ask_operations: bool) -> dict[str, Any]:
 
 
 def partition_fields(part: PartitionMetadata) -> dict[str, Any]:
-    """A partition, as DescribeTopicPartitions shows it too."""
+    """Return the fields of a partition, shared with DescribeTopicPartitions."""
     return {
         "error_code": part.error,
         "partition_index": part.partition,
@@ -117,7 +117,7 @@ def partition_fields(part: PartitionMetadata) -> dict[str, Any]:
 
 
 def refuse(call: Call, request: Message, error: KafkaError) -> Message:
-    """The answer to a request that was refused as a whole: each of its topics has the error, and there is no broker."""
+    """Return the answer to a request that was refused as a whole: every topic has the error, and brokers are empty."""
     return call.answer(
         throttle_time=0,
         brokers=(),

@@ -1,4 +1,7 @@
-"""OffsetCommit on Kafka's wire: topics by name up to version 9, by id from 10. A null text becomes an empty one."""
+"""OffsetCommit in Kafka's protocol: topics by name up to version 9, by id from version 10 on.
+
+Null metadata becomes an empty text.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def _offsets(request: Message, ids: TopicIds) -> list[OffsetToCommit]:
 
 
 def _answer(call: Call, request: Message, ids: TopicIds, errors: Mapping[TopicPartition, KafkaError | None]) -> Message:
-    """Topics and partitions as they were asked for; those whose id no topic has were not passed on."""
+    """Return the topics and partitions of the request. Those with an unknown topic id get UNKNOWN_TOPIC_ID."""
     unknown = UnknownTopicId("there is no topic with this id")
     topics = []
     for topic in request.topics:

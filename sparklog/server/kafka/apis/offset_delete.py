@@ -1,4 +1,4 @@
-"""OffsetDelete on Kafka's wire. Where the group is refused, no partitions are named."""
+"""OffsetDelete in Kafka's protocol. If the group has an error, the response has no partitions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""OffsetFetch on Kafka's wire.
+"""OffsetFetch in Kafka's protocol.
 
-- One group up to version 7, from 8 on several (KIP-709).
-- No list of topics asks for all of them, from version 2 on.
-- Topics by name up to version 9, by id from 10 on; an id that no topic has is answered with UNKNOWN_TOPIC_ID.
-- The error of a group as a whole stands in the group's place; version 1 has none, so every partition has it.
+- One group up to version 7, several from version 8 on (KIP-709).
+- From version 2 on, a null list of topics requests all of them.
+- Topics by name up to version 9, by id from version 10 on. An unknown id gets UNKNOWN_TOPIC_ID.
+- The error of a group as a whole is in the group's result. Version 1 has no such field; every partition has the error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _asked(call: Call, request: Message) -> Sequence[Message]:
-    """The groups; in old versions the request itself has the fields of one."""
+    """Return the requested groups. In old versions, the request itself has the fields of one group."""
     groups: Sequence[Message] = request.groups if call.version >= FIRST_WITH_SEVERAL else (request,)
     return groups
 
@@ -76,7 +76,7 @@ def _group(call: Call, asked: Message, ids: TopicIds, response: OffsetFetchRespo
 
 
 def _found(call: Call, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
-    """What is committed; a topic that has been deleted has no id, so only versions with names can tell of it."""
+    """Return the committed offsets. A deleted topic has no id, so only versions with names include it."""
     topics = by_topic((each.partition.topic, _part(each.partition.partition, each, each.error)) for each in offsets)
     if call.version < FIRST_WITH_IDS:
         return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

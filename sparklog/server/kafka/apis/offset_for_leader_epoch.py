@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch on Kafka's wire."""
+"""OffsetForLeaderEpoch in Kafka's protocol."""
 
 from __future__ import annotations
 

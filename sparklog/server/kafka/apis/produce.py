@@ -1,19 +1,19 @@
-"""Produce on Kafka's wire. Request and response are read and packed by hand: this is what most requests are.
+"""Produce in Kafka's protocol. Request and response are decoded and encoded by hand, because most requests are Produce.
 
     ProduceResponse   array of topics │ throttle time i32 │ flexible: tags
     topic             name, v13: id │ array of partitions │ tags
     partition         index i32, error i16, base offset i64, log append time i64 │ v5: log start offset i64
                       │ v8: array of record errors, error message nullable │ v10: tags, as 0 the current leader
 
-What Apache Kafka asks of requests of these versions: exactly one batch in each partition, of format v2, and compressed
-with zstd from version 7 on; else INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE for that partition. Record errors stay
-empty: no batch is opened, so nobody knows which record it was.
+As in Apache Kafka, each partition must have exactly one batch, of format v2, and zstd is allowed from version 7 on.
+Otherwise the partition gets INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE. The record errors are always empty, because
+batches are not decoded, so the faulty record is unknown.
 
-With acks=0 there is no response; where there was an error the connection is closed, which is all a client can be told.
+With acks=0 there is no response. On an error the connection is closed, which is the only signal for the client.
 
-There are no transactions. A transactional batch gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which is final for every
-client: it is what a cluster says that lets nobody have transactions. A transactional id alone says nothing, as in
-Kafka. Topics are not created here, but when a client asks for metadata.
+There are no transactions. A transactional batch gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats
+as final: a cluster that allows nobody to use transactions answers the same. A transactional id alone is ignored, as in
+Kafka. Topics are not created here, but by Metadata requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIRST_WITH_ZSTD = 7
 FIRST_WITH_MESSAGES = 8
 FIRST_FLEXIBLE = 9
 FIRST_WITH_LEADERS = 10
-ADMIN_CLIENT = "__admin_client"  # the one client that may write to internal topics, in Apache Kafka too
+ADMIN_CLIENT = "__admin_client"  # the only client that may write to internal topics, as in Apache Kafka
 CURRENT_LEADER_TAG = 0
 ATTRIBUTES_LOW_BYTE_AT = 22
 _INT32 = struct.Struct(">i")
@@ -61,7 +61,7 @@ _NO_THROTTLE_NO_TAGS = _NO_THROTTLE + packing.NO_TAGS
 
 
 async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
-    """Raises KafkaError where there is no other way to tell a client with acks=0."""
+    """Append the batches and return the response; None with acks=0. Raises the first error with acks=0."""
     wanted: list[PartitionProduce] = []
     refused: dict[int, PartitionProduced] = {}
     for topic in request.topics:
@@ -86,7 +86,7 @@ async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
 
 
 def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces:
-    """The answer to a request that was refused as a whole; raises the error where none is to be sent."""
+    """Return the answer to a request that was refused as a whole. Raises the error with acks=0."""
     if request.acks == ACKS_NONE:
         raise error
     failed = [
@@ -103,7 +103,7 @@ def _sort_out(
     wanted: list[PartitionProduce],
     refused: dict[int, PartitionProduced],
 ) -> None:
-    """Put what may be appended into `wanted`, and the rest, by its place in the request, into `refused`."""
+    """Add valid partitions to `wanted`, and errors to `refused` by the partition's place in the request."""
     for partition, records in topic.partitions:
         try:
             name = topic.name
@@ -118,7 +118,7 @@ def _sort_out(
 
 
 def _check(version: int, records: memoryview | None) -> memoryview:
-    """Raises KafkaError where such records may not come in such a request; all else is for the append to check."""
+    """Check that the request's version allows these records. Raises KafkaError if not. The append checks the rest."""
     if records is None or len(records) < HEADER_SIZE:
         raise InvalidRecord(f"version {version} of Produce must have one whole record batch in each partition")
     size, magic = size_and_magic(records)
@@ -135,7 +135,7 @@ def _check(version: int, records: memoryview | None) -> memoryview:
 
 
 def _merge(refused: dict[int, PartitionProduced], done: Sequence[PartitionProduced]) -> list[PartitionProduced]:
-    """One result for each partition, in the order of the request."""
+    """Return one result for each partition, in the order of the request."""
     left = iter(done)
     return [refused.get(place) or next(left) for place in range(len(refused) + len(done))]
 
@@ -196,7 +196,7 @@ def _pack_error(call: Call, result: PartitionProduced, error: KafkaError) -> byt
 
 
 def _is_told_leader(version: int, result: PartitionProduced) -> bool:
-    """Whether the client is told who leads, to save it a Metadata request (KIP-951)."""
+    """Return whether to send the current leader, which saves the client a Metadata request (KIP-951)."""
     return version >= FIRST_WITH_LEADERS and isinstance(result.error, NotLeaderOrFollower)
 
 

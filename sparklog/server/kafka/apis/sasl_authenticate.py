@@ -1,4 +1,4 @@
-"""SaslAuthenticate on Kafka's wire."""
+"""SaslAuthenticate in Kafka's protocol."""
 
 from __future__ import annotations
 

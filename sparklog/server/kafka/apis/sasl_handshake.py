@@ -1,4 +1,4 @@
-"""SaslHandshake on Kafka's wire; after version 0 the exchange's messages come bare (`Session.opaque`)."""
+"""SaslHandshake in Kafka's protocol. After version 0, tokens are sent without a request (`Session.opaque`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncGroup on Kafka's wire: from version 5 on the member must say which protocol it believes in (KIP-559)."""
+"""SyncGroup in Kafka's protocol: from version 5 on, the member must send its protocol (KIP-559)."""
 
 from __future__ import annotations
 
