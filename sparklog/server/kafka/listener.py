@@ -54,7 +54,7 @@ class KafkaListener:
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def bind(self) -> Address:
-        """Bind the address and return it; a port of 0 is replaced by the chosen one. Raises ConfigError if that fails."""
+        """Bind the address and return it with the chosen port if it is 0. Raises ConfigError if it cannot be bound."""
         wanted = self._listener.address
         try:
             self._socket = await _listen(wanted)

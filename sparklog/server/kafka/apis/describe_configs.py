@@ -1,6 +1,6 @@
 """DescribeConfigs in Kafka's protocol.
 
-A broker with an empty name means the dynamic defaults of all brokers. The response has no entries for it.
+A broker with an empty name means the defaults of all brokers that were set at run time. Its result has no entries.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
 
 
 def _types(version: int, request: Message) -> list[ResourceType]:
-    """Return the requested types; all if the request has none. Raises UnsupportedVersion for an unknown type."""
+    """Return the requested types: none in version 0, all if none is named. Raises UnsupportedVersion if unknown."""
     if version < FIRST_WITH_TYPES:
         return []
     if unknown := set(request.resource_types) - RESOURCE_TYPES.keys() - WITHOUT_CONFIGURATION:
