@@ -1,13 +1,13 @@
-"""Clients over gRPC: a producer, a consumer, an admin client, and one for jobs of upkeep.
+"""Clients over gRPC: a producer, a consumer, an admin client, and a maintenance client for jobs.
 
-    sparklog.client          Producer, Consumer, Admin, Maintenance: for plain code
+    sparklog.client          Producer, Consumer, Admin, Maintenance: for code without an event loop
     sparklog.client.aio      AsyncProducer, AsyncConsumer, AsyncAdmin, AsyncMaintenance: for code on an event loop; the
                              implementation of both
 
-    producer/ consumer/ admin/ maintenance/  each client with its parts; sync.py has the one for plain code
-    beside them                              what they share: brokers, leaders, retries, options, offsets
+    producer/ consumer/ admin/ maintenance/  one package per client; its sync.py has the synchronous class
+    beside them                              shared modules: brokers, leaders, retries, options, offsets
 
-Keyword arguments are Kafka's configuration names with underscores: sparklog/client/config.py says what they mean, and
+Keyword arguments are Kafka's configuration names with underscores. sparklog/client/config.py documents them;
 ProducerOptions, ConsumerOptions and AdminOptions are their types. Errors are those of sparklog/base/errors.py.
 """
 

@@ -1,12 +1,12 @@
-"""How far a group has come, kept by its coordinator.
+"""Commits and committed offsets of a group, kept by its coordinator.
 
-Commits are sent one after the other, in the order in which they were asked for. A commit names the member and its
-generation, so that a member which the group has gone on without can commit nothing; a consumer that has chosen its
-partitions itself (`assign`) names none, and is refused while the group has members.
+Commits are sent one after the other, in the order of the calls. A commit names the member and its generation, so that
+a member that is no longer in the group cannot commit. A consumer that chose its partitions itself (`assign`) names no
+member; its commits are refused while the group has members.
 
-While a rebalance is going on commits may be refused with REBALANCE_IN_PROGRESS: `commit` tries again, as what a member
-still has is still its to commit afterwards. What it has given up meanwhile is not (consumer/committer.py): whoever has
-it now may have committed more.
+During a rebalance the coordinator may refuse commits with REBALANCE_IN_PROGRESS. `commit` then retries, because a
+member may still commit for the partitions that it keeps. It may not commit for partitions that it has given up
+meanwhile (consumer/committer.py): their new owner may have committed more.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sparklog.v1 import groups_pb2
 
 
 class Committed(NamedTuple):
-    """What a group has committed, and for the topic with which id; empty: not known."""
+    """A committed offset, and the id of the topic that it was committed for; empty: not known."""
 
     at: OffsetAndMetadata
     topic_id: str
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: where to go on reading. `metadata` is anything that the committer wants to remember."""
+    """A committed offset: the next one to read. `metadata` is any text; `leader_epoch` is -1 if not known."""
 
     offset: int
     metadata: str = ""
@@ -49,7 +49,7 @@ NO_IDS: Mapping[TopicPartition, str] = {}
 
 
 class Committing(Protocol):
-    """Who commits."""
+    """The member that commits."""
 
     member_id: str
     generation: int
@@ -71,12 +71,12 @@ class Commits:
         topic_ids: Mapping[TopicPartition, str],
         timeout_ms: int | None,
     ) -> None:
-        """Commit, tried again for `timeout_ms` (one attempt if None); raises the first error of any partition.
+        """Commit, and retry for `timeout_ms` (None: one attempt); raises the first error of any partition.
 
-        topic_ids: of the topics that the offsets are of, where that is known.
+        topic_ids: the ids of the offsets' topics, where known.
 
-        `member` tells who commits, None for a consumer that is no member; it is asked before each attempt, and what it
-        raises comes out of here.
+        `member` returns the member that commits, or None for a consumer that is not a member. It is called before each
+        attempt; its exceptions are raised here.
         """
         if not offsets:
             return
@@ -98,7 +98,7 @@ class Commits:
                 await asyncio.sleep(pause_ms / 1000)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """What is committed for each partition; one attempt, whose error is raised."""
+        """Return each partition's committed offset, None if there is none; raises the error of the only attempt."""
         wanted = [groups_pb2.GroupPartition(topic=item.topic, partition=item.partition) for item in partitions]
         if not wanted:
             return {}
@@ -131,7 +131,7 @@ class Commits:
 
 
 def with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Plain offsets, too, as OffsetAndMetadata."""
+    """Return the offsets as OffsetAndMetadata, plain numbers included."""
     return {
         TopicPartition(*partition): at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
         for partition, at in offsets.items()
@@ -141,7 +141,7 @@ def with_metadata(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
 def offset_messages(
     offsets: Offsets, topic_ids: Mapping[TopicPartition, str] = NO_IDS
 ) -> list[groups_pb2.OffsetToCommit]:
-    """As they stand in an OffsetCommit request."""
+    """Return the offsets as messages of an OffsetCommit request."""
     return [
         groups_pb2.OffsetToCommit(
             topic=partition.topic,

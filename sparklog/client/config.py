@@ -1,9 +1,9 @@
-"""What a client may be told: Kafka's configuration names with underscores, checked once, into frozen values.
+"""Configuration of the clients: Kafka's names with underscores, checked once, into frozen values.
 
-A field is a keyword argument of the client that it belongs to: ``Producer(linger_ms=5)`` is Kafka's ``linger.ms``.
-Every value may also be given as text (``acks="1"``, ``batch_size="65536"``), as it comes from a file or the
-environment. Defaults are Kafka's, but for `batch_size` and `buffer_memory`, which are larger: what a request costs
-this client is paid per batch, so larger batches are what makes it fast.
+Each field is a keyword argument of its client: ``Producer(linger_ms=5)`` is Kafka's ``linger.ms``. Every value may also
+be text (``acks="1"``, ``batch_size="65536"``), as read from a file or the environment. Defaults are Kafka's, except
+those of `batch_size` and `buffer_memory`, which are larger: this client's cost of a request is per batch, so larger
+batches make it faster.
 
 A new field goes into `options` too, where type checkers and editors find the keyword arguments.
 """
@@ -29,7 +29,7 @@ ACKS = {"all": "all", "-1": "all", "1": "1", "0": "0"}
 
 
 def addresses() -> Bound:
-    """One or more HOST:PORT, as a list or as text with commas between."""
+    """One or more HOST:PORT, as a list or as text separated by commas."""
 
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in value.split(",") if word.strip())
@@ -50,17 +50,17 @@ def acknowledgements() -> Bound:
 
 
 def function() -> Bound:
-    """Something to call, or None. Never text."""
+    """A callable, or None. Never text."""
     return Bound(_checked(lambda value: value is None or callable(value)), "a function, or None")
 
 
 def optional_text() -> Bound:
-    """Some text, or None."""
+    """Text that is not empty, or None."""
     return Bound(_checked(lambda value: value is None or (isinstance(value, str) and bool(value))), "a text, or None")
 
 
 def assignors() -> Bound:
-    """Names of assignors, as a list or as text with commas between; in a list there may also be assignors."""
+    """Names of assignors, as a list or as text separated by commas; a list may also contain Assignor objects."""
 
     def parse(value: Any) -> tuple[Assignor, ...]:
         items = value.split(",") if isinstance(value, str) else value
@@ -73,7 +73,7 @@ def assignors() -> Bound:
 
 
 def functions() -> Bound:
-    """A list of objects."""
+    """A list or tuple of objects."""
     return Bound(_checked(lambda value: isinstance(value, list | tuple)), "a list")
 
 
@@ -88,7 +88,7 @@ def _checked(allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every client may be told."""
+    """Options of every client."""
 
     bootstrap_servers: tuple[str, ...] = key(
         (DEFAULT_GRPC_ADDRESS,), addresses(), "Brokers to ask first; the rest of the cluster is learnt from them."
@@ -117,7 +117,7 @@ class ClientConfig:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """The configuration that `options` give.
+        """Return the configuration that `options` describe.
 
         Raises ConfigError for a name that is unknown (with the nearest known one) or a value that is not allowed.
         """
@@ -140,11 +140,11 @@ class ClientConfig:
         return config
 
     def check(self) -> None:
-        """Raise ConfigError where options contradict each other."""
+        """Raise ConfigError if options contradict each other."""
 
 
 def _as_text(value: Any) -> Any:
-    """Plain values as they would be written in a file; functions and lists of objects as they are."""
+    """Return plain values and lists of text as text, as in a file; return functions and other lists unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -156,7 +156,7 @@ def _as_text(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """What a producer may be told (org.apache.kafka.clients.producer.ProducerConfig)."""
+    """Options of a producer (org.apache.kafka.clients.producer.ProducerConfig)."""
 
     enable_idempotence: bool = key(
         True,
@@ -206,14 +206,17 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """As ClientConfig's; idempotence is on where nothing speaks against it, unless `options` say."""
+        """Return the configuration as ClientConfig.parse does.
+
+        Idempotence, unless `options` set it, is on if no other option rules it out.
+        """
         if "enable_idempotence" in options:
-            return super(ProducerConfig, cls).parse(options)  # a plain super() is not this class, which has slots
+            return super(ProducerConfig, cls).parse(options)  # plain super() fails in a dataclass with slots
         config = super(ProducerConfig, cls).parse({**options, "enable_idempotence": False})
         return dataclasses.replace(config, enable_idempotence=not config.not_idempotent())
 
     def not_idempotent(self) -> str:
-        """What speaks against idempotence; empty: nothing does."""
+        """Return which option rules out idempotence, and why; empty if none does."""
         if self.acks != "all":
             return f"acks = {self.acks}: it must be all"
         if self.retries == 0:
@@ -234,7 +237,7 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
-    """What a consumer may be told (org.apache.kafka.clients.consumer.ConsumerConfig)."""
+    """Options of a consumer (org.apache.kafka.clients.consumer.ConsumerConfig)."""
 
     auto_offset_reset: str = key(
         "latest",
@@ -301,7 +304,7 @@ class ConsumerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig(ClientConfig):
-    """What an admin client may be told."""
+    """Options of an admin or maintenance client."""
 
 
 LARGEST_TIMEOUT_MS = MAX_LONG

@@ -1,8 +1,8 @@
-"""Code of the user's that sees every record on its way out or in, for tracing, counting or stamping.
+"""Interceptors: user code that sees every record sent or returned, for tracing, counting or stamping.
 
-An interceptor is any object with some of the methods of `Interceptor` (a producer's) or `ConsumerInterceptor`.
-Interceptors are called in the order in which they were given; each sees what the one before made of the records. What
-an interceptor raises is logged and otherwise ignored: records go on as they were before that interceptor.
+An interceptor is any object with some of the methods of `Interceptor` (for producers) or `ConsumerInterceptor`.
+Interceptors are called in the order given; each gets the records as the one before left them. An exception of an
+interceptor is logged and otherwise ignored: the records continue as they were before that interceptor.
 (org.apache.kafka.clients.producer.ProducerInterceptor, org.apache.kafka.clients.consumer.ConsumerInterceptor)
 """
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerRecord(NamedTuple):
-    """A record as it was given to `send`, before serializers and partitioner."""
+    """A record as given to `send`, before serializers and partitioner."""
 
     topic: str
     value: Any = None
@@ -34,19 +34,22 @@ class ProducerRecord(NamedTuple):
 
 
 class Interceptor(Protocol):
-    """What an interceptor may do; either method may be missing."""
+    """Interceptor of a producer; either method may be missing."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send in place of `record`. Called by `send`, in its thread."""
+        """Return the record to send in place of `record`. Called by `send`, in its thread."""
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
-        """A record was acknowledged, or has failed. Called on the producer's event loop: it must not block."""
+        """Handle a record's acknowledgement (`metadata`) or failure (`error`); the other argument is None.
+
+        Called on the producer's event loop: it must not block.
+        """
         ...
 
 
 class Interceptors:
-    """Some interceptors, called as one."""
+    """A producer's interceptors, called as one."""
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._on_send = [item.on_send for item in interceptors if hasattr(item, "on_send")]
@@ -56,11 +59,11 @@ class Interceptors:
 
     @property
     def acknowledge(self) -> bool:
-        """Whether anybody wants to see acknowledgements."""
+        """Whether any interceptor has on_acknowledgement."""
         return bool(self._on_acknowledgement)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record as the interceptors leave it."""
+        """Return the record as the interceptors leave it."""
         for call in self._on_send:
             try:
                 changed = call(record)
@@ -74,7 +77,7 @@ class Interceptors:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
-        """Tell the interceptors what became of a record."""
+        """Call the interceptors after a record's acknowledgement or failure."""
         for call in self._on_acknowledgement:
             try:
                 call(metadata, error)
@@ -83,26 +86,26 @@ class Interceptors:
 
 
 class ConsumerInterceptor(Protocol):
-    """What a consumer's interceptor may do; either method may be missing."""
+    """Interceptor of a consumer; either method may be missing."""
 
     def on_consume(self, records: list[Any]) -> list[Any]:
-        """The records to return in place of those that `poll` is about to return. Called where `poll` was."""
+        """Return the records that `poll` returns in place of `records`. Called by `poll`, in its thread."""
         ...
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Offsets were committed. Called on the consumer's event loop: it must not block."""
+        """Handle a successful commit of `offsets`. Called on the consumer's event loop: it must not block."""
         ...
 
 
 class ConsumerInterceptors:
-    """Some consumer's interceptors, called as one."""
+    """A consumer's interceptors, called as one."""
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._on_consume = [item.on_consume for item in interceptors if hasattr(item, "on_consume")]
         self._on_commit = [item.on_commit for item in interceptors if hasattr(item, "on_commit")]
 
     def on_consume(self, records: list[Any]) -> list[Any]:
-        """The records as the interceptors leave them."""
+        """Return the records as the interceptors leave them."""
         for call in self._on_consume:
             try:
                 changed = call(records)
@@ -116,7 +119,7 @@ class ConsumerInterceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Tell the interceptors what was committed."""
+        """Call the interceptors after a commit."""
         for call in self._on_commit:
             try:
                 call(offsets)

@@ -1,8 +1,8 @@
-"""Code of the user's that is told which partitions come and go.
+"""Rebalance listeners: user code that is called when partitions are assigned, revoked or lost.
 
-A listener is any object with some of the methods of `RebalanceListener`. They are called by `poll` (and `close` and
-`unsubscribe`), where the user called it: with AsyncConsumer they may be asynchronous, with Consumer they are plain.
-What they raise comes out of `poll`. (org.apache.kafka.clients.consumer.ConsumerRebalanceListener)
+A listener is any object with some of the methods of `RebalanceListener`. `poll`, `close` and `unsubscribe` call them,
+in the caller's thread: with AsyncConsumer they may be asynchronous, with Consumer they must be plain functions. Their
+exceptions come out of these calls. (org.apache.kafka.clients.consumer.ConsumerRebalanceListener)
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from sparklog.base.ids import TopicPartition
 
 
 class RebalanceListener(Protocol):
-    """What a listener may do; any method may be missing."""
+    """Listener of a subscription; any method may be missing."""
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These are read from now on, in addition to others: the place to `seek`. Called after every rebalance, with
-        no partitions where none came.
+        """Handle new partitions, read from now on in addition to those already assigned; this is the place to `seek`.
+
+        Called after every rebalance, with no partitions if none was added.
         """
         ...
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These go to others once this returns: the last chance to `commit` what was read of them."""
+        """Handle partitions that go to other members once this returns: the last chance to `commit` their offsets."""
         ...
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """These went without a chance to commit: the group has gone on without this member. Without this method
-        on_revoked is called.
+        """Handle partitions lost without a chance to commit: the group has continued without this member.
+
+        If this method is missing, on_revoked is called.
         """
         ...
 
 
 def check_plain(listener: Any) -> None:
-    """Raise ConfigError for a listener whose methods have to be awaited."""
+    """Raise ConfigError for a listener with asynchronous methods."""
     for name in ("on_assigned", "on_revoked", "on_lost"):
         if inspect.iscoroutinefunction(getattr(listener, name, None)):
             raise ConfigError(f"the listener's {name} is asynchronous: that is for AsyncConsumer")
 
 
 def method(listener: Any, name: str) -> Callable[[Sequence[TopicPartition]], Any] | None:
-    """The listener's method, if it has it."""
+    """Return the listener's method, None if it has none; on_revoked replaces a missing on_lost."""
     found: Callable[[Sequence[TopicPartition]], Any] | None = getattr(listener, name, None)
     if found is None and name == "on_lost":
         return method(listener, "on_revoked")

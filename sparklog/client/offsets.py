@@ -1,4 +1,4 @@
-"""Offsets by position or time, asked of the leaders of the partitions."""
+"""Lookup of offsets by position or timestamp, at the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ LATEST: Literal["latest"] = "latest"
 MAX_TIMESTAMP: Literal["max_timestamp"] = "max_timestamp"
 
 OffsetSpec = Literal["earliest", "latest", "max_timestamp"] | int
-"""The log start; the high watermark; the record with the highest timestamp; or, as a number, the first record whose
-timestamp is that many ms since the epoch or later."""
+"""The log start offset; the high watermark; the record with the highest timestamp; or, as a number, the first record
+with that timestamp (ms since the epoch) or a later one."""
 
 
 class ListedOffset(NamedTuple):
-    """An offset, and the timestamp of its record; both -1 where no record matches, the timestamp -1 for earliest and
-    latest.
+    """An offset and the timestamp of its record in ms.
+
+    Both are -1 if no record matches; the timestamp is -1 for earliest and latest.
     """
 
     offset: int
@@ -34,8 +35,9 @@ class ListedOffset(NamedTuple):
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, OffsetSpec], timeout_ms: int
 ) -> dict[TopicPartition, ListedOffset]:
-    """The offset of each partition, tried again while errors are retriable; raises the first that is not, or the
-    last.
+    """Return the offset of each partition; retry for `timeout_ms` while errors are retriable.
+
+    Raises the first error that is not retriable, or UnknownTopicOrPartition, at once; else the last error.
     """
     found: dict[TopicPartition, ListedOffset] = {}
 
@@ -80,7 +82,7 @@ async def _ask(
 
 
 def _query(partition: TopicPartition, spec: OffsetSpec, epoch: int | None) -> log_pb2.PartitionOffsetQuery:
-    """With the leader's epoch, as far as it is known: who has been replaced and does not know refuses to answer."""
+    """Return the query, with the leader's epoch if known: a replaced leader that does not know it refuses to answer."""
     query = log_pb2.PartitionOffsetQuery(
         topic=partition.topic, partition=partition.partition, current_leader_epoch=epoch
     )

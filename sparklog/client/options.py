@@ -1,9 +1,9 @@
-"""The options of `config` as type checkers and editors know them: the keyword arguments of the clients.
+"""The options of `config` as typed keyword arguments of the clients, for type checkers and editors.
 
 The classes in `config` define the options: names, meanings, defaults, bounds and types. This module repeats names and
-types, since a type checker reads no dataclass as keyword arguments; a test compares the two. An option that may be
-given in more forms than it is kept has the type of all of them. Values as text (``linger_ms="5"``), as they come from
-a file or the environment, are left to dictionaries: ``Producer(**settings)``, with ``settings: dict[str, Any]``.
+types, since type checkers do not read a dataclass as keyword arguments; a test compares the two. An option that
+accepts several forms has the type of all of them. Values as text (``linger_ms="5"``), as read from a file or the
+environment, are not in these types: pass them as ``Producer(**settings)``, with ``settings: dict[str, Any]``.
 """
 
 from __future__ import annotations
@@ -81,4 +81,4 @@ class ConsumerOptions(ClientOptions, total=False):
 
 
 class AdminOptions(ClientOptions, total=False):
-    """Options of an admin client, and of one for maintenance: see AdminConfig."""
+    """Options of an admin or maintenance client: see AdminConfig."""

@@ -3,7 +3,7 @@ value_deserializer.
 
     Producer(value_serializer=to_json)        Consumer(value_deserializer=from_json)
 
-Any function will do; None is never passed to one.
+Any function can be used; it is never called with None.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encod
 
 
 def to_json(value: Any) -> bytes:
-    """Compact JSON in UTF-8."""
+    """Return `value` as compact JSON in UTF-8."""
     return _encode_json(value).encode()
 
 
 def from_json(data: bytes) -> Any:
-    """Raises ValueError for what is not JSON."""
+    """Return the value of JSON text; raises ValueError if `data` is not JSON."""
     return json.loads(data)
 
 
 def to_text(value: str) -> bytes:
-    """UTF-8."""
+    """Return `value` in UTF-8."""
     return value.encode()
 
 
 def from_text(data: bytes) -> str:
-    """Raises UnicodeDecodeError for what is not UTF-8."""
+    """Return UTF-8 data as text; raises UnicodeDecodeError if it is not UTF-8."""
     return data.decode()
 
 
 def to_long(value: int) -> bytes:
-    """Eight bytes, big-endian (org.apache.kafka.common.serialization.LongSerializer)."""
+    """Return eight bytes, big-endian (org.apache.kafka.common.serialization.LongSerializer)."""
     return _LONG.pack(value)
 
 
@@ -48,7 +48,7 @@ def from_long(data: bytes) -> int:
 
 
 def to_double(value: float) -> bytes:
-    """Eight bytes, big-endian (org.apache.kafka.common.serialization.DoubleSerializer)."""
+    """Return eight bytes, big-endian (org.apache.kafka.common.serialization.DoubleSerializer)."""
     return _DOUBLE.pack(value)
 
 
