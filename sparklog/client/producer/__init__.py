@@ -1,1 +1,1 @@
-"""The producer: records gathered in batches, and sent to the leaders of their partitions."""
+"""The producer: gathers records in batches, and sends them to the leaders of their partitions."""

@@ -1,20 +1,20 @@
-"""Records that wait to be sent, by partition, and the memory that they take.
+"""Records waiting to be sent, by partition, and the memory that they take.
 
     append ──▶ open batch ──full──▶ closed batches ──take──▶ in flight ──acknowledged, or failed──▶ release
                         └──linger over, flush, no memory left────▶                └──retriable──▶ put_back, divide
 
-Order within a partition is kept by one rule: while batches of a partition are in flight, no others of it are taken.
-What is put back goes to the front. A request may hold several batches of a partition, so this costs no throughput.
+One rule keeps the order within a partition: while batches of a partition are in flight, no others of it are taken.
+Batches put back go to the front. A request may hold several batches of a partition, so this costs no throughput.
 
 An idempotent producer's batches are numbered when they are first taken (`Identity`), at most `NUMBERED_IN_FLIGHT` of a
-partition at once: a broker remembers no more, and who leads next may have only some of them. What is put back is taken
-again in one piece and with its numbers, so that the broker knows it again. Once a numbered batch has been given up
-nobody knows whether it was written: the partition goes on with the next epoch, and numbers begin with 0. Others that
-may have been written already are given up with it: under new numbers they might be written twice.
+partition at once: a broker remembers no more, and the next leader may have only some of them. Batches put back are
+taken again together and with their numbers, so that the broker recognizes them. When a numbered batch is given up, it
+is unknown whether it was written: the partition continues with the next epoch, and numbers begin with 0. Other batches
+that may have been written already are given up with it: under new numbers they might be written twice.
 
-`append` is called by any thread, all else by the sender on its event loop; one lock holds the state together. Whoever
-appends calls `wake` when the sender has something new to do: a batch was closed, or a first record came and
-a linger began. This module waits for nothing.
+Any thread may call `append`; everything else runs on the producer's event loop. One lock guards the state. `append`
+calls `wake` when the sender has something new to do: a batch was closed, or a first record came and a linger began.
+This module never waits.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NEVER_MS = float("inf")
 AT_ONCE_MS = float("-inf")
 LAST_EPOCH = (1 << 15) - 1
 NUMBERED_IN_FLIGHT = 5
-"""Batches of a producer that a partition knows again (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
+"""Latest batches of a producer that a partition remembers (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)."""
 
 
 class PartitionQueue:
-    """What waits for one partition."""
+    """Batches that wait for one partition, or are in flight."""
 
     __slots__ = (
         "again", "closed", "identity", "in_flight", "next_sequence", "open", "partition", "retry_at_ms", "topic",
@@ -51,18 +51,18 @@ class PartitionQueue:
         self.closed: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
         self.retry_at_ms = 0
-        self.again = 0  # of the closed batches, how many are to be taken together, as they have been before
+        self.again = 0  # how many of the closed batches to take together, as they were taken before
         self.identity = NOBODY
         self.next_sequence = 0
 
     def oldest_ms(self) -> float:
-        """When the oldest batch that waits was created."""
+        """Return when the oldest waiting batch was created; NEVER_MS if none waits."""
         if self.closed:
             return self.closed[0].created_ms
         return self.open.created_ms if self.open else NEVER_MS
 
     def number(self, batches: Sequence[Batch], identity: Identity) -> None:
-        """Number those that are not, as this partition's identity, which is `identity` to begin with."""
+        """Number the batches that have no number, under this partition's identity; the first one is `identity`."""
         if self.identity == NOBODY:
             self.identity, self.next_sequence = identity, 0
         for batch in batches:
@@ -72,7 +72,7 @@ class PartitionQueue:
 
 
 class TopicQueues:
-    """The queues of one topic, one for each partition; `sticky` is the one that takes records without key."""
+    """The queues of one topic, one per partition; `sticky` is the partition that takes records without key."""
 
     __slots__ = ("batch_limit", "leaders", "name", "queues", "sticky")
 
@@ -85,21 +85,21 @@ class TopicQueues:
         self.update(leaders)
 
     def update(self, leaders: Sequence[int]) -> None:
-        """Take over the partitions' leaders as they are now; there may be more partitions than before, never fewer."""
+        """Update the partitions' leaders; there may be more partitions than before, never fewer."""
         self.leaders = leaders
         for number in range(len(self.queues), len(leaders)):
             self.queues.append(PartitionQueue(self, TopicPartition(self.name, number)))
 
 
 class Work(NamedTuple):
-    """What the sender may do now, and when there will be more by itself (monotonic ms; NEVER_MS: when woken)."""
+    """Queues to take from now, and when to look again without being woken (monotonic ms; NEVER_MS: never)."""
 
     ready: list[PartitionQueue]
     next_ms: float
 
 
 class Accumulator:
-    """The producer's buffer. Pure but for its lock."""
+    """The producer's buffer. Pure except for its lock."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class Accumulator:
         self._random = random
         self._wake = wake
         self._lock = threading.Lock()
-        self.topics: dict[str, TopicQueues] = {}  # those that were added; for others to look up, not to change
-        self._busy: dict[PartitionQueue, None] = {}  # queues that hold anything, in the order in which they began to
+        self.topics: dict[str, TopicQueues] = {}  # others may read it, not change it
+        self._busy: dict[PartitionQueue, None] = {}  # queues that are not empty, in the order in which they filled
         self._used = 0
-        self.is_identity_used_up = False  # a partition has no epochs left: there must be another producer id
+        self.is_identity_used_up = False  # a partition has no epochs left: a new producer id is needed
         self._hurried = 0
-        self._next_work_ms: float = NEVER_MS  # when the sender will look by itself
+        self._next_work_ms: float = NEVER_MS  # when the sender looks without being woken
         self._next_expiry_ms = 0.0
 
     @property
@@ -135,11 +135,11 @@ class Accumulator:
 
     @property
     def is_sender_awaited(self) -> bool:
-        """Whether there is work that the sender has been woken for and has not looked at."""
+        """Whether the sender was woken and has not yet looked for work."""
         return self._next_work_ms == AT_ONCE_MS
 
     def add_topic(self, name: str, leaders: Sequence[int]) -> TopicQueues:
-        """Make queues for a topic, or take over its leaders if it has some."""
+        """Create the topic's queues, or update the leaders of existing ones; return the queues."""
         with self._lock:
             found = self.topics.get(name)
             if found is None:
@@ -150,7 +150,7 @@ class Accumulator:
                 found.sticky = next_sticky(found.sticky, found.leaders, self._random)
             return found
 
-    # What those who send records call, from any thread.
+    # Called to add records, `append` from any thread.
 
     def append(
         self,
@@ -184,9 +184,9 @@ class Accumulator:
             return delivery
 
     def append_batches(self, topic: TopicQueues, batches: Sequence[Batch]) -> bool:
-        """Add whole batches behind what their partitions have already; False if there is no room for all of them.
+        """Add whole batches behind those of their partitions; return False if there is no room for all of them.
 
-        Batches that together are larger than the buffer are taken when it is empty.
+        Batches that together are larger than the buffer are accepted when it is empty.
         """
         with self._lock:
             size = sum(batch.size for batch in batches)
@@ -203,7 +203,7 @@ class Accumulator:
             return True
 
     def hurry(self) -> None:
-        """Somebody waits (for room, for a flush): until `unhurry`, no batch waits to become full."""
+        """Let no batch wait to become full until `unhurry`: a caller waits for room."""
         with self._lock:
             self._hurried += 1
             self._notify()
@@ -216,7 +216,7 @@ class Accumulator:
     # What the sender calls.
 
     def work(self, now_ms: int) -> Work:
-        """Queues with something to take, oldest first, and when to look again, as others are due or batches expire."""
+        """Return queues to take from, longest filled first, and when others are due or batches expire."""
         with self._lock:
             ready = []
             times = []
@@ -229,15 +229,16 @@ class Accumulator:
                     due_ms = max(due_ms, queue.open.created_ms + self._linger_ms)
                 if due_ms <= now_ms:
                     ready.append(queue)
-                    due_ms = NEVER_MS  # but whoever cannot take it, for want of a leader, is to see it expire
+                    due_ms = NEVER_MS  # but without a leader it cannot be taken, and must still expire
                 times.append(min(due_ms, queue.oldest_ms() + self._delivery_timeout_ms))
             self._next_work_ms = min(times, default=NEVER_MS)
             return Work(ready, self._next_work_ms)
 
     def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
-        """The next batches of a ready queue, now in flight: as many as fit in `max_bytes`, but one at least.
+        """Take the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.
 
-        identity: they are numbered, few enough to be known again, and what has been put back comes as it was.
+        With an `identity` they are numbered, and at most NUMBERED_IN_FLIGHT; numbered batches that were put back are
+        taken as they were.
         """
         with self._lock:
             if not queue.closed and queue.open is not None:
@@ -253,7 +254,7 @@ class Accumulator:
             return taken
 
     def put_back(self, queue: PartitionQueue, retry_at_ms: int) -> None:
-        """What was in flight is to be sent again, before all else of its queue, but not before `retry_at_ms`."""
+        """Put batches in flight back at the front of their queue, to be sent again from `retry_at_ms` on."""
         with self._lock:
             queue.closed.extendleft(reversed(queue.in_flight))
             for batch in queue.in_flight:
@@ -263,14 +264,14 @@ class Accumulator:
             self._end_flight(queue)
 
     def done(self, queue: PartitionQueue) -> None:
-        """What was in flight has been acknowledged or has failed: its memory is free."""
+        """End the flight of batches that were acknowledged or have failed, and free their memory."""
         with self._lock:
             self._used -= sum(batch.size for batch in queue.in_flight)
             queue.retry_at_ms = 0
             self._end_flight(queue)
 
     def give_up(self, queue: PartitionQueue) -> list[Batch]:
-        """What was in flight has failed; -> what has with it."""
+        """End the flight of batches that have failed; return the other batches that fail with them."""
         with self._lock:
             also = self._begin_anew(queue)
             self._used -= sum(batch.size for batch in also)
@@ -278,9 +279,9 @@ class Accumulator:
         return also
 
     def divide(self, queue: PartitionQueue, *, is_doubtful: bool = False) -> None:
-        """What was in flight is too large for the broker: several batches are to go one by one, one batch as two.
+        """Put batches in flight back for smaller requests: several batches go one by one, one batch is split.
 
-        is_doubtful: several batches of which the broker may have some.
+        is_doubtful: the broker may have written some of the batches.
         """
         with self._lock:
             batches: Sequence[Batch] = queue.in_flight
@@ -297,7 +298,7 @@ class Accumulator:
             self._end_flight(queue)
 
     def note(self, topic: str, error: str) -> None:
-        """Remember why batches of the topic still wait, for when they time out."""
+        """Note why batches of the topic still wait, for the error when they time out."""
         with self._lock:
             for queue in self._busy:
                 if queue.partition.topic == topic:
@@ -305,7 +306,7 @@ class Accumulator:
                         batch.last_error = error
 
     def expire(self, now_ms: int) -> list[Batch]:
-        """Batches, not in flight, whose delivery time-out has passed; their memory is free."""
+        """Remove and return batches, not in flight, whose delivery time-out has passed; frees their memory."""
         if now_ms < self._next_expiry_ms:
             return []
         with self._lock:
@@ -316,12 +317,12 @@ class Accumulator:
             return expired
 
     def abort(self) -> list[Batch]:
-        """Everything that is not in flight, and now is gone."""
+        """Remove and return every batch that is not in flight."""
         with self._lock:
             return [batch for queue in list(self._busy) for batch in self._drop(queue, None)]
 
     def incomplete(self) -> list[Batch]:
-        """Every batch that waits or is in flight. Closes the open ones, so that none of them grows."""
+        """Return every batch that waits or is in flight; closes the open ones, so that none of them grows."""
         with self._lock:
             for queue in self._busy:
                 if queue.open is not None:
@@ -329,13 +330,13 @@ class Accumulator:
             return [batch for queue in self._busy for batch in (*queue.in_flight, *queue.closed)]
 
     def expires_ms(self, batches: Iterable[Batch]) -> int:
-        """When the first of the batches will have waited for as long as `delivery_timeout_ms` allows."""
+        """Return when the first of the batches reaches `delivery_timeout_ms` (monotonic ms)."""
         return min(batch.created_ms for batch in batches) + self._delivery_timeout_ms
 
     # With the lock held.
 
     def _begin_anew(self, queue: PartitionQueue) -> list[Batch]:
-        """Go on with the next epoch, where there is one, or with another producer id; -> what must not go with it."""
+        """Continue with the next epoch, or a new producer id if there is none; return the batches to give up."""
         queue.again = 0
         doubtful: list[Batch] = []
         if queue.identity != NOBODY:

@@ -1,4 +1,4 @@
-"""Batches of records on their way to one partition.
+"""Batches of records to be sent to one partition.
 
 `RowBatch` grows record by record, as three Python lists; `TableBatch` is a slice of an Arrow table. Both become one
 record batch of Kafka's format when the sender takes them: columns are built and encoded per batch, never per record.
@@ -28,11 +28,11 @@ TIMESTAMP = pa.timestamp("ms", "UTC")
 
 Headers = Sequence[tuple[str, bytes | None]]
 SEQUENCES = 1 << 31
-"""Sequence numbers go from one less than this to 0."""
+"""Number of sequence numbers: after the last, SEQUENCES - 1, comes 0."""
 
 
 class Identity(NamedTuple):
-    """Who numbers batches: an id that a broker has given, and how often its holder has begun anew."""
+    """A producer id, given by a broker, and the producer epoch: how often numbering has started anew."""
 
     producer_id: int
     epoch: int
@@ -42,7 +42,7 @@ NOBODY = Identity(-1, -1)
 
 
 class Batch(ABC):
-    """What both kinds have; `size` is the most bytes that the batch can take before compression."""
+    """Base of both kinds of batches; `size` is the most bytes that the batch can take before compression."""
 
     __slots__ = (
         "alone", "attempts", "count", "created_ms", "encoded", "identity", "is_doubtful", "last_error", "outcome",
@@ -55,27 +55,27 @@ class Batch(ABC):
         self.count = 0
         self.size = HEADER_SIZE
         self.attempts = 0
-        self.alone = False  # not to share a request with others of its partition: it may be what was too large
-        self.is_doubtful = False  # it has been sent, and nobody has said that it was not written
+        self.alone = False  # share no request with others of the partition: it may be the one too large
+        self.is_doubtful = False  # it was sent, and may have been written
         self.last_error = ""
         self.encoded: bytes | bytearray | None = None
         self.identity = NOBODY
-        self.sequence = -1  # the number of its first record
+        self.sequence = -1  # sequence number of its first record
 
     @abstractmethod
     def columns(self) -> Any:
-        """The records as a pa.RecordBatch with the columns key, value, timestamp, and headers if there are any."""
+        """Return the records as a pa.RecordBatch with the columns key, value, timestamp, and headers if any."""
 
     @abstractmethod
     def timestamps_ms(self) -> Sequence[int]:
-        """Each record's timestamp."""
+        """Return each record's timestamp."""
 
     @abstractmethod
     def halves(self) -> tuple[Batch, Batch]:
-        """The batch as two; needs two records at least."""
+        """Return the batch as two; it must have at least two records."""
 
     def encode(self, codec: Codec) -> bytes | bytearray:
-        """The batch as it goes over the wire; done once. Raises InvalidRecord if a record cannot be written at all."""
+        """Return the encoded batch; encodes once. Raises InvalidRecord if a record cannot be written at all."""
         if self.encoded is None:
             self.encoded = encode(
                 self.columns(),
@@ -88,16 +88,16 @@ class Batch(ABC):
         return self.encoded
 
     def number(self, identity: Identity, sequence: int) -> None:
-        """Give the batch its number, or another one: it is encoded with it."""
+        """Set the batch's identity and sequence, and drop its encoding, which contains them."""
         self.identity, self.sequence, self.encoded = identity, sequence, None
 
     def written(self, base_offset: int, log_append_time_ms: int) -> None:
-        """The broker acknowledged the batch."""
+        """Complete the batch as acknowledged by the broker."""
         self.outcome.count = self.count
         self.outcome.written(Written(base_offset, log_append_time_ms, self.timestamps_ms()))
 
     def split(self) -> tuple[Batch, Batch]:
-        """Go on as two batches, to which the deliveries of this one then point."""
+        """Split the batch in two, and point its deliveries to them."""
         first, second = self.halves()
         for half in (first, second):
             half.outcome.count = half.count
@@ -147,7 +147,7 @@ class RowBatch(Batch):
         return pa.record_batch(columns)
 
     def _headers_column(self) -> Any:
-        """Built flat: Arrow takes ten times as long to make the same of lists of dictionaries."""
+        """Return the headers, built from flat arrays: Arrow takes ten times as long with lists of dictionaries."""
         names: list[str] = []
         values: list[bytes | None] = []
         starts = [0]
@@ -176,7 +176,7 @@ class RowBatch(Batch):
 
 
 class TableBatch(Batch):
-    """A batch that is a slice of an Arrow table, with a column `timestamp` in which nothing is null."""
+    """A batch that is a slice of an Arrow table, with a column `timestamp` without nulls."""
 
     __slots__ = ("rows",)
 
@@ -204,12 +204,12 @@ class TableBatch(Batch):
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Most bytes that a record can take in a batch, before compression."""
+    """Return the most bytes that a record can take in a batch, before compression."""
     return RECORD_OVERHEAD + len(key or b"") + len(value or b"") + headers_size(headers)
 
 
 def headers_size(headers: Headers) -> int:
-    """Most bytes that the headers of a record can take; a character of a name takes up to four."""
+    """Return the most bytes that the headers of a record can take; a character of a name takes up to four."""
     size = 0
     for name, value in headers:
         size += HEADER_OVERHEAD + 4 * len(name) + len(value or b"")

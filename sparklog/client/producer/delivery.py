@@ -1,10 +1,10 @@
-"""What became of a record: an answer that is not there yet.
+"""Deliveries: the future results of records that are sent.
 
-A batch is acknowledged as a whole, so one `Outcome` serves all its records; a `Delivery` is that outcome and the
-record's place in the batch (as Kafka's FutureRecordMetadata), and costs next to nothing. A batch that the broker
-finds too large is split: its outcome then points to those of its parts, and deliveries follow the pointer.
+A batch is acknowledged as a whole, so one `Outcome` serves all its records. A `Delivery` is that outcome and the
+record's index in the batch (as Kafka's FutureRecordMetadata), so it is cheap. A batch that the broker finds too large
+is split: its outcome then points to the outcomes of its parts, and deliveries follow the pointer.
 
-Outcomes are completed on the producer's event loop and may be waited for from any thread or event loop.
+Outcomes are completed on the producer's event loop; any thread or event loop may wait for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ NO_TIMESTAMP = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 with acks=0: nobody said."""
+    """Where a record was written.
+
+    `offset` is -1 if the broker did not report it: with acks=0, and for a batch that was written by an earlier attempt
+    and is too old for the broker to remember its offset (DUPLICATE_SEQUENCE_NUMBER).
+    """
 
     topic: str
     partition: int
@@ -37,7 +41,7 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Consecutive records of one partition, from `first_offset` to `last_offset`; both -1 with acks=0."""
+    """Consecutive records of one partition, from `first_offset` to `last_offset`; both -1 as in RecordMetadata."""
 
     topic: str
     partition: int
@@ -46,7 +50,7 @@ class OffsetRange(NamedTuple):
 
 
 class TableMetadata(NamedTuple):
-    """Where the rows of a table were written: one range for each batch, in the order of writing within a partition."""
+    """Where the rows of a table were written: one range for each batch, in write order within a partition."""
 
     topic: str
     records: int
@@ -57,7 +61,7 @@ OnDelivery = Callable[[RecordMetadata | None, SparklogError | None], None]
 
 
 class Written(NamedTuple):
-    """A batch was acknowledged."""
+    """Result of a batch that was acknowledged."""
 
     base_offset: int
     log_append_time_ms: int
@@ -65,14 +69,14 @@ class Written(NamedTuple):
 
 
 class Split(NamedTuple):
-    """A batch became several: `starts[i]` is the index of the first record of `parts[i]`."""
+    """Result of a batch that was split: `starts[i]` is the index of the first record of `parts[i]`."""
 
     starts: tuple[int, ...]
     parts: tuple[Outcome, ...]
 
 
 class Outcome:
-    """What became of one batch."""
+    """Future result of one batch."""
 
     __slots__ = ("_callbacks", "_future", "count", "partition")
 
@@ -81,32 +85,32 @@ class Outcome:
         self.count = 0
         self._callbacks: list[tuple[int, OnDelivery]] = []
         self._future: Future[Written | Split] = Future()
-        self._future.set_running_or_notify_cancel()  # cancelling one who waits must not cancel the others
+        self._future.set_running_or_notify_cancel()  # cancelling one waiter must not cancel the others
 
     @property
     def done(self) -> bool:
         return self._future.done()
 
     def call_when_done(self, index: int, callback: OnDelivery) -> None:
-        """Call `callback` when record `index` is acknowledged or has failed. Only before that."""
+        """Call `callback` when record `index` is acknowledged or has failed; only allowed before that."""
         self._callbacks.append((index, callback))
 
     def written(self, written: Written) -> None:
-        """The batch was acknowledged; calls back for its records."""
+        """Complete the batch as acknowledged, and call its records' callbacks."""
         self._future.set_result(written)
         for index, callback in self._callbacks:
             _call(callback, self.metadata_of(written, index), None)
         self._callbacks = []
 
     def failed(self, error: SparklogError) -> None:
-        """The batch will not be written any more, as far as anybody knows; calls back for its records."""
+        """Complete the batch as failed, though it may have been written, and call its records' callbacks."""
         self._future.set_exception(error)
         for _, callback in self._callbacks:
             _call(callback, None, error)
         self._callbacks = []
 
     def split(self, split: Split) -> None:
-        """The batch goes on as several; its callbacks move to them."""
+        """Complete the batch as split into several; its callbacks move to them."""
         for index, callback in self._callbacks:
             part = bisect.bisect_right(split.starts, index) - 1
             split.parts[part].call_when_done(index - split.starts[part], callback)
@@ -114,15 +118,15 @@ class Outcome:
         self._future.set_result(split)
 
     def wait(self, timeout: float | None) -> Written | Split:
-        """Block until it is known; raises TimeoutError, or the error that the batch failed with."""
+        """Block until the result is known, for `timeout` seconds; raises TimeoutError or the batch's error."""
         return self._future.result(timeout)
 
     async def known(self) -> Written | Split:
-        """Wait on the running event loop."""
+        """Wait for the result on the running event loop; raises the batch's error."""
         return await asyncio.wrap_future(self._future)
 
     def metadata_of(self, written: Written, index: int) -> RecordMetadata:
-        """Where record `index` was written."""
+        """Return where record `index` was written."""
         offset = written.base_offset + index if written.base_offset >= 0 else NO_OFFSET
         timestamp_ms = written.log_append_time_ms
         if timestamp_ms == NO_TIMESTAMP:
@@ -130,14 +134,14 @@ class Outcome:
         return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
 
     def range_of(self, written: Written) -> OffsetRange:
-        """Where all its records were written."""
+        """Return where all its records were written."""
         first = written.base_offset
         last = first + self.count - 1 if first >= 0 else NO_OFFSET
         return OffsetRange(self.partition.topic, self.partition.partition, first, last)
 
 
 class Delivery:
-    """What became of one record. `result()` waits in any thread; ``await delivery`` waits on an event loop."""
+    """Future result of one record. `result()` waits in any thread; ``await delivery`` waits on an event loop."""
 
     __slots__ = ("_index", "_outcome")
 
@@ -146,7 +150,7 @@ class Delivery:
         self._index = index
 
     def done(self) -> bool:
-        """Whether `result` would return or raise at once."""
+        """Return whether `result` would return or raise at once."""
         outcome, index = self._outcome, self._index
         while outcome.done:
             try:
@@ -159,10 +163,10 @@ class Delivery:
         return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record was written, once that is known.
+        """Wait until the record is written, and return where.
 
-        Raises TimeoutError if it is not known after `timeout` seconds (the record is still on its way), or the error
-        that the record failed with: DeliveryTimeout, or a KafkaError that is of no use to try again.
+        Raises TimeoutError if that is not known after `timeout` seconds (the record is still on its way), or the
+        record's error: DeliveryTimeout, ClosedError, or a KafkaError that is not retriable or came after all `retries`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         outcome, index = self._outcome, self._index
@@ -183,7 +187,7 @@ class Delivery:
 
 
 class TableDelivery:
-    """What became of a whole table. Waited for as a Delivery is; the first error of any of its batches is raised."""
+    """Future result of a whole table. Wait for it as for a Delivery; the first error of its batches is raised."""
 
     __slots__ = ("_outcomes", "_topic")
 
@@ -192,11 +196,11 @@ class TableDelivery:
         self._outcomes = outcomes
 
     def done(self) -> bool:
-        """Whether every batch is acknowledged or has failed."""
+        """Return whether every batch is acknowledged or has failed."""
         return all(Delivery(outcome, outcome.count - 1).done() for outcome in self._outcomes)
 
     def result(self, timeout: float | None = None) -> TableMetadata:
-        """Where the rows were written; raises as Delivery.result does."""
+        """Wait until the rows are written, and return where; raises as Delivery.result does."""
         deadline = None if timeout is None else time.monotonic() + timeout
         ranges: list[OffsetRange] = []
         waiting = list(reversed(self._outcomes))
@@ -229,7 +233,7 @@ class TableDelivery:
 
 
 async def settled(outcomes: Sequence[Outcome]) -> None:
-    """Return when each of the batches, and what it was split into, is acknowledged or has failed."""
+    """Wait until every batch, with the parts it was split into, is acknowledged or has failed."""
     waiting = list(outcomes)
     while waiting:
         with contextlib.suppress(SparklogError):

@@ -1,13 +1,14 @@
-"""Which partition a record goes to.
+"""Choice of a record's partition.
 
     partition given         that one
-    partitioner given       what it says; None: as a record without key
+    partitioner given       what it returns; None: as a record without key
     key                     murmur2 of the key, as Kafka's default partitioner: the same for every client
     no key                  the topic's sticky partition
 
-The sticky partition (KIP-480) changes whenever the batch that was open for it is closed, because it is full or has been
-taken to be sent: records without key fill whole batches instead of crumbs of many, and over time every partition
-gets its share. The next one is drawn at random from those that have a leader, never the same twice in a row.
+The sticky partition (KIP-480) changes whenever its open batch is closed, because the batch is full or is taken to be
+sent. So records without key fill whole batches instead of small parts of many, and over time every partition gets its
+share. The next one is drawn at random from the partitions with a leader, never the same twice in a row unless no other
+partition has a leader.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ remembered_partition = lru_cache(maxsize=REMEMBERED_KEYS)(partition_for_key)
 
 
 def next_sticky(current: int, leaders: Sequence[int], random: Random) -> int:
-    """The sticky partition after `current` (-1: the first), given each partition's leader (-1: none)."""
+    """Return the sticky partition after `current` (-1: the first), given each partition's leader (-1: none)."""
     led = [number for number, leader in enumerate(leaders) if leader >= 0 and number != current]
     if led:
         return random.choice(led)
@@ -45,7 +46,7 @@ def next_sticky(current: int, leaders: Sequence[int], random: Random) -> int:
 
 
 def checked(chosen: int, topic: str, partitions: int) -> int:
-    """A partition that somebody chose; raises InvalidPartitions if the topic has none of that number."""
+    """Return `chosen`; raises InvalidPartitions if the topic has no partition of that number."""
     if not 0 <= chosen < partitions:
         raise InvalidPartitions(f"topic {topic!r} has partitions 0 to {partitions - 1}, not {chosen}")
     return chosen
@@ -54,8 +55,9 @@ def checked(chosen: int, topic: str, partitions: int) -> int:
 def partition_keys(
     topic: str, keys: Any | None, rows: int, partitions: int, custom: Partitioner | None
 ) -> npt.NDArray[np.int32]:
-    """The partition of each of `rows` keys (an Arrow binary column, or None for no keys); STICKY where there is no
-    key.
+    """Return the partition of each of `rows` keys; STICKY where there is no key or `custom` returns None.
+
+    keys: an Arrow binary column, or None for no keys.
     """
     if custom is not None:
         values = [None] * rows if keys is None else keys.to_pylist()

@@ -42,15 +42,15 @@ from sparklog.client.producer.tables import batches_of, checked_table, pieces
 
 
 class AsyncProducer:
-    """Writes records to topics, for use on an event loop.
+    """Producer that writes records to topics, for use on an event loop.
 
         async with AsyncProducer(bootstrap_servers="127.0.0.1:9094") as producer:
             delivery = await producer.send("orders", b"3 apples", key=b"customer-7")
             metadata = await delivery
 
-    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. A record whose acknowledgement was
-    lost on the way is sent again, and written once (`enable_idempotence`; without it, at least once). One that has
-    failed may have been written all the same. Within a partition records keep the order in which they were sent.
+    Options are those of ProducerConfig; raises ConfigError for an invalid one. A record whose acknowledgement was lost
+    is sent again, and written once (`enable_idempotence`; without it, at least once). A record that failed may have
+    been written nevertheless. Within a partition, records keep the order in which they were sent.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AsyncProducer:
         self.transforms = bool(self.config.interceptors or self.config.key_serializer or self.config.value_serializer)
         self._largest = min(self.config.max_request_size, self.config.buffer_memory)
         self._partitioner = self.config.partitioner
-        self._topics = self._accumulator.topics  # kept at hand for `try_send`, as are the next two
+        self._topics = self._accumulator.topics  # bound here for speed in `try_send`, as are the next two
         self._append = self._accumulator.append
         self._time_ms = self._clock.time_ms
         self._closed = False
@@ -88,7 +88,7 @@ class AsyncProducer:
         self._sending: asyncio.Task[None]
 
     async def start(self) -> Self:
-        """Begin to send, on the running event loop; done by the first `send` where it was not done before."""
+        """Start sending, on the running event loop; the first `send` does this if it was not done before."""
         if self._closed:
             raise ClosedError("the producer is closed")
         if self._loop is None:
@@ -112,15 +112,16 @@ class AsyncProducer:
         partition: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Take a record to be written, and return at once what will tell where.
+        """Take a record to be sent, and return its Delivery without waiting for the acknowledgement.
 
-        `value` and `key` are bytes, text (taken as UTF-8) or None, or what the serializers take. `timestamp_ms` is
-        now unless given. `on_delivery(metadata, error)` is called on the event loop, one of the two being None.
+        `value` and `key` are bytes, text (encoded as UTF-8) or None, or whatever the serializers accept.
+        `timestamp_ms` defaults to now. `on_delivery(metadata, error)` is called on the event loop; one of the two is
+        None.
 
-        Waits up to `max_block_ms` for the topic's metadata and for room in the buffer. Raises BufferExhausted when
-        there is none by then, UnknownTopicOrPartition, InvalidTopic or InvalidPartitions where there is no such place,
-        MessageTooLarge, InvalidRecord or InvalidTimestamp for a record that could never be written, ClosedError after
-        `close`.
+        Waits up to `max_block_ms` for the topic's metadata and for room in the buffer. Raises BufferExhausted if there
+        is no room by then; UnknownTopicOrPartition, InvalidTopic or InvalidPartitions if there is no such topic or
+        partition; MessageTooLarge, InvalidRecord or InvalidTimestamp for a record that could never be written;
+        ClosedError after `close`.
         """
         if self.transforms:
             record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
@@ -130,15 +131,16 @@ class AsyncProducer:
         if taken is None:
             return await self.send_when_possible(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if self._accumulator.is_sender_awaited:
-            await asyncio.sleep(0)  # a loop of sends that never waits would keep the sender from its turn
+            await asyncio.sleep(0)  # a loop of sends that never waits would starve the sender
         return taken
 
     async def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> TableDelivery:
-        """Take every row of an Arrow table or record batch to be written, in order.
+        """Take every row of an Arrow table or record batch to be sent, in order, and return a TableDelivery.
 
         Columns are `key`, `value` (binary or string), `headers` (list of struct<key, value>) and `timestamp` (a
-        timestamp, or int64 in ms), in any order; those that are missing are null, or now. Raises as `send` does;
-        InvalidRecord for other columns. Serializers and interceptors are not applied: the columns are what is written.
+        timestamp, or int64 in ms), in any order. Missing columns are null; missing timestamps are now. Raises as `send`
+        does, and InvalidRecord for other columns. Serializers and interceptors are not applied: the columns are written
+        as they are.
         """
         rows = checked_table(table, self._clock.time_ms())
         queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
@@ -161,7 +163,7 @@ class AsyncProducer:
         return TableDelivery(topic, outcomes)
 
     async def flush(self, timeout_ms: int | None = None) -> None:
-        """Return once every record sent before is acknowledged or has failed; its Delivery says which.
+        """Wait until every record sent before is acknowledged or has failed; its Delivery says which.
 
         Raises DeliveryTimeout if that takes longer than `timeout_ms`.
         """
@@ -174,7 +176,7 @@ class AsyncProducer:
             raise DeliveryTimeout(f"flush: not everything was acknowledged within {timeout_ms} ms: {why}") from None
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Send what is left, for at most `timeout_ms`, and let go of everything. More than once does no harm.
+        """Send the remaining records, for at most `timeout_ms`, and release all resources. May be called again.
 
         Records that are not acknowledged by then fail with ClosedError.
         """
@@ -186,7 +188,7 @@ class AsyncProducer:
         try:
             await self.flush(timeout_ms)
         except DeliveryTimeout:
-            pass  # each of the records that are left is told so
+            pass  # the remaining records fail below, each with ClosedError
         finally:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
@@ -194,7 +196,7 @@ class AsyncProducer:
             await self._cluster.close()
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions; raises as `send` does."""
+        """Return the numbers of the topic's partitions; raises as `send` does."""
         queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
         return list(range(len(queues.queues)))
 
@@ -206,10 +208,10 @@ class AsyncProducer:
     ) -> None:
         await self.close()
 
-    # The parts of `send`, for the synchronous facade too.
+    # The parts of `send`, also used by the synchronous client.
 
     def transform(self, record: ProducerRecord) -> ProducerRecord:
-        """The record after interceptors and serializers. What a serializer raises goes to the caller of `send`."""
+        """Return the record after interceptors and serializers; `send` raises a serializer's exceptions."""
         if self._interceptors is not None:
             record = self._interceptors.on_send(record)
         key, value = record.key, record.value
@@ -220,7 +222,7 @@ class AsyncProducer:
         return record._replace(key=key, value=value)
 
     def with_acknowledgement(self, on_delivery: OnDelivery | None) -> OnDelivery | None:
-        """`on_delivery` with the interceptors' on_acknowledgement before it."""
+        """Return `on_delivery` with a call of the interceptors' on_acknowledgement before it."""
         if self._interceptors is None or not self._interceptors.acknowledge:
             return on_delivery
         interceptors = self._interceptors
@@ -242,15 +244,15 @@ class AsyncProducer:
         partition: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery | None:
-        """Take a record that needs no transformation, from any thread; None where `send_when_possible` is needed.
+        """Take a record that needs no transformation, from any thread; None if `send_when_possible` is needed.
 
-        This is the path of every record: what it does not do is left out for speed.
+        Every record takes this path, so it does no more than it must.
         """
         if self._closed:
             raise ClosedError("the producer is closed")
         queues = self._topics.get(topic)
         if queues is None or (partition is not None and partition >= len(queues.queues)):
-            return None  # the topic has to be looked up, first or again: it may have grown
+            return None  # look the topic up, for the first time or because it may have grown
         size = RECORD_OVERHEAD
         if key is not None:
             if type(key) is not bytes:
@@ -277,7 +279,7 @@ class AsyncProducer:
         return self._append(queues, partition, key, value, timestamp_ms, headers, size, on_delivery)
 
     def _choose(self, topic: str, key: bytes | None, partitions: int) -> int:
-        """The partition of a record that was sent without one."""
+        """Return the partition for a record that was sent without one."""
         if self._partitioner is not None:
             chosen = self._partitioner(topic, key, partitions)
             return STICKY if chosen is None else checked(chosen, topic, partitions)
@@ -293,7 +295,7 @@ class AsyncProducer:
         partition: int | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
-        """As `try_send`, but wait for metadata and room; raises as `send` does."""
+        """Take a record as `try_send` does, but wait for metadata and room; raises as `send` does."""
         deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
         queues = await self._topic(topic, deadline_ms)
         if partition is not None and partition >= len(queues.queues):
@@ -307,7 +309,7 @@ class AsyncProducer:
             await self._room(deadline_ms)
 
     async def _topic(self, name: str, deadline_ms: int, *, known: bool = True) -> TopicQueues:
-        """The topic's queues, as they are known, or else after looking the topic up."""
+        """Return the topic's queues; look the topic up if they are not known, or if not `known`."""
         if self._closed:
             raise ClosedError("the producer is closed")
         await self.start()
@@ -332,17 +334,17 @@ class AsyncProducer:
             self._accumulator.unhurry()
 
     def _why_waiting(self) -> str:
-        """The last error of what is not acknowledged yet; empty where there was none."""
+        """Return an error that delays unacknowledged batches; empty if there was none."""
         return next((batch.last_error for batch in self._accumulator.incomplete() if batch.last_error), "")
 
     def _wake(self) -> None:
-        """Called by whoever sends, in any thread."""
+        """Wake the sender, from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._sender.wake)
 
 
 def as_bytes(value: Any, what: str) -> bytes:
-    """A key or value as bytes; raises InvalidRecord for what is neither bytes nor text."""
+    """Return a key or value as bytes; raises InvalidRecord if it is neither bytes nor Unicode text."""
     if isinstance(value, str):
         try:
             return value.encode()
@@ -356,7 +358,7 @@ def as_bytes(value: Any, what: str) -> bytes:
 
 
 def checked_headers(headers: Any) -> tuple[Headers, int]:
-    """Headers as pairs of name and bytes, and the most bytes they can take; raises InvalidRecord for what is none."""
+    """Return headers as pairs of name and bytes, and the most bytes they can take; raises InvalidRecord if invalid."""
     pairs = []
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(name, str):

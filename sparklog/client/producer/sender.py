@@ -1,28 +1,28 @@
-"""The producer's half that speaks to brokers: takes batches from the accumulator, sends them, deals with the answers.
+"""The producer's sender: takes batches from the accumulator, sends them to brokers, and handles the answers.
 
 One task, `run`, looks for queues with something to send, groups them by the broker that leads their partition, and
 starts a request for each group while that broker has fewer than `max_in_flight_requests_per_connection`. What an
 answer means for a partition's batches:
 
     no error                               acknowledged
-    a duplicate sequence number            the same, at an offset that nobody remembers: it was written before
+    a duplicate sequence number            acknowledged at an unknown offset: an earlier attempt has written it
     too large, several batches             sent again one by one
     too large, one batch of many records   split in halves (KIP-126), and later batches of the topic are closed earlier
     retriable (base/errors.py)             put back at the front, after a pause; its leader is looked up again, while
-                                           the topic's other partitions go on with theirs
-    a sequence that is out of order        the same, for BEHIND_MS: what was acknowledged before is unknown to who has
-                                           answered, such as a leader that has been replaced while it was hung. It goes
-                                           out with the numbers it had, so that who has it already knows it; with others
-                                           it might be written twice. Then it has failed: records are lost.
-                                           Several batches go one by one: who leads now may have copied only the first
-    anything else, or time is up           failed; an idempotent producer's partition goes on with the next epoch
+                                           the topic's other partitions continue with theirs
+    an out-of-order sequence number        the same, for BEHIND_MS: the broker lacks batches acknowledged before, such
+                                           as a leader that was replaced while it was hung. The batch keeps its numbers,
+                                           so that a broker that has it recognizes it; with others it might be written
+                                           twice. After BEHIND_MS it has failed: records are lost. Several batches go
+                                           one by one: the new leader may have copied only the first
+    anything else, or time is up           failed; an idempotent producer's partition continues with the next epoch
 
-Calls are unary: with requests of a megabyte a stream gains about a tenth, and each call has a deadline of its own.
+Calls are unary: with requests of a megabyte a stream gains only about a tenth, and each call has its own deadline.
 
 A request whose answer was lost is sent again. With `enable_idempotence` its batches are numbered, and a broker that has
-written them answers as it did then; so each record is written once, as long as its batch is not given up. Without, a
-record may be written twice. It is never written out of order, as no other batch of its partition is in flight
-meanwhile. The id to number with is asked for when there is first something to send.
+written them repeats its answer; so each record is written once, unless its batch is given up. Without it, a record may
+be written twice. Records are never written out of order, as no other batch of their partition is in flight meanwhile.
+The producer id is requested when there is first something to send.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
 _CLOSED = ClosedError("the producer was closed before the record was acknowledged")
 
 BEHIND_MS = 10_000
-"""How long a batch is sent to leaders that all lack the one before: a replaced one hears of that within seconds."""
+"""How long to retry a batch if leaders lack the one before: a replaced leader learns of that within seconds."""
 
 Load = dict[PartitionQueue, list[Batch]]
 Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
@@ -71,7 +71,7 @@ Answer = dict[TopicPartition, KafkaError | tuple[int, int]]
 
 
 class Sender:
-    """Sends what an accumulator holds. All of it runs on one event loop."""
+    """Sends the batches of an accumulator. Runs on one event loop."""
 
     def __init__(self, accumulator: Accumulator, cluster: Cluster, config: ProducerConfig) -> None:
         self._accumulator = accumulator
@@ -85,14 +85,14 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._behind_since_ms: dict[PartitionQueue, int] = {}
-        """Partitions whose leaders, since then, have said of nothing but a sequence that is out of order."""
+        """Partitions whose leaders, since then, have answered only that a sequence number is out of order."""
 
     def wake(self) -> None:
         """Look for work; called on the event loop."""
         self._woken.set()
 
     async def freed(self) -> None:
-        """Return when memory has become free next."""
+        """Wait until memory is freed next."""
         await self._freed.wait()
 
     async def run(self) -> None:
@@ -115,7 +115,7 @@ class Sender:
                     await self._woken.wait()
 
     async def stop(self) -> None:
-        """Give up requests in flight and fail everything that is left; `run` has been cancelled before."""
+        """Cancel requests in flight and fail all remaining batches; `run` must be cancelled before."""
         tasks = [*self._requests, *self._learning.values(), *([self._identifying] if self._identifying else ())]
         for task in tasks:
             task.cancel()
@@ -124,7 +124,7 @@ class Sender:
             self._report(batch.outcome.partition, [batch], _CLOSED)
 
     def _dispatch(self, ready: list[PartitionQueue]) -> None:
-        """Start requests for the queues, as far as their leaders are known and may have more requests in flight."""
+        """Start requests for queues whose leaders are known and may have more requests in flight."""
         by_leader: dict[Connection, deque[PartitionQueue]] = {}
         for queue in ready:
             if self._cluster.is_old(queue.partition.topic):
@@ -144,7 +144,7 @@ class Sender:
                 task.add_done_callback(report_defect)
 
     def _load(self, queues: deque[PartitionQueue]) -> Load:
-        """Batches for one request, from the front of `queues`, which loses those that were taken from."""
+        """Take batches for one request from the front of `queues`; removes the queues taken from."""
         load: Load = {}
         room = self._config.max_request_size
         while queues and (room > 0 or not load):
@@ -154,7 +154,7 @@ class Sender:
         return load
 
     async def _send(self, leader: Connection, load: Load) -> None:
-        """One request, and what follows from its answer. Whatever happens, each queue of `load` ends its flight."""
+        """Send one request and handle its answer. Every queue of `load` ends its flight, also after an error."""
         try:
             if self._config.codec is Codec.NONE:
                 encoded = self._encode(load)
@@ -182,7 +182,7 @@ class Sender:
             self._notify_freed()
 
     def _encode(self, load: Load) -> dict[PartitionQueue, bytes | InvalidRecord]:
-        """The batches of each queue as bytes, or why they cannot be written."""
+        """Return each queue's batches as bytes, or the error if they cannot be written."""
         encoded: dict[PartitionQueue, bytes | InvalidRecord] = {}
         for queue, batches in load.items():
             try:
@@ -192,7 +192,7 @@ class Sender:
         return encoded
 
     async def _ask(self, leader: Connection, payloads: dict[PartitionQueue, bytes], load: Load) -> Answer:
-        """What the leader says of each partition."""
+        """Send the request, and return the leader's answer for each partition."""
         request = log_pb2.ProduceRequest(
             acks=_ACKS[self._config.acks],
             timeout_ms=self._config.request_timeout_ms,
@@ -209,7 +209,7 @@ class Sender:
             response = await leader.call(leader.log.Produce, request, timeout_ms)
         except KafkaError as error:
             return dict.fromkeys((queue.partition for queue in payloads), error)
-        if self._config.acks == "0":  # sent is all that anybody will know
+        if self._config.acks == "0":  # the broker acknowledges nothing
             return dict.fromkeys((queue.partition for queue in payloads), (NO_OFFSET, NO_TIMESTAMP))
         answer: Answer = {
             queue.partition: UnknownServerError(f"{leader.address} says nothing of partition {queue.partition}")
@@ -255,9 +255,10 @@ class Sender:
             self._accumulator.put_back(queue, now_ms + self._cluster.backoff.pause_ms(batches[0].attempts))
 
     def _may_pass(self, queue: PartitionQueue, error: KafkaError, now_ms: int) -> bool:
-        """Whether the same batches may be taken later.
+        """Return whether the same batches may succeed later.
 
-        A partition has one request in flight, so a sequence that is out of order lacks what was acknowledged.
+        A partition has one request in flight, so an out-of-order sequence number means that the broker lacks
+        acknowledged batches.
         """
         if not isinstance(error, OutOfOrderSequenceNumber):
             self._behind_since_ms.pop(queue, None)
@@ -290,7 +291,7 @@ class Sender:
         return self._config.enable_idempotence and (self._identity == NOBODY or self._accumulator.is_identity_used_up)
 
     def _identify(self) -> None:
-        """Ask for a producer id in the background, once at a time; the batches wait in their queues."""
+        """Request a producer id in the background, one request at a time; the batches wait in their queues."""
         if self._identifying is None:
             self._identifying = asyncio.create_task(self._ask_for_id(), name="sparklog producer id")
             self._identifying.add_done_callback(report_defect)
@@ -313,7 +314,7 @@ class Sender:
             self.wake()
 
     def _learn(self, topic: str) -> None:
-        """Look up the topic's leaders in the background, once at a time; the batches wait in their queues."""
+        """Look up the topic's leaders in the background, one lookup at a time; the batches wait in their queues."""
         if topic not in self._learning:
             self._learning[topic] = asyncio.create_task(self._look_up(topic), name="sparklog producer leaders")
             self._learning[topic].add_done_callback(report_defect)
@@ -334,7 +335,7 @@ class Sender:
             self._accumulator.note(topic, str(error))
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
         finally:
-            del self._learning[topic]  # before `wake`: `run` comes next, and would not look up what is being looked up
+            del self._learning[topic]  # before `wake`: `run` comes next, and skips topics that are being looked up
             self.wake()
 
     def _notify_freed(self) -> None:

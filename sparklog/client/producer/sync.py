@@ -1,4 +1,4 @@
-"""The producer for code without an event loop. What happens for every record stays in the caller's thread."""
+"""The producer for code without an event loop. Work for each record stays in the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sparklog.client.producer.producer import AsyncProducer
 
 
 class Producer(Blocking[AsyncProducer]):
-    """Writes records to topics.
+    """Producer that writes records to topics.
 
         with Producer(bootstrap_servers="127.0.0.1:9094") as producer:
             delivery = producer.send("orders", b"3 apples", key=b"customer-7")
             metadata = delivery.result()
 
-    Options are those of ProducerConfig. Raises ConfigError for any that is wrong. Records are written once, and in
-    order within a partition: see AsyncProducer, whose methods these are. What has been neither flushed nor closed when
-    the process ends is lost.
+    Options are those of ProducerConfig; raises ConfigError for an invalid one. The methods are those of AsyncProducer:
+    records are written once, and in order within a partition. Call `flush` or `close` before the process ends:
+    otherwise records still in the buffer are lost.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:

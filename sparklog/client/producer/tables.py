@@ -1,8 +1,8 @@
-"""Arrow tables on their way into batches: every step takes a column at a time.
+"""Conversion of Arrow tables into batches: every step works a column at a time.
 
 checked_table    columns of the types that are written, a timestamp for every row
-pieces           rows that are dealt with at once, so that a large table does not need twice its memory
-batches_of       a piece by partition, each partition's rows in their order, cut to the size of a batch
+pieces           slices that are converted one by one, so that a large table does not need twice its memory
+batches_of       a slice split by partition, each partition's rows in their order, cut to the size of a batch
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Sizes = npt.NDArray[np.int64]
 
 
 def checked_table(table: Any, now_ms: int) -> Any:
-    """The table with the columns and types in which records are written, and `now_ms` where there is no timestamp.
+    """Return the table with the columns and types that are written, and `now_ms` for missing timestamps.
 
-    Raises InvalidRecord for a column that is unknown, is there twice or cannot be cast, and where neither key nor
-    value is there.
+    Raises InvalidRecord for anything but a table or record batch, for a column that is unknown, present twice or cannot
+    be cast, and if there is neither key nor value.
     """
     rows = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
     if not isinstance(rows, pa.Table):
@@ -54,13 +54,13 @@ def checked_table(table: Any, now_ms: int) -> Any:
 
 def _cast(name: str, column: Any) -> Any:
     try:
-        return column.cast(_TYPES[name], safe=name != "timestamp")  # finer than ms: the rest of the time is cut off
+        return column.cast(_TYPES[name], safe=name != "timestamp")  # timestamps finer than ms are truncated
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRecord(f"column {name} of type {column.type} does not become {_TYPES[name]}: {error}") from None
 
 
 def pieces(rows: Any, topic: TopicQueues, config: ProducerConfig) -> Iterator[Any]:
-    """Slices of the table as record batches, each large enough for a full batch of every partition if memory allows."""
+    """Yield slices of the table as record batches, if memory allows with a full batch for every partition."""
     wanted = max(PIECE_BYTES, len(topic.queues) * topic.batch_limit)
     piece_bytes = max(min(wanted, config.buffer_memory // 2), 1)
     step = max(piece_bytes * rows.num_rows // max(rows.nbytes + RECORD_OVERHEAD * rows.num_rows, 1), 1)
@@ -71,9 +71,9 @@ def pieces(rows: Any, topic: TopicQueues, config: ProducerConfig) -> Iterator[An
 def batches_of(
     piece: Any, topic: TopicQueues, config: ProducerConfig, *, partition: int | None, random: Random, now_ms: int
 ) -> list[TableBatch]:
-    """The rows of a piece as batches of their partitions.
+    """Return the rows of a piece as batches of their partitions.
 
-    Raises MessageTooLarge for a row that could never be sent, and as the partitioner does.
+    Raises MessageTooLarge for a row that could never be sent, and whatever the partitioner raises.
     """
     sizes = row_sizes(piece)
     if sizes.max() > min(config.max_request_size, config.buffer_memory):
@@ -98,7 +98,7 @@ def batches_of(
 
 
 def row_sizes(piece: Any) -> Sizes:
-    """Most bytes that each row can take in a batch, before compression."""
+    """Return the most bytes that each row can take in a batch, before compression."""
     sizes = np.full(piece.num_rows, RECORD_OVERHEAD, np.int64)
     for name in {"key", "value"} & set(piece.schema.names):
         sizes += pc.fill_null(pc.binary_length(piece.column(name)), 0).to_numpy(zero_copy_only=False)
@@ -114,7 +114,7 @@ def row_sizes(piece: Any) -> Sizes:
 
 
 def _place_sticky(numbers: npt.NDArray[np.int32], sizes: Sizes, topic: TopicQueues, random: Random) -> None:
-    """Give rows without partition one, a batch's worth after the other."""
+    """Assign rows without partition to sticky partitions, one batch's worth at a time."""
     rows = np.flatnonzero(numbers == STICKY)
     for start, stop, _ in _cuts(sizes[rows], topic.batch_limit):
         numbers[rows[start:stop]] = topic.sticky
@@ -122,7 +122,7 @@ def _place_sticky(numbers: npt.NDArray[np.int32], sizes: Sizes, topic: TopicQueu
 
 
 def _cuts(sizes: Sizes, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Where to cut rows so that each batch stays within `limit` bytes, or has one row: start, stop, size."""
+    """Yield start, stop and size of the batches; each stays within `limit` bytes or has one row."""
     ends = np.cumsum(sizes)
     start, before = 0, 0
     while start < len(sizes):
