@@ -1,1 +1,1 @@
-"""The consumer: partitions fetched ahead of `poll`, and its part in a group that shares them."""
+"""The consumer: fetches partitions ahead of `poll`, and shares them with the other members of its group."""

@@ -1,12 +1,13 @@
-"""Where a consumer's group and its user meet. The group's work goes on in a task of its own; but partitions may only be
-taken from a user who is not in the middle of using their records, and the user's functions are called by `poll`, in
-the user's own context. So the task asks for
+"""Calls of the user's functions by a consumer's group, within `poll`.
 
-    a turn    begins when the user polls next; `poll` returns no records until it ends, even if that takes several
-    a call    of a function of the user's; `poll` makes it, then the task goes on
+The group works in its own task. But it may only revoke partitions while the user is not processing their records, and
+`poll` must call the user's functions, in the user's own context. So the task asks for
 
-and `poll` returns nothing while either is waited for. Whatever a function raises comes out of `poll`; the task goes on
-all the same. Used on one event loop only, but for `holds_back` and `Call.run_here`.
+    a turn    begins with the user's next `poll`; no `poll` returns records until it ends
+    a call    of a user's function; `poll` makes it, then the task continues
+
+and `poll` returns no records while either is pending. `poll` raises a function's exception; the task continues
+nevertheless. Used on one event loop only, except `holds_back` and `Call.run_here`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 
 class Call:
-    """A call that the user is to make, by one of the two ways to make it."""
+    """A call for the user to make, in one of two ways."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.made = asyncio.get_running_loop().create_future()
@@ -29,7 +30,7 @@ class Call:
         self._arguments = arguments
 
     async def run(self) -> None:
-        """On the event loop; the function may be asynchronous."""
+        """Make the call on the event loop; the function may be asynchronous."""
         self.begun = True
         try:
             outcome = self._function(*self._arguments)
@@ -39,7 +40,7 @@ class Call:
             self._end()
 
     def run_here(self) -> None:
-        """In any other thread."""
+        """Make the call in any other thread."""
         self.begun = True
         try:
             self._function(*self._arguments)
@@ -52,10 +53,10 @@ class Call:
 
 
 class CallbackInvoker:
-    """CallbackInvoker and calls that a group waits for."""
+    """The turns and calls that a group waits for."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        """`tell` wakes whoever waits in `poll`."""
+        """`tell` wakes a waiting `poll`."""
         self._tell = tell
         self._calls: deque[Call] = deque()
         self._granted = asyncio.Event()
@@ -66,18 +67,18 @@ class CallbackInvoker:
 
     @property
     def holds_back(self) -> bool:
-        """Whether `poll` has something else to do than to return records."""
+        """Whether `poll` must return no records: a turn or a call is pending."""
         return self._wanted or self._taken or bool(self._calls)
 
     def grant(self) -> None:
-        """The user polls: give the turn to whoever wants it."""
+        """Grant the turn, if one is wanted: the user is in `poll`."""
         if self._wanted:
             self._wanted, self._taken = False, True
             self._free.clear()
             self._granted.set()
 
     def next_call(self) -> Call | None:
-        """The call that is to be made next, if there is one; again, where an interrupted user has not begun it."""
+        """Return the next call to make, if any; the same again if an interrupted user has not begun it."""
         while self._calls and self._calls[0].made.done():
             self._calls.popleft()
         return self._calls[0] if self._calls and not self._calls[0].begun else None
@@ -101,7 +102,7 @@ class CallbackInvoker:
         await self._free.wait()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Wait until the user has called the function."""
+        """Have the user call the function, and wait for the call."""
         call = self.post(function, *arguments)
         try:
             await call.made
@@ -110,7 +111,7 @@ class CallbackInvoker:
                 self._calls.remove(call)
 
     def post(self, function: Callable[..., Any], *arguments: Any) -> Call:
-        """Let the user call the function, and wait for nothing."""
+        """Have the user call the function, without waiting."""
         call = Call(function, arguments)
         self._calls.append(call)
         self._tell()

@@ -1,11 +1,11 @@
-"""When a consumer commits, and what: what the user says, or where it stands.
+"""The commits of a consumer: of offsets that the user gives, or of its positions.
 
-Where a consumer stands is after the last record that `poll`, or an iteration over the consumer, has returned. With
-enable_auto_commit that is committed by `poll`, every auto_commit_interval_ms, for what earlier polls have returned: a
-record is committed once the user comes back for more. It is also committed before partitions are given up, and by
+A position is after the last record that `poll`, or an iteration over the consumer, has returned. With
+enable_auto_commit, `poll` commits it every auto_commit_interval_ms, for what earlier polls have returned: a record is
+committed once the user comes back for more. Positions are also committed before partitions are given up, and by
 `close`.
 
-Only what has moved since its last commit is committed automatically.
+Automatic commits contain only positions that have moved since their last commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Committer:
-    """The commits of one consumer. Used on its event loop, but for `is_due`."""
+    """The commits of one consumer. Used on its event loop, except `is_due`."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Committer:
         return self._clock.monotonic_ms() >= self._due_ms
 
     def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the consumer stands in each partition, where that is known."""
+        """Return the position in each partition where it is known."""
         standing = self._assignment.standing()
         return {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in standing.items()}
 
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
-        """Commit `offsets`, or where the consumer stands; tried again for `timeout_ms`, or not at all."""
+        """Commit `offsets`, or the positions if None; retry for `timeout_ms`, not at all if None."""
         wanted = self.standing() if offsets is None else with_metadata(offsets)
         ids = self._assignment.topic_ids(wanted)
         await self._commits.commit(wanted, self._member_with(wanted), topic_ids=ids, timeout_ms=timeout_ms)
@@ -74,14 +74,14 @@ class Committer:
         self._interceptors.on_commit(wanted)
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
-        """Commit without waiting; `callback(offsets, error)` is called by a later `poll`, or by `close`."""
+        """Commit without waiting; a later `poll`, or `close`, calls `callback(offsets, error)`."""
         wanted = self.standing() if offsets is None else with_metadata(offsets)
         self._start(self._commit_and_tell(wanted, callback))
 
     def start_if_due(self) -> None:
-        """Commit where the consumer stands, in the background, if it is time.
+        """Commit the positions in the background, if it is time.
 
-        Not while other commits wait for their answer: they would only become more.
+        Skipped while other commits wait for their answer: commits would only pile up.
         """
         if self.is_due:
             self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
@@ -89,30 +89,30 @@ class Committer:
                 self._start(self._commit_and_tell(moved, None))
 
     async def before_giving_up(self, timeout_ms: int) -> None:
-        """Commit where the consumer stands, if it commits by itself; a failure after `timeout_ms` is logged."""
+        """Commit the positions, for at most `timeout_ms`, if enable_auto_commit; a failure is logged."""
         if self._config.enable_auto_commit and (moved := self._moved()):
             try:
-                async with asyncio.timeout(timeout_ms / 1000):  # with the commits before it
+                async with asyncio.timeout(timeout_ms / 1000):  # with the wait for earlier commits
                     await self.commit(moved, timeout_ms)
             except (KafkaError, TimeoutError) as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """What is committed for each partition; one attempt."""
+        """Return each partition's committed offset; one attempt."""
         return await self._commits.committed(partitions)
 
     async def settle(self, timeout_ms: int) -> None:
-        """Wait for the commits that are under way."""
+        """Wait for the commits under way, for at most `timeout_ms`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_ms / 1000)
 
     async def finish(self, timeout_ms: int) -> None:
-        """Wait for the commits that are under way, then give them up."""
+        """Wait for the commits under way, for at most `timeout_ms`, then cancel them."""
         await self.settle(timeout_ms)
         await self.stop()
 
     async def stop(self) -> None:
-        """Give up the commits that are under way."""
+        """Cancel the commits under way."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -138,13 +138,13 @@ class Committer:
         task.add_done_callback(report_defect)
 
     def _moved(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the consumer stands, where that is not committed yet."""
+        """Return the positions that are not committed yet."""
         standing = self.standing()
         self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
         return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
 
     def _member_with(self, offsets: Offsets) -> Callable[[], Membership | None]:
-        """Who commits: only as long as it keeps all those of the partitions that it has now."""
+        """Return a function for the committing member; it raises once the member gave up one of these partitions."""
         had = self._assignment.held(offsets)
 
         def member() -> Membership | None:

@@ -1,5 +1,5 @@
-"""From fetched batches to what `poll` returns: rows of Python values, or Arrow tables. A column at a time, either
-way.
+"""Conversion of fetched batches to what `poll` returns: rows of Python values, or Arrow tables. Both work a column at
+a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Deserializer = Callable[[bytes], Any]
 
 
 class ConsumerRecord(NamedTuple):
-    """A record as it was read. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
+    """A record that was read. `timestamp_type` is 0 for the producer's time and 1 for the broker's."""
 
     topic: str
     partition: int
@@ -33,10 +33,10 @@ class ConsumerRecord(NamedTuple):
 
 
 def next_rows(state: PartitionState, most: int, *, check_crc: bool) -> Any | None:
-    """At most `most` records from the partition's position on, as a pa.RecordBatch; None if nothing is there.
+    """Return up to `most` records from the partition's position on, as a pa.RecordBatch; None if there is none.
 
-    Moves the position past them. A chunk is decoded once, when its first record is wanted, and dropped after its last.
-    Raises CorruptRecord, and moves nothing, where a chunk cannot be decoded.
+    Moves the position past them. A chunk is decoded once, when its first record is needed, and dropped after its last.
+    Raises CorruptRecord, and leaves the position, if a chunk cannot be decoded.
     """
     while state.chunks:
         if state.rows is None:
@@ -58,7 +58,7 @@ def next_rows(state: PartitionState, most: int, *, check_crc: bool) -> Any | Non
 def to_records(
     partition: TopicPartition, rows: Any, key_deserializer: Deserializer | None, value_deserializer: Deserializer | None
 ) -> tuple[list[ConsumerRecord], Exception | None]:
-    """Rows as records, up to the first on which a deserializer fails, and its error.
+    """Return rows as records, up to the first on which a deserializer fails, and its exception.
 
     Deserializers are not called for null.
     """
@@ -96,7 +96,7 @@ def _to_records(
 
 
 def to_table(parts: list[tuple[TopicPartition, Any]]) -> Any:
-    """Rows of several partitions as one table of the schema CONSUMED."""
+    """Return rows of several partitions as one table of the schema CONSUMED."""
     batches = []
     for partition, rows in parts:
         topic = pa.repeat(partition.topic, rows.num_rows)
@@ -113,7 +113,7 @@ def _deserialized(values: list[Any], deserializer: Deserializer | None) -> list[
 
 
 def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]]:
-    """Each record's headers as pairs; the common case of none at all costs nothing per record."""
+    """Return each record's headers as pairs; the common case without any headers costs nothing per record."""
     if len(column.flatten()) == 0:
         return [()] * len(column)
     return [tuple((item["key"], item["value"]) for item in items or ()) for items in column.to_pylist()]

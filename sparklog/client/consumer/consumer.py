@@ -1,11 +1,11 @@
-"""The consumer: reads partitions in order, those that it is told to read or those that its group gives it.
+"""The consumer: reads partitions in order, assigned by the user or by its group.
 
-`AsyncConsumer` is the implementation. Its `take` returns what has been fetched and waits for nothing, in any thread,
-so the synchronous `Consumer` (sync.py) crosses to the event loop only when it has to wait.
+`AsyncConsumer` is the implementation. Its `take` returns what has been fetched, without waiting and in any thread, so
+the synchronous `Consumer` (sync.py) crosses to the event loop only when it has to wait.
 
-A position moves when records are returned. With a group_id positions begin where the group has committed, and are
-committed (committer.py); with `subscribe` the group decides what is read, and changes it in `poll` (group.py). Without
-a group_id nothing is committed anywhere.
+A position moves when records are returned. With a group_id, positions begin at the group's committed offsets, and are
+committed (committer.py). With `subscribe`, the group decides what is read, and changes it during `poll` (group.py).
+Without a group_id nothing is committed.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ Rows = list[tuple[TopicPartition, Any]]
 
 
 class AsyncConsumer:
-    """Reads records from partitions, for use on an event loop.
+    """Consumer that reads records from partitions, for use on an event loop.
 
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
             consumer.subscribe(["orders"])  # or await consumer.assign_topic("orders"), without a group
             async for record in consumer:
                 print(record.offset, record.key, record.value)
 
-    Options are those of ConsumerConfig. Raises ConfigError for any that is wrong.
+    Options are those of ConsumerConfig; raises ConfigError for an invalid one.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AsyncConsumer:
         self._fetching: asyncio.Task[None]
 
     async def start(self) -> Self:
-        """Begin to fetch, on the running event loop; done by the first call that waits where it was not done before."""
+        """Start fetching, on the running event loop; the first call that waits does this if it was not done before."""
         self._begin()
         return self
 
@@ -94,9 +94,9 @@ class AsyncConsumer:
     # What to read, and from where. None of this waits; it takes effect with the next `poll`.
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; one that was assigned before keeps its position.
+        """Read these partitions and no others; partitions that were assigned before keep their position.
 
-        With a group_id others begin where the group has committed. Raises InvalidRequest after `subscribe`.
+        With a group_id, new partitions begin at the group's committed offsets. Raises InvalidRequest after `subscribe`.
         """
         if self._group and self._group.is_subscribed:
             raise InvalidRequest("the group decides what this consumer reads: unsubscribe first")
@@ -105,7 +105,7 @@ class AsyncConsumer:
         self._wake()
 
     async def assign_topic(self, topic: str) -> list[TopicPartition]:
-        """Read every partition that the topic has now, and no others; raises UnknownTopicOrPartition."""
+        """Read the topic's current partitions and no others, and return them; raises UnknownTopicOrPartition."""
         partitions = await self.partitions_for(topic)
         self.assign(partitions)
         return partitions
@@ -118,11 +118,11 @@ class AsyncConsumer:
         deny: str | None = None,
         listener: Any = None,
     ) -> None:
-        """Share topics with the other members of the group: these, or all whose names match `pattern` and not `deny`.
+        """Subscribe to `topics`, or to all whose whole names match `pattern` and not `deny`; the group shares them.
 
-        Takes the place of an earlier subscription. `listener` is told in `poll` what comes and goes; see
+        Replaces an earlier subscription. `poll` calls `listener` when partitions are assigned, revoked or lost; see
         sparklog.client.listeners. Topics that appear later, and new partitions, are read as well. Raises ConfigError
-        for what is no selection of topics, InvalidRequest without a group_id or after `assign`.
+        for an invalid selection, InvalidTopic for an invalid name, InvalidRequest without a group_id or after `assign`.
         """
         group = required(self._group)
         if len(self._assignment) and not group.is_subscribed:
@@ -135,51 +135,54 @@ class AsyncConsumer:
             await self._leave("unsubscribe")
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are read, in order."""
+        """Return the partitions that are read, sorted."""
         return self._assignment.partitions()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
+        """Continue at `offset`; raises InvalidRequest for a partition that is not assigned, ValueError below 0."""
         self._positions.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go on at the log start of these partitions, or of all that are assigned."""
+        """Continue at the log start offset of these partitions, or of all assigned ones."""
         self._positions.seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on after the last record of these partitions, or of all that are assigned."""
+        """Continue after the last record of these partitions, or of all assigned ones."""
         self._positions.seek_to_end(*partitions)
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
-        """Go on at the first record of that time or later, or at the end where there is none."""
+        """Continue at the first record with that timestamp or a later one, or at the end if there is none.
+
+        Without `partitions` this applies to all assigned ones.
+        """
         self._positions.seek_to_timestamp(timestamp_ms, *partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        """Return no records of these partitions (or of any) until `resume`; what has been fetched is kept."""
         self._positions.pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Undo `pause`."""
+        """Undo `pause` for these partitions, or for all assigned ones."""
         self._positions.resume(*partitions)
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions, sorted."""
         return self._positions.paused()
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that have been fetched ahead of `poll`, as they came over the wire."""
+        """Bytes fetched ahead of `poll`, as they came over the wire."""
         return self._positions.queued_bytes
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """As `position`, but None instead of waiting."""
+        """Return the position as `position` does, but None instead of waiting."""
         return self._positions.known_position(partition)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that `poll` will return.
+        """Return the offset of the next record that `poll` will return.
 
-        Looked up if it is not known yet: raises RequestTimedOut if no broker answers in time, OffsetOutOfRange if the
-        partition has no position and auto_offset_reset is none.
+        Looks the position up if it is not known yet. Raises RequestTimedOut if no broker answers within
+        default_api_timeout_ms, OffsetOutOfRange if the partition has no position and auto_offset_reset is none.
         """
         await self.start()
         try:
@@ -193,34 +196,35 @@ class AsyncConsumer:
     # Reading.
 
     async def poll(self, timeout_ms: int = 1_000, max_records: int | None = None) -> list[ConsumerRecord]:
-        """At most `max_records` (or max_poll_records) records, as soon as there is one; none after `timeout_ms`.
+        """Return up to `max_records` (None: max_poll_records) as soon as there is one; none after `timeout_ms`.
 
-        Records of one partition come in order. Raises what keeps a partition from being read: OffsetOutOfRange, or
-        LogTruncation where an unclean election has lost what was read, with auto_offset_reset="none" (else the consumer
-        goes on as that says, or where the records were lost); UnknownTopicOrPartition, CorruptRecord; and
-        InvalidRequest if nothing is assigned or subscribed to. A broker that does not answer is waited for.
+        Records of one partition come in order. Raises the error that keeps a partition from being read:
+        UnknownTopicOrPartition or CorruptRecord, and with auto_offset_reset="none" OffsetOutOfRange, or LogTruncation
+        if an unclean election has lost records that were read (otherwise the consumer continues as that option says, or
+        where the records were lost). Raises InvalidRequest if nothing is assigned or subscribed to. A broker that does
+        not answer raises no error: the consumer keeps trying.
 
-        What a deserializer raises comes out of here once the records before are returned, and again until its record
-        is passed over by `seek`.
+        A deserializer's exception is raised once the records before it are returned, and again until `seek` skips its
+        record.
 
-        With `subscribe` this is also where the group's rebalances happen: where the listener is called, whose errors
-        come out of here, and what keeps the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
+        With `subscribe`, the group's rebalances also happen here: `poll` calls the listener and raises its exceptions.
+        It also raises errors that keep the consumer out of its group: FencedInstanceId, InconsistentGroupProtocol,
         InvalidSessionTimeout, GroupMaxSizeReached and the like.
         """
         await self._wait_for_rows(timeout_ms)
         return self.take(max_records)
 
     async def poll_arrow(self, timeout_ms: int = 1_000, max_records: int | None = None) -> Any:
-        """As `poll`, but everything that has been fetched, or `max_records`, as a pyarrow Table.
+        """Return all that has been fetched, or up to `max_records`, as a pyarrow Table; otherwise as `poll`.
 
-        Its columns are topic, partition, offset, timestamp, timestampType, key, value and headers. Deserializers are
-        not applied.
+        Its columns are topic, partition, offset, timestamp, timestampType, key, value and headers. Deserializers and
+        interceptors are not applied.
         """
         await self._wait_for_rows(timeout_ms)
         return self.take_arrow(max_records)
 
     def take(self, max_records: int | None = None) -> list[ConsumerRecord]:
-        """What `poll` would return without waiting; for any thread, though not for several at once."""
+        """Return what `poll` would return without waiting; for any thread, but not for several at once."""
         records: list[ConsumerRecord] = []
         taken = deque(self._take_rows(max_records or self.config.max_poll_records))
         while taken:
@@ -236,13 +240,14 @@ class AsyncConsumer:
         return self._interceptors.on_consume(records) if records else records
 
     def take_arrow(self, max_records: int | None = None) -> Any:
-        """What `poll_arrow` would return without waiting."""
+        """Return what `poll_arrow` would return without waiting."""
         return to_table(self._take_rows(max_records or MAX_INT))
 
     @property
     def unread(self) -> deque[ConsumerRecord]:
-        """Records that `poll` has returned to an iteration, which has not come to them yet: the next `poll` returns
-        them again, and `commit` leaves them out.
+        """Records that `poll` has returned to an iteration, and that it has not yielded yet.
+
+        The next `poll` returns them again, and `commit` leaves them out.
         """
         return self._assignment.unread
 
@@ -257,7 +262,7 @@ class AsyncConsumer:
         return self._group is not None and not self._closed
 
     async def deadline(self, timeout_ms: int) -> float:
-        """In `timeout_ms`, as a time of the event loop."""
+        """Return the event loop's time after `timeout_ms`."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000
 
     @property
@@ -266,7 +271,7 @@ class AsyncConsumer:
         return self._group is not None and self._group.needs_poll
 
     async def next_call(self, deadline: float) -> Call | None:
-        """What `poll` waits for: a call that the user has to make, then again this; or None, then `take`.
+        """Wait, and return a call for the user to make, or None once `poll` may `take`; to be repeated after a call.
 
         `deadline` is a time of the event loop.
         """
@@ -292,59 +297,60 @@ class AsyncConsumer:
             while unread:
                 yield unread.popleft()
 
-    # How far the group has come. All of it raises InvalidRequest without a group_id.
+    # Committed offsets. All of these raise InvalidRequest without a group_id.
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit `offsets`, or what `poll` has returned so far; waits for the coordinator.
+        """Commit `offsets`, or what `poll` has returned so far, and wait for the coordinator's answer.
 
-        Raises UnknownMemberId or IllegalGeneration where the group has gone on without this consumer, RequestTimedOut
-        or NetworkException where no coordinator answers for default_api_timeout_ms.
+        Raises UnknownMemberId or IllegalGeneration if the group has continued without this consumer, RequestTimedOut or
+        NetworkException if no coordinator answers for default_api_timeout_ms.
         """
         self._begin()
         await required(self._group).committer.commit(offsets, self.config.default_api_timeout_ms)
 
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
-        """As `commit`, without waiting and without a second attempt: `callback(offsets, error)` is called in a later
-        `poll` or in `close`.
+        """Commit as `commit` does, without waiting and without a second attempt.
+
+        A later `poll`, or `close`, calls `callback(offsets, error)`.
         """
         self._begin()
         required(self._group).committer.commit_async(offsets, callback)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for each partition; None where nothing."""
+        """Return the group's committed offset of each partition; None where there is none."""
         self._begin()
         return await required(self._group).committed_until(list(partitions))
 
     # About partitions.
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """The topic's partitions; raises UnknownTopicOrPartition."""
+        """Return the topic's partitions; raises UnknownTopicOrPartition."""
         await self.start()
         self._cluster.outdated(topic)
         picture = await self._cluster.topic(topic, self.config.default_api_timeout_ms)
         return [TopicPartition(topic, number) for number in range(len(picture.leaders))]
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The log start offset of each partition."""
+        """Return the log start offset of each partition."""
         return await self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that each partition's next committed record will have."""
+        """Return the high watermark of each partition: the offset of its next committed record."""
         return await self._offsets(dict.fromkeys(partitions, LATEST))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """Each partition's first record of that time or later; None where there is none."""
+        """Return each partition's first record with that timestamp (ms) or a later one; None if there is none."""
         await self.start()
         found = await list_offsets(self._cluster, timestamps_ms, self.config.default_api_timeout_ms)
         return {partition: listed if listed.offset >= 0 else None for partition, listed in found.items()}
 
     async def close(self) -> None:
-        """Let go of everything; more than once does no harm.
+        """Release all resources. May be called more than once.
 
-        With a group: commit what was read, if it is to be committed automatically, and leave, unless the consumer has a
-        group_instance_id to come back with. The listener's on_revoked is called.
+        With a group: commit what was read if enable_auto_commit, call the listener's on_revoked, and leave the group,
+        unless the consumer has a group_instance_id to come back with.
         """
         if self._closed:
             return
@@ -355,7 +361,7 @@ class AsyncConsumer:
             await self.release()
 
     async def release(self) -> None:
-        """Let go of what belongs to this process, and say nothing to the group."""
+        """Release the resources of this process; the group is not told."""
         if self._closed:
             return
         self._closed = True
@@ -376,17 +382,17 @@ class AsyncConsumer:
         await self.close()
 
     async def _wait_for_rows(self, timeout_ms: int) -> None:
-        """Return when there is something to take, or to raise, or after `timeout_ms`; make the calls there are."""
+        """Wait until there is something to take or to raise, or for `timeout_ms`; make the pending calls."""
         deadline = await self.deadline(timeout_ms)
         while call := await self.next_call(deadline):
             await call.run()
 
     async def begin_to_leave(self, reason: str) -> asyncio.Task[None]:
-        """Leave the group: to be followed by `next_call_of`, until that returns None."""
+        """Begin to leave the group; call `next_call_of` afterwards until it returns None."""
         return required(self._group).begin_to_end(reason)
 
     async def next_call_of(self, leaving: asyncio.Task[None]) -> Call | None:
-        """What the user has to call while the consumer leaves its group."""
+        """Return the next call for the user to make while the consumer leaves its group; None at the end."""
         return await required(self._group).next_call_of(leaving, self._news.wait)
 
     async def _leave(self, reason: str) -> None:
@@ -404,8 +410,8 @@ class AsyncConsumer:
             raise failures[0]
 
     async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
-        """Raise what has gone wrong; whoever was interrupted makes no more calls, so nothing waits for them."""
-        leaving.cancel()  # without effect once it is done
+        """End the leaving, and raise its error. An interrupted caller makes no more calls, so do not wait for them."""
+        leaving.cancel()  # no effect once it is done
         await asyncio.wait([leaving])
         if not leaving.cancelled():
             leaving.result()
@@ -456,6 +462,6 @@ class AsyncConsumer:
         return {partition: listed.offset for partition, listed in found.items()}
 
     def _wake(self) -> None:
-        """Called by whoever changes something, in any thread."""
+        """Wake the fetcher, from any thread."""
         if self._loop is not None and not self._closed:
             self._loop.call_soon_threadsafe(self._fetcher.wake)

@@ -1,6 +1,6 @@
-"""A consumer's group with all its parts: what `consumer.py` needs to know of them.
+"""A consumer's side of its group, as `consumer.py` uses it: membership, rebalances and commits.
 
-`subscribe` only notes what is wanted; the group's task begins with the `poll` that follows, on the event loop.
+`subscribe` only notes the selection; the next `poll` starts the group's task, on the event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sparklog.client.retry import retrying
 
 
 class ConsumerCoordinator:
-    """What a consumer with a group_id has to do with its group."""
+    """Coordinates a consumer that has a group_id with its group."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class ConsumerCoordinator:
         tell: Callable[[], None],
         wake: Callable[[], None],
     ) -> None:
-        """`tell` wakes whoever waits in `poll`, `wake` the fetcher."""
-        assert config.group_id is not None  # whoever has none does not take part
+        """`tell` wakes a waiting `poll`, `wake` the fetcher."""
+        assert config.group_id is not None  # a consumer without one has no ConsumerCoordinator
         self._cluster = cluster
         self._config = config
         self._assignment = assignment
@@ -64,23 +64,23 @@ class ConsumerCoordinator:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether there is something to do on the event loop before records may be returned."""
+        """Whether there is work on the event loop before records may be returned."""
         return self._wanted is not None or self.turns.holds_back or self.committer.is_due
 
     def subscribe(self, selection: Selection, listener: Any) -> None:
-        """Let the next `poll` subscribe."""
+        """Have the next `poll` subscribe."""
         self._wanted = selection, listener
         self._assignment.from_group = True
 
     def touch(self) -> None:
-        """The user has polled."""
+        """Note that the user has polled."""
         self._polled_ms = self._cluster.clock.monotonic_ms()
 
     # On the event loop.
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """The user is in `poll`."""
+        """Mark the user as being in `poll`, within the block."""
         if self._wanted is not None:
             selection, listener = self._wanted
             self._wanted = None
@@ -94,13 +94,13 @@ class ConsumerCoordinator:
             self.touch()
 
     def next_call(self) -> Call | None:
-        """Within `poll`: give the group its turn; returns what the user has to call."""
+        """Grant the group its turn, within `poll`; return the next call for the user to make."""
         self._group.check()
         self.turns.grant()
         return self.turns.next_call()
 
     async def committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, FetchPosition | None]:
-        """Where the group has committed; one attempt."""
+        """Return the group's committed positions, None where there is none; one attempt."""
         found = await self.committer.committed(partitions)
         return {
             partition: FetchPosition(each.at.offset, each.at.leader_epoch, each.topic_id) if each else None
@@ -108,7 +108,7 @@ class ConsumerCoordinator:
         }
 
     async def committed_until(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The same for the user, tried again for default_api_timeout_ms."""
+        """Return the group's committed offsets for the user; retries for default_api_timeout_ms."""
         found = await retrying(
             lambda: self.committer.committed(partitions),
             timeout_ms=self._config.default_api_timeout_ms,
@@ -118,7 +118,7 @@ class ConsumerCoordinator:
         return {partition: each.at if each else None for partition, each in found.items()}
 
     def begin_to_end(self, reason: str) -> asyncio.Task[None]:
-        """Commit, give up what is read, leave. The user has to make calls meanwhile: `next_call_of`."""
+        """Start to commit, revoke and leave; the user must make the calls of `next_call_of` meanwhile."""
         self._polling = True
         task = asyncio.create_task(self._end(reason), name="sparklog group's end")
         task.add_done_callback(report_defect)
@@ -126,7 +126,7 @@ class ConsumerCoordinator:
         return task
 
     async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> Call | None:
-        """What the user has to call next; None once everything is done."""
+        """Return the next call for the user to make; None once everything is done."""
         while True:
             if call := self.turns.next_call():
                 return call
@@ -137,7 +137,7 @@ class ConsumerCoordinator:
     async def _end(self, reason: str) -> None:
         try:
             if self.is_subscribed:
-                await self.committer.settle(LEAVE_TIMEOUT_MS)  # who has left commits no more
+                await self.committer.settle(LEAVE_TIMEOUT_MS)  # no commit is accepted after leaving
                 await self._group.leave(reason)
             else:
                 await self.committer.before_giving_up(LEAVE_TIMEOUT_MS)
@@ -149,7 +149,7 @@ class ConsumerCoordinator:
         self._assignment.from_group = False
 
     async def stop(self) -> None:
-        """Stop everything, and say nothing to the group."""
+        """Stop everything; the group is not told."""
         await self._group.stop()
         await self.committer.stop()
 
@@ -158,7 +158,7 @@ class ConsumerCoordinator:
 
 
 def required(group: ConsumerCoordinator | None) -> ConsumerCoordinator:
-    """Raises InvalidRequest without a group."""
+    """Return the group; raises InvalidRequest if there is none."""
     if group is None:
         raise InvalidRequest("this consumer has no group: give it a group_id")
     return group

@@ -1,31 +1,31 @@
-"""The consumer's half that speaks to brokers: looks up positions and fetches ahead of `poll`.
+"""The consumer's fetcher: looks up positions, and fetches from brokers ahead of `poll`.
 
-One task, `run`, looks for partitions that should be fetched: assigned, not paused, their position known, with less
-than `max_partition_fetch_bytes` waiting, while less than `prefetch_max_bytes` wait in all. It groups them by leader
-and asks for each group in one long poll. A partition is in at most one request at a time; one that becomes ready while
-others wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` plus one answer's worth wait
-for `poll`.
+One task, `run`, looks for partitions to fetch: assigned, not paused, their position known, with less than
+`max_partition_fetch_bytes` waiting, while less than `prefetch_max_bytes` wait in all. It groups them by leader and
+sends one long poll for each group. A partition is in at most one request at a time; one that becomes ready while others
+wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` plus the size of one answer wait for
+`poll`.
 
-    no error               kept for `poll`; the fetch goes on behind it
-    another broker         the leader has named a replica that is nearer (client_rack): that one is asked, until
-                           metadata_max_age_ms have passed or it has an error; then the leader again
+    no error               kept for `poll`; the next fetch continues after it
+    another broker         the leader has named a nearer replica (client_rack): fetch from that replica until
+                           metadata_max_age_ms have passed or it returns an error; then from the leader again
     OffsetOutOfRange       the position is looked up again as auto_offset_reset says; "none": `poll` raises
     a diverging log        an unclean election has lost records that were read (KIP-320): the consumer goes back to
-                           where the leader's log departs from them; with auto_offset_reset "none" `poll` raises
-                           LogTruncation until the consumer is moved. What was fetched and not returned is dropped
-    no topic any more      `poll` raises, unless a group gave the partition: it takes it back
-    other retriable ones   again after a pause, its leader looked up anew: a broker that is away for a while goes
-                           unnoticed
+                           where the leader's log diverges from them; with auto_offset_reset "none" `poll` raises
+                           LogTruncation until the consumer is moved. Fetched records not yet returned are dropped
+    no topic any more      `poll` raises, unless a group assigned the partition: the group takes it back
+    other retriable ones   fetched again after a pause, with the leader looked up anew: the user does not notice a
+                           broker that is away for a while
     anything else          `poll` raises
 
-A leader is told the leader epoch that is known of it, and that of the last record: one that has been replaced and does
-not know, or that was asked with what is out of date, refuses, and is looked up again. A leader of an older epoch than
-that of the last record, or of a commit, is not asked at all. So no answer of a replaced leader makes a position out of
-range.
+A fetch carries the leader's known epoch and the epoch of the last record. A broker refuses the fetch if it was replaced
+and does not know the newer epoch, or if the epoch sent is out of date; the leader is then looked up again. A leader
+with an older epoch than that of the last record, or of a commit, is not asked at all. So no answer of a replaced leader
+makes a position out of range.
 
-Without a position, a partition is looked up where the group has committed, if there is a group; else as
-auto_offset_reset says. A commit has the leader epoch of what was read: what is lost before somebody goes on there is
-noticed, too.
+A partition without a position begins at the group's committed offset, if there is one; otherwise as auto_offset_reset
+says. A commit carries the leader epoch of what was read, so that the loss of these records is also noticed by a
+consumer that continues there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
 Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
-"""Tells where a group has committed; None where it has not."""
+"""Returns the group's committed positions; None where it has committed nothing."""
 
 Moment = dict[PartitionState, int]
 """Partitions, and their generation when a request for them began."""
@@ -71,17 +71,17 @@ class News:
         self._come = asyncio.Event()
 
     async def wait(self) -> None:
-        """Return with the next news."""
+        """Wait for the next news."""
         await self._come.wait()
 
     def tell(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiters."""
         self._come.set()
         self._come = asyncio.Event()
 
 
 class Fetcher:
-    """Fills the chunks of an assignment. All of it runs on one event loop."""
+    """Fills the chunks of an assignment. Runs on one event loop."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Fetcher:
         news: News,
         committed: Committed | None = None,
     ) -> None:
-        """committed: None without a group."""
+        """`committed` is None without a group."""
         self._committed = committed
         self._news = news
         self._assignment = assignment
@@ -118,21 +118,21 @@ class Fetcher:
                     await self._woken.wait()
 
     async def stop(self) -> None:
-        """Give up what is under way; `run` has been cancelled before."""
+        """Cancel requests under way; `run` must be cancelled before."""
         tasks = list(self._under_way)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _cancel_outdated(self) -> None:
-        """Give up requests for a partition that has been moved: the new position should not wait for a long poll."""
+        """Cancel requests for partitions that were moved: a new position should not wait for a long poll."""
         with self._assignment.lock:
             for task, moment in self._under_way.items():
                 if not all(self._assignment.is_current(state, generation) for state, generation in moment.items()):
                     task.cancel()
 
     def _start_requests(self, now_ms: int) -> int | None:
-        """Start what can be started; returns when a partition that pauses after an error is due (monotonic ms)."""
+        """Start all possible requests; return when the first partition pausing after an error is due (monotonic ms)."""
         with self._assignment.lock:
             idle = [state for state in self._assignment if not state.fetching and state.error is None]
             due = [state for state in idle if state.retry_at_ms <= now_ms]
@@ -158,7 +158,7 @@ class Fetcher:
         return min(later_ms, default=None)
 
     def _source(self, state: PartitionState, now_ms: int) -> Connection | None:
-        """Who is asked for the partition's position or records; None: that must be found out."""
+        """Return the broker to ask for the partition's position or records; None if it must be looked up."""
         if state.read_replica >= 0 and state.position is not None:
             nearer = self._cluster.known_broker(state.read_replica)
             if nearer and now_ms < state.read_replica_until_ms:
@@ -189,7 +189,7 @@ class Fetcher:
         report_defect(task)
 
     async def _look_up(self, moment: Moment) -> None:
-        """Find out where partitions without a position begin."""
+        """Look up the positions of partitions without one."""
         try:
             committed = await self._move_to_committed(moment)
         except KafkaError as error:
@@ -219,7 +219,7 @@ class Fetcher:
         self._news.tell()
 
     async def _move_to_committed(self, moment: Moment) -> set[TopicPartition]:
-        """Go to where the group has committed; returns the partitions for which it has."""
+        """Move to the group's committed offsets; return the partitions that have one."""
         asked = [state.partition for state in moment if state.reset == COMMITTED]
         if not asked or self._committed is None:
             return set()
@@ -232,7 +232,7 @@ class Fetcher:
         return set(found)
 
     async def _find_leaders(self, moment: Moment) -> None:
-        """Find out who leads these partitions. One without a leader keeps no other one waiting."""
+        """Look up the leaders of these partitions. A partition without one does not delay the others."""
         of_topic: dict[str, Moment] = {}
         for state, generation in moment.items():
             of_topic.setdefault(state.partition.topic, {})[state] = generation
@@ -272,8 +272,11 @@ class Fetcher:
         self._news.tell()
 
     def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
-        """Only of a leader is it certain that it knows every epoch, so another replica is told of none; nor is a leader
-        whose own is older than what a group has committed: the topic may be another one of the same name."""
+        """Return the fetch of one partition, with leader epochs where the broker surely knows them.
+
+        Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
+        epoch if that is newer than its own, as after a commit: the topic may be another one of the same name.
+        """
         if not state.topic_id:
             state.topic_id = self._cluster.known_topic_id(state.partition.topic)
         known_epoch = self._cluster.known_epoch(state.partition) if state.read_replica < 0 else None
@@ -301,8 +304,8 @@ class Fetcher:
                     state.add(part.batches, part.next_offset)
 
     def _go_back(self, state: PartitionState, end_offset: int) -> None:
-        """The leader's log departs at `end_offset` from what was read. With the lock held."""
-        if state.position is None or end_offset >= state.position:  # nothing of it has been returned
+        """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
+        if state.position is None or end_offset >= state.position:  # no lost record has been returned
             logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
             state.move_to(end_offset if state.position is None else state.position)
             return
@@ -318,7 +321,7 @@ class Fetcher:
             state.move_to(end_offset)
 
     def _prefer(self, state: PartitionState, broker_id: int) -> None:
-        """Read from that broker, until it is time to ask the leader again. With the lock held."""
+        """Read from this broker, until it is time to ask the leader again. With the lock held."""
         now_ms = self._clock.monotonic_ms()
         if self._cluster.known_broker(broker_id):
             state.read_replica, state.read_replica_until_ms = broker_id, now_ms + self._config.metadata_max_age_ms
@@ -334,14 +337,14 @@ class Fetcher:
         self._news.tell()
 
     def _react(self, state: PartitionState, error: KafkaError) -> None:
-        """With the lock held."""
+        """React to a failed request for a partition. With the lock held."""
         state.failures += 1
         state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
         unknown = isinstance(error, UnknownTopicOrPartition) and self._cluster.known_leader(state.partition) is None
         gone = unknown and not self._assignment.from_group
         was_nearer, state.read_replica = state.read_replica >= 0, -1
         if was_nearer and isinstance(error, OffsetOutOfRange | NotLeaderOrFollower):
-            state.retry_at_ms = 0  # the leader knows better
+            state.retry_at_ms = 0  # ask the leader at once: it decides
         elif self._is_made_again(state, error):
             self._begin_anew(state)
         elif isinstance(error, OffsetOutOfRange) and self._config.auto_offset_reset != "none":
@@ -355,12 +358,12 @@ class Fetcher:
             state.error = error
 
     def _is_made_again(self, state: PartitionState, error: KafkaError) -> bool:
-        """Whether there is another topic of the name by now. With the lock held."""
+        """Return whether another topic has the name by now. With the lock held."""
         known = self._cluster.known_topic_id(state.partition.topic)
         return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
 
     def _begin_anew(self, state: PartitionState) -> None:
-        """With the lock held."""
+        """Begin in the new topic of the name, as auto_offset_reset says. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":
             state.error = OffsetOutOfRange(f"{text}; seek to go on")

@@ -1,4 +1,4 @@
-"""What a member of a group wants to read: topics by name, or all whose names match an expression and not another."""
+"""The topics of a subscription: by name, or all that match one regular expression and not another."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Selection:
     allow: re.Pattern[str] | None = None
     deny: re.Pattern[str] | None = None
     internal: bool = False
-    """Whether an expression also finds topics that brokers keep for themselves."""
+    """Whether expressions also match the brokers' internal topics."""
 
     def topics(self, existing: Iterable[str]) -> frozenset[str]:
-        """The topics that are wanted, given those that there are; named ones even if they do not exist yet."""
+        """Return the selected topics, given the existing ones; named topics need not exist yet."""
         if self.allow is None:
             return self.names
         return frozenset(name for name in existing if self._matches(self.allow, name))
@@ -33,7 +33,7 @@ class Selection:
 
 
 def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, *, internal: bool) -> Selection:
-    """What `subscribe` was told; raises ConfigError where that is no selection, InvalidTopic for a wrong name."""
+    """Return the selection of a `subscribe`; raises ConfigError if it is invalid, InvalidTopic for an invalid name."""
     if (topics is None) == (pattern is None):
         raise ConfigError("subscribe takes topics or a pattern, one of the two")
     if topics is not None:

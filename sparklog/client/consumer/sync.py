@@ -16,15 +16,15 @@ from sparklog.client.options import ConsumerOptions
 
 
 class Consumer(Blocking[AsyncConsumer]):
-    """Reads records from partitions.
+    """Consumer that reads records from partitions.
 
         with Consumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
             consumer.subscribe(["orders"])  # or consumer.assign_topic("orders"), without a group
             for record in consumer:
                 print(record.offset, record.key, record.value)
 
-    Options are those of ConsumerConfig. Raises ConfigError for any that is wrong. The methods are those of
-    AsyncConsumer. Not for several threads at once.
+    Options are those of ConsumerConfig; raises ConfigError for an invalid one. The methods are those of AsyncConsumer.
+    Several threads must not use a consumer at the same time.
     """
 
     def __init__(self, **options: Unpack[ConsumerOptions]) -> None:
@@ -81,7 +81,7 @@ class Consumer(Blocking[AsyncConsumer]):
         return self._core.take_arrow(max_records)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records as they come, without end."""
+        """Yield records as they come, without end."""
         unread = self._core.unread
         while True:
             unread.extend(self.poll())
@@ -109,7 +109,7 @@ class Consumer(Blocking[AsyncConsumer]):
             self._run(self._core.release())
 
     def _wait(self, timeout_ms: int) -> None:
-        """Until there is something to take; the calls that the group asks for are made here, in this thread."""
+        """Wait until there is something to take; make the group's calls here, in the caller's thread."""
         deadline = self._run(self._core.deadline(timeout_ms))
         while call := self._run(self._core.next_call(deadline)):
             call.run_here()
