@@ -1,13 +1,13 @@
-"""Synchronous clients, made of asynchronous ones.
+"""Synchronous clients built from asynchronous ones.
 
     class Admin(Blocking[AsyncAdmin]):
         create_topic = blocking(AsyncAdmin.create_topic)  # a coroutine: runs on the shared loop, the caller waits
     class Consumer(Blocking[AsyncConsumer]):
         seek = direct(AsyncConsumer.seek)  # never waits: runs in the caller's thread
 
-Each is a method with the name, signature, docstring and types of the asynchronous one, for `help`, for
-`inspect.signature` and for type checkers. A class body that names them is what type checkers can follow; a test says
-which one is missing. What a synchronous client does in its own way is written out in its class.
+Each such method has the name, signature, docstring and types of the asynchronous one, for `help`,
+`inspect.signature` and type checkers. The class body names every method, because type checkers can follow that; a test
+finds missing ones. Methods that work differently in the synchronous client are written out in its class.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Blocking(ABC, Generic[Core]):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; also at the end of a ``with`` block."""
+        """Release all resources; also called at the end of a ``with`` block."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,7 +48,7 @@ class Blocking(ABC, Generic[Core]):
 def blocking(
     method: Callable[Concatenate[Core, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[Core], P], T]:
-    """The same method for a caller who waits in a thread."""
+    """Return the method for callers in a thread, which wait for its result."""
 
     @wraps(method)
     def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -58,7 +58,7 @@ def blocking(
 
 
 def direct(method: Callable[Concatenate[Core, P], T]) -> Callable[Concatenate[Blocking[Core], P], T]:
-    """The same method, without crossing to the event loop."""
+    """Return the method for callers in a thread, without crossing to the event loop."""
 
     @wraps(method)
     def call(self: Blocking[Core], /, *args: P.args, **kwargs: P.kwargs) -> T:

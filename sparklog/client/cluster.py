@@ -1,13 +1,14 @@
-"""Which brokers there are, and which of them leads a partition: a client's picture of the cluster.
+"""A client's metadata of the cluster: its brokers, and the leader of each partition.
 
-The picture is learnt from any broker that answers (the one that did so last, then the bootstrap ones, then all that are
-known), kept for `metadata_max_age_ms`, and learnt anew for a topic after an error that says it is out of date. Where
-one partition has lost its leader, those of the others stay in use meanwhile. Used on one event loop only.
+Any broker that answers provides the metadata: first the one that answered last, then the bootstrap brokers, then all
+known ones. The metadata is kept for `metadata_max_age_ms`, and a topic's is renewed after an error that shows it to be
+out of date. If one partition has lost its leader, the leaders of the others stay in use meanwhile. Used on one event
+loop only.
 
-A broker that is cut off from the others may say for long what was true before. So who has told what turned out to be
-wrong is asked after those that have not, or not as lately; those that did not answer are asked last. And a leader of
-an older epoch than one that was known already is none: what it lacks would look to a consumer as an offset out of
-range.
+A broker that is cut off from the others may report an old state for long. So brokers whose metadata turned out to be
+wrong are asked after the others, the latest such broker last; brokers that did not answer are asked after all others. A
+leader with an older epoch than one known already is not accepted: the records that it lacks would look to a consumer
+like an offset out of range.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from sparklog.client.retry import Backoff, retrying
 from sparklog.v1 import admin_pb2
 
 UNKNOWN_TOPIC_GRACE_MS = 1_000
-"""A topic that was just created may not be known to every broker yet: how long to ask again before believing it."""
+"""How long to ask again before a topic counts as unknown: not every broker knows a new topic at once."""
 
 LEARNING_TIMEOUT_MS = 5_000
-"""How long one broker may take to say what it knows of the cluster, before another is asked."""
+"""How long one broker may take to report what it knows of the cluster, before another is asked."""
 LONG_AGO_MS = float("-inf")
 
 T = TypeVar("T")
@@ -44,19 +45,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPicture:
-    """One topic, as it was learnt at `learnt_ms` (monotonic): the leader's broker id of each partition, -1 if none."""
+    """Metadata of one topic at `learnt_ms` (monotonic): each partition's leader by broker id, -1 if none."""
 
     name: str
     leaders: tuple[int, ...]
     learnt_ms: float
     topic_id: str = ""
     epochs: tuple[int, ...] = ()
-    """Of the leaders; empty where nobody has told."""
+    """Leader epoch of each partition; empty if not known."""
     told_by: tuple[str, ...] = ()
-    """The address of whoever has told."""
+    """Address of the broker that reported this; empty if not known."""
 
     def leader_of(self, partition: int) -> int:
-        """The broker's id, -1 if there is none; raises UnknownTopicOrPartition where there is no such partition."""
+        """Return the leader's broker id, -1 if none; raises UnknownTopicOrPartition if there is no such partition."""
         if not 0 <= partition < len(self.leaders):
             raise UnknownTopicOrPartition(
                 f"topic {self.name!r} has partitions 0 to {len(self.leaders) - 1}, not {partition}"
@@ -65,9 +66,9 @@ class TopicPicture:
 
 
 class Cluster:
-    """Connections to brokers, found by what they are needed for.
+    """The brokers of a cluster, and the connections to them by partition, by broker id or to any broker.
 
-    With `create_topics` a topic that does not exist is created when it is asked for, if the brokers allow it
+    With `create_topics`, looking up a topic that does not exist creates it, if the brokers allow that
     (auto.create.topics.enable).
     """
 
@@ -90,12 +91,12 @@ class Cluster:
         self._topics: dict[str, TopicPicture] = {}
         self._learning: dict[str, asyncio.Task[TopicPicture]] = {}
         self._answered_last: tuple[str, ...] = ()
-        self._doubted: dict[str, None] = {}  # in the order in which they were
+        self._doubted: dict[str, None] = {}  # latest doubt last
         self._silent: set[str] = set()
         self._newest: dict[str, TopicPicture] = {}
 
     async def any_broker(self, call: Callable[[Connection], Awaitable[T]]) -> T:
-        """What `call` returns from the first broker that answers; raises the last one's error if none does."""
+        """Return the result of `call` for the first broker that answers; raises the last error if none does."""
         failure: NetworkException | RequestTimedOut | None = None
         for address in self._in_turn():
             try:
@@ -111,7 +112,7 @@ class Cluster:
         raise failure
 
     def _in_turn(self) -> list[str]:
-        """All addresses that are known: first who is the most likely to answer, and to be right."""
+        """Return all known addresses, brokers most likely to answer, and to be right, first."""
         known = dict.fromkeys((*self._answered_last, *self.config.bootstrap_servers, *self._brokers.values()))
         self._silent &= known.keys()
         self._doubted = {address: None for address in self._doubted if address in known}
@@ -119,7 +120,7 @@ class Cluster:
         return sorted(known, key=lambda address: (address in self._silent, doubts.get(address, -1)))
 
     def doubt(self, told_by: tuple[str, ...] | None = None) -> None:
-        """Ask another broker next, if there is one: what `told_by` has told, or who answered last, was wrong."""
+        """Ask another broker next, if there is one: metadata of `told_by` (None: of the last to answer) was wrong."""
         for address in self._answered_last if told_by is None else told_by:
             self._doubted.pop(address, None)
             self._doubted[address] = None
@@ -127,7 +128,7 @@ class Cluster:
     async def ask_admin(
         self, method: str, request: Any, timeout_ms: int | None = None, *, per_broker_ms: int | None = None
     ) -> Any:
-        """The answer of the Admin service of any broker, tried again while errors are retriable."""
+        """Return the answer of any broker's Admin service; retry for `timeout_ms` while errors are retriable."""
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         per_request_ms = min(self.config.request_timeout_ms, per_broker_ms or self.config.request_timeout_ms)
 
@@ -137,16 +138,16 @@ class Cluster:
         return await retrying(attempt, timeout_ms=limit_ms, backoff=self.backoff, clock=self.clock)
 
     def known(self, topic: str) -> TopicPicture | None:
-        """What is known of `topic` without asking, however old."""
+        """Return what is known of `topic` without asking, however old."""
         return self._topics.get(topic)
 
     def known_topic_id(self, topic: str) -> str:
-        """Its id, as it was learnt last; empty where it is not known."""
+        """Return the topic's id as last learnt; empty if not known."""
         picture = self._topics.get(topic)
         return picture.topic_id if picture else ""
 
     async def topic(self, name: str, timeout_ms: int) -> TopicPicture:
-        """The topic, asked for if it is not known or known for too long.
+        """Return the topic's metadata; ask for it if it is not known or too old.
 
         Raises UnknownTopicOrPartition if brokers still do not know it after a grace of a second, InvalidTopic for a
         name that no topic can have, NetworkException or RequestTimedOut if no broker answers within `timeout_ms`.
@@ -162,13 +163,13 @@ class Cluster:
         return await asyncio.shield(task)
 
     def outdated(self, topic: str) -> None:
-        """Learn `topic` anew before it is used again: an answer said that the picture is wrong."""
+        """Learn `topic` anew before its next use: an answer showed that its metadata is wrong."""
         if found := self._topics.pop(topic, None):
             self.doubt(found.told_by)
         self._brokers_outdated = True
 
     def lost_leader(self, partition: TopicPartition) -> None:
-        """Learn who leads `partition` before anybody is asked for it again: it was not who was thought to."""
+        """Look up the leader of `partition` before its next use: the known one was wrong."""
         topic = self._topics.get(partition.topic)
         if topic is not None and partition.partition < len(topic.leaders):
             self.doubt(topic.told_by)
@@ -177,12 +178,13 @@ class Cluster:
         self._brokers_outdated = True
 
     def lost_broker(self) -> None:
-        """Learn which brokers there are before one is asked by its id again: one could not be reached."""
+        """Look up the brokers before the next use of a broker id: one could not be reached."""
         self._brokers_outdated = True
 
     async def leader(self, partition: TopicPartition, timeout_ms: int) -> Connection:
-        """The connection to the partition's leader; raises LeaderNotAvailable or UnknownTopicOrPartition without
-        one.
+        """Return the connection to the partition's leader.
+
+        Raises LeaderNotAvailable or UnknownTopicOrPartition if there is none.
         """
         topic = await self.topic(partition.topic, timeout_ms)
         if partition.partition >= len(topic.leaders):
@@ -195,14 +197,14 @@ class Cluster:
             raise
 
     def connection_to_leader(self, topic: TopicPicture, partition: TopicPartition) -> Connection:
-        """As `leader`, in a picture that is there already."""
+        """Return the connection to the leader according to `topic`; raises as `leader` does."""
         address = self._brokers.get(topic.leader_of(partition.partition))
         if address is None:
             raise LeaderNotAvailable(f"partition {partition} has no leader at the moment")
         return self.connections.get(address)
 
     def known_leader(self, partition: TopicPartition) -> Connection | None:
-        """The connection to the partition's leader, as far as it is known without asking."""
+        """Return the connection to the partition's leader; None if not known without asking."""
         topic = self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.leaders):
             return None
@@ -210,14 +212,14 @@ class Cluster:
         return self.connections.get(address) if address else None
 
     def known_epoch(self, partition: TopicPartition) -> int | None:
-        """The leader epoch of the leader that is known, as far as it is known without asking."""
+        """Return the leader epoch of the known leader; None if not known without asking."""
         topic = self._topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.epochs):
             return None
         return topic.epochs[partition.partition]
 
     def saw_epoch(self, partition: TopicPartition, epoch: int, topic_id: str) -> None:
-        """Something was read or committed in that leader epoch of the topic: no leader of an older one leads it now."""
+        """Note a leader epoch in which something was read or committed; a leader of an older one is looked up anew."""
         topic = self._topics.get(partition.topic)
         known = self.known_epoch(partition)
         if topic is None or topic.topic_id != topic_id or known is None or known >= epoch:
@@ -227,31 +229,31 @@ class Cluster:
         self.lost_leader(partition)
 
     def known_broker(self, broker_id: int) -> Connection | None:
-        """The connection to a broker, as far as its address is known without asking."""
+        """Return the connection to a broker; None if its address is not known without asking."""
         address = self._brokers.get(broker_id)
         return self.connections.get(address) if address else None
 
     def is_old(self, topic: str) -> bool:
-        """Whether the topic should be asked for again."""
+        """Return whether the topic should be asked for again."""
         found = self._topics.get(topic)
         return not found or self.clock.monotonic_ms() - found.learnt_ms >= self.config.metadata_max_age_ms
 
     async def by_leader(
         self, partitions: Iterable[TopicPartition], timeout_ms: int
     ) -> dict[Connection, list[TopicPartition]]:
-        """The partitions grouped by the connection to their leader; raises as `leader` does."""
+        """Group the partitions by the connection to their leader; raises as `leader` does."""
         groups: dict[Connection, list[TopicPartition]] = {}
         for partition in partitions:
             groups.setdefault(await self.leader(partition, timeout_ms), []).append(partition)
         return groups
 
     async def brokers(self) -> dict[int, Connection]:
-        """Every broker of the cluster, by id, asked for now."""
+        """Ask for the cluster's brokers, and return their connections by id."""
         await self._learn_brokers(self.config.default_api_timeout_ms)
         return {broker: self.connections.get(address) for broker, address in self._brokers.items()}
 
     async def broker(self, broker_id: int) -> Connection:
-        """The connection to a broker by its id; raises BrokerNotAvailable where the cluster has none."""
+        """Return the connection to a broker by its id; raises BrokerNotAvailable if the cluster has none."""
         if broker_id not in self._brokers or self._brokers_outdated:
             await self._learn_brokers(self.config.default_api_timeout_ms)
         address = self._brokers.get(broker_id)
@@ -302,7 +304,7 @@ class Cluster:
         return picture
 
     def _merged(self, told: TopicPicture) -> TopicPicture:
-        """What was told, but without leaders of an older epoch than a broker has told before."""
+        """Return `told` without leaders of an older epoch than a broker has reported before."""
         newest = self._newest.get(told.name)
         if newest is not None and told.topic_id and newest.topic_id == told.topic_id:
             known = (*newest.epochs, *(-1 for _ in told.epochs))
@@ -319,5 +321,5 @@ class Cluster:
 
     def _learnt(self, name: str, task: asyncio.Task[TopicPicture]) -> None:
         self._learning.pop(name, None)
-        if not task.cancelled() and task.exception() is None:  # a failure goes to those who wait for it
+        if not task.cancelled() and task.exception() is None:  # waiting callers get a failure from the task
             self._topics[name] = task.result()

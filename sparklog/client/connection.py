@@ -1,7 +1,7 @@
-"""gRPC channels to brokers, and what gRPC's failures mean in the error tree.
+"""gRPC channels to brokers, and the errors of the error tree that gRPC's failures mean.
 
-One `Connection` for each address, made when it is first used and kept until the client closes; gRPC itself connects
-again after a broker has gone and come back. Every call has a deadline.
+There is one `Connection` per address, opened on first use and kept until the client closes. gRPC itself reconnects when
+a broker comes back. Every call has a deadline.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sparklog.v1.maintenance_pb2_grpc import MaintenanceStub
 T = TypeVar("T")
 
 ERROR_CODE = "error-code"
-"""The trailing metadata in which a broker says which error of Kafka's refuses a call."""
+"""Trailing metadata with the number of the Kafka error by which a broker refuses a call."""
 _ERRORS_OF_STATUS: dict[grpc.StatusCode, type[KafkaError]] = {
     grpc.StatusCode.UNAVAILABLE: NetworkException,
     grpc.StatusCode.CANCELLED: NetworkException,
@@ -49,24 +49,24 @@ _WRONG_DOOR = {
     "Socket closed": "Socket closed: it has gone, or what listens there is no gRPC, or wants TLS",
     "OK": "no TLS: what listens there does not speak it",
 }
-"""What gRPC says where something answers, and means."""
+"""gRPC's messages if something answers but no call succeeds, and what they mean."""
 
 
 class OpenChannel(Protocol):
-    """How a channel to an address is opened: gRPC's own, but for simulations."""
+    """Opens a channel to an address: gRPC's own, except in simulations."""
 
     def __call__(self, address: str, config: ClientConfig, credentials: Any) -> Any: ...
 
 
 def open_channel(address: str, config: ClientConfig, credentials: Any) -> Any:
-    """gRPC's channel; `credentials` are gRPC's for TLS, None without it."""
+    """Open gRPC's channel; `credentials` are gRPC's for TLS, None without it."""
     options = [
         ("grpc.max_receive_message_length", -1),  # the broker bounds its answers by what a fetch asks for
         ("grpc.max_send_message_length", -1),
         ("grpc.initial_reconnect_backoff_ms", config.reconnect_backoff_ms),
         ("grpc.min_reconnect_backoff_ms", config.reconnect_backoff_ms),
         ("grpc.max_reconnect_backoff_ms", config.reconnect_backoff_max_ms),
-        ("grpc.enable_retries", 0),  # the client itself knows what may be tried again
+        ("grpc.enable_retries", 0),  # the client itself knows what it may retry
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if credentials is None:
@@ -88,7 +88,7 @@ class Connection:
         self.maintenance: Any = MaintenanceStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, timeout_ms: float) -> T:
-        """The answer to `request`; raises a KafkaError where gRPC says anything but OK."""
+        """Return the answer to `request`; raises a KafkaError if gRPC fails, ClosedError after `close`."""
         try:
             return await method(request, timeout=max(timeout_ms, 1) / 1000, metadata=self.metadata)
         except grpc.aio.AioRpcError as failure:
@@ -97,7 +97,7 @@ class Connection:
             raise ClosedError(f"the connection to {self.address} is closed") from None
 
     async def step(self, step: Awaitable[T], timeout_ms: float) -> T:
-        """The outcome of a read, a write or the end of a streaming call; raises as `call` does."""
+        """Return the result of a read, a write or the end of a streaming call; raises as `call` does."""
         try:
             return await asyncio.wait_for(step, max(timeout_ms, 1) / 1000)
         except TimeoutError:
@@ -108,7 +108,7 @@ class Connection:
             raise ClosedError(f"the connection to {self.address} is closed") from None
 
     def error_of(self, failure: grpc.aio.AioRpcError) -> KafkaError:
-        """What gRPC's status means; where the broker has refused the call with an error of Kafka's, that error."""
+        """Return the Kafka error with which the broker refused the call, or else the meaning of gRPC's status."""
         details = failure.details() or failure.code().name
         cls = _ERRORS_OF_STATUS.get(failure.code(), UnknownServerError)
         if cls is NetworkException:
@@ -127,14 +127,14 @@ class Connections:
     """A client's connections, by address."""
 
     def __init__(self, config: ClientConfig, open_channel: OpenChannel = open_channel) -> None:
-        """Raises ConfigError where the files of keys and certificates are of no use."""
+        """Raises ConfigError if a key or certificate file cannot be used."""
         self._config = config
         self._open_channel = open_channel
         self._credentials = credentials_of(config)
         self._open: dict[str, Connection] = {}
 
     def get(self, address: str) -> Connection:
-        """The connection to `address`, made now if it is the first time."""
+        """Return the connection to `address`; open it on first use."""
         found = self._open.get(address)
         if found is None:
             channel = self._open_channel(address, self._config, self._credentials)
@@ -148,7 +148,7 @@ class Connections:
 
 
 def credentials_of(config: ClientConfig) -> Any:
-    """gRPC's credentials for TLS, None without it; raises ConfigError where a file is of no use."""
+    """Return gRPC's credentials for TLS, None without it; raises ConfigError if a file cannot be used."""
     if config.security_protocol == "PLAINTEXT":
         return None
     trusted, own = config.ssl_truststore_location, config.ssl_keystore_location
@@ -161,11 +161,11 @@ def credentials_of(config: ClientConfig) -> Any:
 
 
 def error_of(result: Any) -> KafkaError | None:
-    """The error that a topic's or partition's own result carries, if any."""
+    """Return the error in the result of a topic or partition, if any."""
     return error_for(result.error.code, result.error.message) if result.HasField("error") else None
 
 
 def raise_error_of(result: Any) -> None:
-    """Raise the error that a result carries, if any."""
+    """Raise the error in a result, if any."""
     if error := error_of(result):
         raise error

@@ -1,7 +1,7 @@
-"""The broker that coordinates a group: found when it is first needed, and anew after an answer that says it is another.
+"""The broker that coordinates a group: looked up on first use, and again when an answer shows that it is another.
 
-`ask` raises what the answer's own `error` says, after it has forgotten a coordinator that is none; trying again is
-for the caller, as calls differ in what may be repeated.
+`ask` makes one attempt, and forgets a coordinator that turns out to be wrong. The caller handles the answer's own
+`error` and retries, as calls differ in what may be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Coordinator:
         self._connection: Connection | None = None
 
     async def ask(self, method: str, request: Any, timeout_ms: float) -> Any:
-        """The answer to one attempt, whose own `error` (if it has one) is left to the caller to look at."""
+        """Make one attempt and return the answer; the caller handles the answer's own `error`, if it has one."""
         try:
             connection = self._connection or await self._find()
             answer = await connection.call(getattr(connection.groups, method), request, timeout_ms)
@@ -45,7 +45,7 @@ class Coordinator:
         return answer
 
     async def ask_until(self, method: str, request: Any, timeout_ms: int) -> Any:
-        """The answer without any error in it, tried again while errors are retriable, for `timeout_ms`."""
+        """Return an answer without any error in it; retry for `timeout_ms` while errors are retriable."""
 
         async def attempt() -> Any:
             answer = await self.ask(method, request, self.cluster.config.request_timeout_ms)
@@ -57,7 +57,7 @@ class Coordinator:
         return await retrying(attempt, timeout_ms=timeout_ms, backoff=self.cluster.backoff, clock=self.cluster.clock)
 
     def found_wrong(self, error: KafkaError | None) -> None:
-        """Look for the coordinator anew if `error` says so."""
+        """Look up the coordinator anew if `error` shows that it is another or does not answer."""
         if isinstance(error, _ELSEWHERE):
             self._connection = None
             self.cluster.doubt()
@@ -76,7 +76,7 @@ class Coordinator:
 
 
 def _results(answer: Any) -> Iterator[Any]:
-    """Everything in an answer that may carry an error: itself, and its groups, members or partitions."""
+    """Yield all parts of an answer that may carry an error: itself, and its groups, members or partitions."""
     for name, field in answer.DESCRIPTOR.fields_by_name.items():
         if name == "error":
             yield answer

@@ -1,7 +1,7 @@
 """The event loop behind the synchronous clients: one thread for all of them, started when first needed.
 
-It is a daemon and lives as long as the process: gRPC's asyncio layer shares one poller among all event loops of a
-process, and a loop that closes while others run can swallow events meant for them.
+The thread is a daemon and lives as long as the process: gRPC's asyncio layer shares one poller among all event loops of
+a process, and a loop that closes while others run can swallow events meant for them.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; cancelled if the waiting thread is interrupted."""
+        """Run the coroutine and return its result; cancel it if the waiting thread is interrupted."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # without effect where the coroutine itself has raised
+            future.cancel()  # no effect if the coroutine itself has raised
             raise
 
 
 def report_defect(task: asyncio.Task[None]) -> None:
-    """Say at once that a task which should run until it is cancelled has failed instead."""
+    """Log at once that a task has failed instead of running until cancelled."""
     if not task.cancelled() and (failure := task.exception()):
         logger.error("%s failed in a way that is a defect of sparklog", task.get_name(), exc_info=failure)
 
 
 def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Drop what gRPC's shared poller raises when another loop was faster, and the tasks of clients that a process which
-    ends has not closed; report everything else."""
+    """Handle exceptions of the loop: ignore two harmless kinds, report everything else.
+
+    These are BlockingIOError, raised by gRPC's shared poller when another loop was faster, and pending tasks of clients
+    that were not closed when the process ends.
+    """
     is_left = context.get("message") == "Task was destroyed but it is pending!"
     if not (is_left or isinstance(context.get("exception"), BlockingIOError)):
         loop.default_exception_handler(context)
@@ -56,7 +59,7 @@ _by_process: dict[int, LoopThread] = {}
 
 
 def shared_loop() -> LoopThread:
-    """The process's loop thread; a forked child gets its own, as threads do not survive a fork."""
+    """Return the process's loop thread; a forked child gets its own, as threads do not survive a fork."""
     with _lock:
         process = os.getpid()
         found = _by_process.get(process)

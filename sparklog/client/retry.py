@@ -1,8 +1,8 @@
-"""When to try again, and for how long.
+"""Retries: when, and for how long.
 
 `Backoff` is the pure part: exponential with jitter (KIP-580), so that clients of a broker that comes back do not all
-knock at once. `retrying` is the loop that admin calls and offset look-ups share. The producer and the fetcher have
-their own: they retry per partition.
+connect at once. Admin calls and offset look-ups share the loop `retrying`. The producer and the fetcher have loops of
+their own, because they retry per partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Backoff:
     random: Random
 
     def pause_ms(self, failures: int) -> int:
-        """The pause after `failures` failures in a row (1 or more)."""
+        """Return the pause after `failures` failures in a row (1 or more)."""
         exact: int = min(self.first_ms << min(failures - 1, 30), self.longest_ms)
         return round(exact * self.random.uniform(1 - JITTER, 1 + JITTER))
 
@@ -42,9 +42,9 @@ async def retrying(
     clock: Clock,
     final: type[KafkaError] | tuple[type[KafkaError], ...] = (),
 ) -> T:
-    """What `attempt` returns, tried again after each RetriableError until `timeout_ms` have passed.
+    """Return the result of `attempt`; retry after each RetriableError until `timeout_ms` have passed.
 
-    Raises the last error then; every other error, and those that are `final`, at once.
+    Raises the last error then; raises every other error, and `final` ones, at once.
     """
     deadline_ms = clock.monotonic_ms() + timeout_ms
     failures = 0

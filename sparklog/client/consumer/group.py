@@ -1,19 +1,20 @@
-"""A consumer's part in a group: which partitions it reads, and how it comes by them.
+"""A consumer's part in its group's rebalances: which partitions it reads, and how they are assigned and revoked.
 
-One task, `_run`, goes round: let go of what may not be kept, join, synchronize, take up what was assigned, stay until
-the group has to come together anew. It does to the user's partitions only what `CallbackInvoker` lets it.
+One task, `_run`, loops: revoke what may not be kept, join, synchronize, take over what was assigned, wait until the
+group must rebalance. It changes the user's partitions only in a turn of `CallbackInvoker`.
 
     eager         (range, roundrobin, sticky) everything is committed, revoked and dropped before joining
-    cooperative   (cooperative-sticky alone) reading goes on; what was assigned elsewhere is committed, revoked and
-                  dropped afterwards, and the group comes together again so that others get it
+    cooperative   (cooperative-sticky alone) reading continues; what was assigned elsewhere is committed, revoked and
+                  dropped afterwards, and the group rebalances again so that other members get it
     lost          everything is dropped, nothing can be committed, and the member joins anew
 
-Dropped partitions lose what was fetched for them and not yet returned; who gets them begins at what was committed. So
-records of a key stay in order over any number of rebalances, and between a commit and a crash they come twice at most.
+Dropping a partition discards what was fetched for it and not yet returned; its next owner begins at the committed
+offset. So records of a key stay in order over any number of rebalances, and only records between the last commit and a
+crash may come twice.
 
-Joining again is due when the coordinator says so, when `subscribe` has changed what is wanted, when topics that a
-pattern matches come or go, and, for the leader, when a topic has got more partitions. Topics are looked at every
-metadata_max_age_ms, and every second while one that is named does not exist.
+A member joins again when the coordinator says so, when `subscribe` has changed the selection, when topics that a
+pattern matches come or go, and, as the leader, when a topic's number of partitions changes. Topics are checked every
+metadata_max_age_ms, and by the leader every second while a topic that the group wants does not exist.
 (org.apache.kafka.clients.consumer.internals.ConsumerCoordinator)
 """
 
@@ -86,7 +87,7 @@ class Group:
         self._task: asyncio.Task[None] | None = None
 
     def subscribe(self, selection: Selection, listener: Any) -> None:
-        """Read these topics from now on; another subscription than the one before lets the group come together."""
+        """Read these topics from now on; a selection other than the one before makes the group rebalance."""
         changed = selection != self._selection
         self._selection, self._listener = selection, listener
         if self._task is None:
@@ -96,15 +97,15 @@ class Group:
             self.membership.rejoin("another subscription")
 
     def check(self) -> None:
-        """Raise what has ended the group's task: only an assignor of the user's own can."""
+        """Raise the exception that ended the group's task: only a user's own assignor causes one."""
         if self._task is not None and self._task.done() and not self._task.cancelled():
             self._task.result()
 
     async def leave(self, reason: str) -> None:
         """Commit, revoke everything and leave. The user has to make the calls that this asks for.
 
-        A turn that has begun comes to its end before, so that the listener is told of everything; and a join that is
-        under way meanwhile, as the coordinator takes no commit before.
+        A turn that has begun ends first, so that the listener is called for every partition. A join under way continues
+        meanwhile, because the coordinator accepts no commit before it ends.
         """
         if self._task is None:
             return
@@ -131,7 +132,7 @@ class Group:
             self._task, self._joining = None, False
 
     async def _run(self) -> None:
-        """Until cancelled. Ends only with the consumer: each round waits for the coordinator or the user."""
+        """Run until cancelled, when the consumer ends; each round waits for the coordinator or the user."""
         while True:
             try:
                 await self._let_go()
@@ -142,7 +143,7 @@ class Group:
                     self.membership.check()
                     await self._take_up(assigned)
                 await self._stay()
-            except RetriableError as error:  # no broker tells what topics there are
+            except RetriableError as error:  # no broker has listed the topics
                 logger.info("group %s: joining again in a while: %s", self._config.group_id, error)
                 await asyncio.sleep(self._config.retry_backoff_max_ms / 1000)
             except KafkaError as error:
@@ -155,7 +156,7 @@ class Group:
                     await self._turns.call(_raise, error)
 
     async def _let_go(self) -> None:
-        """Before joining: of everything or, where it is cooperative, of what is no longer wanted."""
+        """Revoke partitions before joining: all or, if cooperative, those of topics no longer wanted."""
         existing = await self._existing() if self._selection.allow else {}
         self._topics = self._selection.topics(existing)
         going = [
@@ -167,7 +168,7 @@ class Group:
                 await self._revoke(going)
 
     async def _come_together(self) -> list[TopicPartition]:
-        """Join and synchronize, as often as it takes; returns what was assigned."""
+        """Join and synchronize, as often as necessary; return the assigned partitions."""
         while True:
             joined = await self.membership.join(self._protocols)
             assignments: Mapping[str, bytes] = {}
@@ -182,7 +183,7 @@ class Group:
             return list(_read_assignment(data).partitions)
 
     async def _take_up(self, assigned: Iterable[TopicPartition]) -> None:
-        """Within a turn: read what was assigned."""
+        """Revoke and read partitions as assigned, within a turn."""
         wanted = {item for item in assigned if item.topic in self._topics}
         owned = self._assignment.partitions()
         revoked = [item for item in owned if item not in wanted]
@@ -195,7 +196,7 @@ class Group:
             self.membership.rejoin("partitions are free for others")
 
     async def _stay(self) -> None:
-        """Until the group has to come together anew."""
+        """Wait until the group must rebalance; check the topics meanwhile."""
         while True:
             try:
                 async with asyncio.timeout(self._look_again_ms() / 1000):
@@ -204,7 +205,7 @@ class Group:
                 await self._look()
 
     async def _look(self) -> None:
-        """Join again if there are other topics or partitions than when the group came together."""
+        """Join again if topics or partitions have changed since the last rebalance."""
         try:
             existing = await self._existing()
         except KafkaError as error:
@@ -216,13 +217,13 @@ class Group:
             self.membership.rejoin("a topic has other partitions than before")
 
     def _look_again_ms(self) -> int:
-        """0 of a topic that the group wants: it does not exist yet."""
+        """Return after how many ms to check the topics; sooner if a wanted one has 0 partitions: it does not exist."""
         missing = self._led is not None and 0 in self._led.values()
         most_ms = max(self._config.metadata_max_age_ms, 1)
         return min(most_ms, MISSING_TOPIC_MS) if missing else most_ms
 
     async def _revoke(self, partitions: Sequence[TopicPartition], timeout_ms: int | None = None) -> None:
-        """Commit what was read, tell the user, drop the partitions."""
+        """Commit what was read, call on_revoked, drop the partitions."""
         if not partitions:
             return
         await self._committer.before_giving_up(timeout_ms or self._config.request_timeout_ms)
@@ -245,7 +246,7 @@ class Group:
             await self._turns.call(call, partitions)
 
     def _protocols(self) -> list[tuple[str, bytes]]:
-        """What this member says with each of its assignors."""
+        """Return this member's assignors with the subscription for each."""
         had, generation = self._had
         return [
             (
@@ -263,7 +264,7 @@ class Group:
         ]
 
     async def _lead(self, joined: Any) -> dict[str, bytes]:
-        """As the group's leader: everybody's assignment; nothing where the group keeps the one it has."""
+        """Return every member's assignment, as the group's leader; empty if the group keeps its assignment."""
         members = [
             Member(
                 member_id=member.member_id,
@@ -283,7 +284,7 @@ class Group:
         }
 
     async def _existing(self) -> dict[str, int]:
-        """How many partitions each topic of the cluster has."""
+        """Return the number of partitions of each topic in the cluster."""
         request = admin_pb2.ListTopicsRequest(include_internal=True)
         answer = await self._cluster.ask_admin("ListTopics", request, self._config.request_timeout_ms)
         return {topic.name: topic.partitions for topic in answer.topics}
@@ -294,7 +295,7 @@ def _raise(error: KafkaError) -> None:
 
 
 def _read_subscription(metadata: bytes) -> Subscription:
-    """What another member wants: nothing, where it cannot be read."""
+    """Return another member's subscription; empty if it cannot be read."""
     try:
         return read_subscription(metadata)
     except ValueError as error:
@@ -303,7 +304,7 @@ def _read_subscription(metadata: bytes) -> Subscription:
 
 
 def _read_assignment(data: bytes) -> Assigned:
-    """What the leader has assigned: nothing, where it cannot be read."""
+    """Return the leader's assignment; empty if it cannot be read."""
     try:
         return read_assignment(data)
     except ValueError as error:

@@ -1,15 +1,16 @@
 """A member of a group, as its coordinator sees it: joins, synchronizes, sends heartbeats, leaves.
 
-    join        asks until the group has come together. A broker that is away, is loading the group or no longer
-                coordinates it is asked again after a pause, for as long as the consumer lives
+    join        repeated until the group has rebalanced. A broker that is away, is loading the group or no longer
+                coordinates it is asked again after a pause, as long as the consumer lives
     heartbeat   in a task of its own from the end of `sync` to the next `join`, so also while the user works
-    due         the group has to come together anew: the coordinator said so, or `rejoin` did
-    lost        the group has gone on without this member. Either the coordinator said so, or no heartbeat was answered
-                for session.timeout.ms, counted from when the last answered one was sent: not later than the coordinator
-                gives the partitions to others. Or the user has not polled for max.poll.interval.ms, so the member left
+    due         the group must rebalance: the coordinator said so, or `rejoin` did
+    lost        the group has continued without this member. Either the coordinator said so, or no heartbeat was
+                answered for session.timeout.ms, counted from when the last answered one was sent: not later than the
+                coordinator gives the partitions to others. Or the user has not polled for max.poll.interval.ms, so the
+                member left
 
-An error that leaves nothing to be tried comes out of `join`, `sync`, `until_due` and `check`. Used on one event loop
-only. (org.apache.kafka.clients.consumer.internals.AbstractCoordinator)
+`join`, `sync`, `until_due` and `check` raise errors that no retry can mend. Used on one event loop only.
+(org.apache.kafka.clients.consumer.internals.AbstractCoordinator)
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from sparklog.client.loop_thread import report_defect
 from sparklog.v1 import groups_pb2
 
 JOIN_MARGIN_MS = 5_000
-"""How much later than the group's own time-out a join is given up."""
+"""How long after the group's own rebalance time-out a join is given up."""
 
 LEAVE_TIMEOUT_MS = 5_000
-"""How long somebody who leaves waits for a coordinator, with each of its last calls."""
+"""How long a leaving member waits for the coordinator, in each of its last calls."""
 
 HEARTBEATS_IN_A_SESSION = 3
-"""That may be lost one after the other, before the last one is."""
+"""How many heartbeats in a row may time out within one session time-out."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Membership:
     """One member of one group."""
 
     def __init__(self, coordinator: Coordinator, config: ConsumerConfig, idle_ms: Callable[[], int]) -> None:
-        """`idle_ms` tells for how long the user has not polled."""
+        """`idle_ms` returns for how long the user has not polled."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self._coordinator = coordinator
@@ -68,22 +69,22 @@ class Membership:
         return self.generation != NO_GENERATION
 
     def check(self) -> None:
-        """Raise why the membership is lost, if it is."""
+        """Raise the error by which the membership was lost, if it is lost."""
         if self._lost is not None:
             raise self._lost
 
     async def until_due(self) -> None:
-        """Return when the group has to come together anew; raises why the membership is lost."""
+        """Wait until the group must rebalance; raises the error if the membership is lost."""
         await self._due.wait()
         self.check()
 
     def rejoin(self, reason: str) -> None:
-        """Let the group come together anew."""
+        """Make the group rebalance."""
         logger.info("group %s: joining again: %s", self._config.group_id, reason)
         self._due.set()
 
     def reset(self) -> None:
-        """Be no member any more. The id is kept unless the coordinator does not know it."""
+        """End the membership; keep the member id unless the coordinator does not know it."""
         self._stop_heart()
         if isinstance(self._lost, UnknownMemberId):
             self.member_id = ""
@@ -91,7 +92,7 @@ class Membership:
         self._lost = None
 
     async def join(self, protocols: Callable[[], Sequence[tuple[str, bytes]]]) -> groups_pb2.JoinGroupResponse:
-        """Come together with the group; `protocols` gives the assignors' names and metadata for each attempt."""
+        """Join the group; `protocols` returns the assignors' names and metadata for each attempt."""
         self._stop_heart()
         self._due.clear()
         limit_ms = max(self._config.request_timeout_ms, self._config.rebalance_ms + JOIN_MARGIN_MS)
@@ -114,7 +115,7 @@ class Membership:
                 await self._pause(failures, failure)
 
     async def sync(self, protocol: str, assignments: Mapping[str, bytes]) -> bytes:
-        """The member's own assignment; raises RebalanceInProgress where the group comes together anew already."""
+        """Return the member's own assignment; raises RebalanceInProgress if the group must rebalance again."""
         request = groups_pb2.SyncGroupRequest(
             group_id=self._config.group_id,
             generation=self.generation,
@@ -141,7 +142,7 @@ class Membership:
         return data
 
     async def leave(self, reason: str) -> None:
-        """Leave the group; a static member only stops, so that it can come back. Failures are none of ours."""
+        """Leave the group; a static member only stops, so that it can come back. Failures are only logged."""
         self._stop_heart()
         self._lost = None
         await self._send_leave(reason)
@@ -159,7 +160,7 @@ class Membership:
             logger.info("group %s: leaving failed, the session will end by itself: %s", self._config.group_id, error)
 
     def stop(self) -> None:
-        """Send no heartbeat any more."""
+        """Stop the heartbeats."""
         self._stop_heart()
 
     @property
@@ -188,7 +189,7 @@ class Membership:
         await asyncio.sleep(self._backoff.pause_ms(failures) / 1000)
 
     async def _beat(self, alive_ms: int) -> None:
-        """Send heartbeats until the membership is lost. The coordinator knew of this member at `alive_ms`."""
+        """Send heartbeats until the membership is lost; the coordinator knew this member at `alive_ms`."""
         failures = 0
         pause_ms = self._config.heartbeat_interval_ms
         while True:
@@ -216,7 +217,7 @@ class Membership:
 
     @property
     def _answer_ms(self) -> int:
-        """How long a heartbeat may take: one that hangs must leave the session time to find another coordinator."""
+        """How long a heartbeat may take: a hung one must leave time in the session to find another coordinator."""
         return min(self._config.request_timeout_ms, self._config.session_timeout_ms // HEARTBEATS_IN_A_SESSION)
 
     async def _send_heartbeat(self, limit_ms: int) -> None:
@@ -231,7 +232,7 @@ class Membership:
                 answer = await self._coordinator.ask("Heartbeat", request, limit_ms)
         except TimeoutError:
             silent = RequestTimedOut(f"no coordinator of group {self._config.group_id} answers")
-            self._coordinator.found_wrong(silent)  # it was not told: the call was cut off
+            self._coordinator.found_wrong(silent)  # its call was cancelled, so it saw no error
             raise silent from None
         try:
             raise_error_of(answer)
@@ -239,13 +240,13 @@ class Membership:
             self._due.set()
 
     def _until_next(self, pause_ms: int) -> int:
-        """How long to sleep: until the next heartbeat, or until the user should have polled."""
+        """Return how many ms to sleep: until the next heartbeat, or until the user should have polled."""
         return max(min(pause_ms, self._config.max_poll_interval_ms - self._idle_ms()), 1)
 
     async def _leave_for_idleness(self) -> None:
         why = f"no poll for {self._config.max_poll_interval_ms} ms: poll more often, or raise max_poll_interval_ms"
         logger.warning("group %s: %s", self._config.group_id, why)
-        self._heart = None  # this very task, that goes on to its end
+        self._heart = None  # this task, which must run to its end
         self._end(UnknownMemberId(why))
         await self._send_leave("max.poll.interval.ms is over")
 
@@ -260,5 +261,5 @@ class Membership:
 
 
 def is_loss(error: Any) -> bool:
-    """Whether an error means that the group has gone on without this member."""
+    """Return whether an error means that the group has continued without this member."""
     return isinstance(error, UnknownMemberId | IllegalGeneration)

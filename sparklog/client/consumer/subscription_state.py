@@ -1,16 +1,17 @@
-"""Where a consumer stands in each of its partitions, and what has been fetched for it but not yet been returned.
+"""A consumer's position in each of its partitions, and the records fetched for it but not yet returned.
 
-    position     the offset of the next record to return; None until it is looked up, as `reset` says: at first where
-                 the group has committed, if there is a group
+    position     the offset of the next record to return; None until it is looked up as `reset` says: at first as the
+                 group's committed offset, if there is a group
     chunks       batches as they came, oldest first; the first may begin before `position`
     fetch_from   where the next fetch continues: after the last chunk
-    last_epoch   the leader epoch of the last record before it, as far as it was fetched or committed; -1: not known
-    begin_epoch  the same before `position`, where there is no chunk
-    topic_id     of the topic that all of it is of, from the first fetch on: where the topic is made again, it is void
-    generation   counts seeks: an answer to a fetch from before the last one is of no use any more
+    last_epoch   leader epoch of the last record before `fetch_from`, as fetched or committed; -1: not known
+    begin_epoch  the same for `position`, where there is no chunk
+    topic_id     id of the topic that all of this belongs to, from the first fetch on; if the topic is created again,
+                 all of it is void
+    generation   counts moves of the position: an answer to a fetch from before the last one is ignored
 
-Pure, but for the lock that whoever uses it holds (`Assignment.lock`): the fetcher adds chunks on its event loop
-while `poll` takes them in the user's thread.
+Pure, except for the lock that callers hold (`Assignment.lock`): the fetcher adds chunks on its event loop while `poll`
+takes them in the user's thread.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from sparklog.records.batch import last_leader_epoch
 
 COMMITTED: Literal["committed"] = "committed"
 Reset = OffsetSpec | Literal["committed"] | None
-"""Where to look for a position. None: as auto_offset_reset says, as also where nothing is committed."""
+"""Where to look for a position. None: as auto_offset_reset says, which also applies if nothing is committed."""
 
 
 class FetchPosition(NamedTuple):
-    """Where to go on reading. leader_epoch: that of the last record before, or of one that was fetched with it; -1: not
-    known. By it a leader says whether that record is still there (KIP-320); a later one finds the same. topic_id: of
-    the topic that it is a place in (KIP-516); empty: not known."""
+    """Position to read from.
+
+    leader_epoch: epoch of the last record before it, or of one fetched with that record; -1: not known. Lets the leader
+    detect truncation (KIP-320); a later epoch works too. topic_id: id of the position's topic (KIP-516); empty: not
+    known.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -41,12 +45,12 @@ class FetchPosition(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one fetch brought for one partition; after it comes the offset `next_offset`."""
+    """What one fetch returned for one partition; the next fetch begins at `next_offset`."""
 
     data: bytes
     next_offset: int
     last_epoch: int
-    """Of its last record, and without any of the one before."""
+    """Leader epoch of its last record, or of the record before if it has none."""
 
 
 class PartitionState:
@@ -82,7 +86,7 @@ class PartitionState:
         self.topic_id = ""
         self.high_watermark = -1
         self.read_replica = -1
-        """The broker that the leader said to read from instead, until then; -1: the leader."""
+        """Broker that the leader said to read from instead, until `read_replica_until_ms`; -1: the leader."""
         self.read_replica_until_ms = 0
         self.generation = 0
         self.fetching = False
@@ -100,22 +104,22 @@ class PartitionState:
         self.generation += 1
 
     def begin_at(self, offset: int, leader_epoch: int = -1, topic_id: str = "") -> None:
-        """Stand at `offset` of the topic with that id, or of whichever has the name."""
+        """Set the position to `offset` of the topic with that id; empty: of whichever topic has the name."""
         self.move_to(offset, leader_epoch)
         self.topic_id = topic_id
 
     def move_to(self, offset: int, leader_epoch: int = -1) -> None:
-        """Stand at `offset` of the same topic."""
+        """Set the position to `offset` of the same topic."""
         self._forget()
         self.position = self.fetch_from = offset
         self.begin_epoch = self.last_epoch = leader_epoch
 
     def go_back_to(self, offset: int) -> None:
-        """Stand at `offset` again, from which on records have been taken and not returned."""
+        """Set the position back to `offset`: records from there on were taken but not returned."""
         self.move_to(offset, self.epoch_before)
 
     def drop_ahead(self) -> None:
-        """Forget what was fetched and not returned, but not `last_epoch`; fetch from `position` on again."""
+        """Drop what was fetched and not returned, but keep `last_epoch`; fetch from `position` on again."""
         assert self.position is not None
         begin_epoch, last_epoch = self.begin_epoch, self.last_epoch
         self.move_to(self.position, begin_epoch)
@@ -123,11 +127,11 @@ class PartitionState:
 
     @property
     def epoch_before(self) -> int:
-        """Of the last record before `position`, or of one that was fetched with it; -1: not known."""
+        """Leader epoch of the last record before `position`, or of one fetched with it; -1: not known."""
         return self.chunks[0].last_epoch if self.chunks else self.begin_epoch
 
     def look_up(self, reset: Reset) -> None:
-        """Stand where `reset` says, once that has been looked up."""
+        """Clear the position, to be looked up as `reset` says."""
         self._forget()
         self.position = None
         self.topic_id = ""
@@ -142,22 +146,22 @@ class PartitionState:
         self.queued_bytes += len(data)
 
     def drop_chunk(self) -> None:
-        """The first chunk has been returned to its end."""
+        """Drop the first chunk: all its records have been returned."""
         chunk = self.chunks.popleft()
         self.rows = None
         self.position, self.begin_epoch = chunk.next_offset, chunk.last_epoch
 
 
 class Assignment:
-    """The partitions that a consumer reads, in the order in which it asks them for records."""
+    """The partitions that a consumer reads, in the order in which it takes records from them."""
 
     def __init__(self, begin: Reset = None) -> None:
-        """`begin` says where to look for the position of a partition that is new."""
+        """`begin` says where to look for the position of a new partition."""
         self._begin = begin
         self.from_group = False
-        """Whether a group gives the partitions, and takes back those that are no more."""
+        """Whether a group assigns the partitions; it then takes back those of deleted topics."""
         self.unread: deque[Any] = deque()
-        """Records that `poll` has returned to an iteration, which has not come to them yet."""
+        """Records that `poll` has returned to an iteration, and that it has not yielded yet."""
         self.lock = threading.Lock()
         self._states: dict[TopicPartition, PartitionState] = {}
 
@@ -168,38 +172,38 @@ class Assignment:
         return len(self._states)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """The state of an assigned partition; raises InvalidRequest for any other."""
+        """Return the state of an assigned partition; raises InvalidRequest for any other."""
         found = self._states.get(partition)
         if found is None:
             raise InvalidRequest(f"partition {partition} is not assigned to this consumer")
         return found
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """The states of some assigned partitions, or of all if none is named."""
+        """Return the states of some assigned partitions, or of all if none is named."""
         return [self.state(partition) for partition in partitions] or list(self)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions and no others; those that were assigned before stay where they are."""
+        """Read these partitions and no others; partitions that were assigned before keep their positions."""
         before = self._states
         self._states = {
             partition: before.get(partition) or PartitionState(partition, self._begin) for partition in partitions
         }
         for partition, state in before.items():
             if partition not in self._states:
-                state.look_up(None)  # whatever is under way for it is of no use any more
+                state.look_up(None)  # outdates requests under way for it
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions, in order; takes the lock."""
+        """Return the partitions, sorted; takes the lock."""
         with self.lock:
             return sorted(self._states)
 
     def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """Those of the partitions that are assigned; takes the lock. One that comes back later has another state."""
+        """Return the states of the assigned ones; takes the lock. A partition assigned anew gets another state."""
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
 
     def standing(self) -> dict[TopicPartition, FetchPosition]:
-        """The next record of each partition, where that is known, as the user sees it; takes the lock."""
+        """Return the position of each partition where known, as the user sees it; takes the lock."""
         unread = self._first_unread()
         with self.lock:
             return {
@@ -211,18 +215,18 @@ class Assignment:
             }
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-        """Of the topics that are read, where they are known; takes the lock."""
+        """Return the ids of the assigned partitions' topics, where known; takes the lock."""
         return {item: state.topic_id for item, state in self.held(partitions).items() if state.topic_id}
 
     def put_back(self) -> None:
-        """Stand before the records that an iteration has left unread; with the lock held."""
+        """Set positions back to before the records that an iteration has left unread; with the lock held."""
         for partition, offset in self._first_unread().items():
             if partition in self._states:
                 self._states[partition].go_back_to(offset)
         self.unread.clear()
 
     def drop_unread(self, states: Iterable[PartitionState]) -> None:
-        """An iteration is not to come to what it has left of these partitions: they are moved."""
+        """Drop the unread records of these partitions, whose positions are moved."""
         moved = {state.partition for state in states}
         kept = [item for item in self.unread if TopicPartition(item.topic, item.partition) not in moved]
         self.unread.clear()
@@ -235,18 +239,18 @@ class Assignment:
         return first
 
     def is_current(self, state: PartitionState, generation: int) -> bool:
-        """Whether the partition is still assigned and has not been moved since `generation`."""
+        """Return whether the partition is still assigned and has not been moved since `generation`."""
         return self._states.get(state.partition) is state and state.generation == generation
 
     def to_the_end(self, state: PartitionState) -> None:
-        """Ask this partition last: it has had its turn."""
+        """Move this partition to the end of the order: it has had its turn."""
         self._states[state.partition] = self._states.pop(state.partition)
 
     def to_the_front(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ask these partitions first."""
+        """Move these partitions to the front of the order."""
         self._states = {partition: self._states[partition] for partition in partitions} | self._states
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that were fetched and not yet begun to be returned."""
+        """Bytes of fetched chunks that are not decoded yet."""
         return sum(state.queued_bytes for state in self._states.values())
