@@ -1,1 +1,1 @@
-"""The admin client: topics, their configuration, groups, and what the cluster looks like."""
+"""The admin client: topics, their configuration, groups and the cluster."""

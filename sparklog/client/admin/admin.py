@@ -1,8 +1,8 @@
-"""The admin client: topics, their configuration, groups, and what the cluster looks like.
+"""The admin client: topics, their configuration, groups and the cluster.
 
-`AsyncAdmin` is the implementation, `Admin` (sync.py) the same for use without an event loop. Every call is tried
-again while no broker answers, for `default_api_timeout_ms`. Calls that take several topics raise the error of the
-first that was refused; the others are dealt with all the same.
+`AsyncAdmin` is the implementation, `Admin` (sync.py) the same for use without an event loop. Every call is retried for
+`default_api_timeout_ms` while no broker answers, except `describe_configs` of a broker. A call for several topics
+raises the error of the first that was refused; the others are carried out nevertheless.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from sparklog.v1 import admin_pb2
 
 
 class AsyncAdmin:
-    """Manages topics, for use on an event loop.
+    """Client that manages topics, groups and brokers, for use on an event loop.
 
         async with AsyncAdmin(bootstrap_servers="127.0.0.1:9094") as admin:
             await admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
 
-    Options are those of AdminConfig. Raises ConfigError for any that is wrong.
+    Options are those of AdminConfig; raises ConfigError for an invalid one.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AsyncAdmin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> int:
-        """Create a topic, and return its number of partitions; what is None is the broker's default.
+        """Create a topic, and return its number of partitions; None stands for the broker's default.
 
         Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidReplicationFactor, InvalidConfig or
         PolicyViolation. With `validate_only` everything is checked and nothing created.
@@ -85,7 +85,7 @@ class AsyncAdmin:
         await self._ask("DeleteTopics", admin_pb2.DeleteTopicsRequest(names=list(names)))
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicListing]:
-        """Every topic, by name."""
+        """Return every topic, sorted by name."""
         answer = await self._ask("ListTopics", admin_pb2.ListTopicsRequest(include_internal=include_internal))
         listings = (
             TopicListing(name=topic.name, partitions=topic.partitions, internal=topic.internal)
@@ -94,7 +94,7 @@ class AsyncAdmin:
         return sorted(listings, key=lambda topic: topic.name)
 
     async def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
-        """Partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition."""
+        """Return partitions, leaders, replicas, offsets and sizes of topics; raises UnknownTopicOrPartition."""
         wanted = list(names)
         if not wanted:
             return []
@@ -102,18 +102,18 @@ class AsyncAdmin:
         return await ask_leaders(self._cluster, [to_topic(topic) for topic in answer.topics])
 
     async def create_partitions(self, name: str, total: int, *, validate_only: bool = False) -> None:
-        """Let a topic grow to `total` partitions; raises InvalidPartitions where it has that many or more."""
+        """Increase a topic to `total` partitions; raises InvalidPartitions if it has that many or more."""
         topic = admin_pb2.PartitionCount(name=name, total=total)
         await self._ask(
             "CreatePartitions", admin_pb2.CreatePartitionsRequest(topics=[topic], validate_only=validate_only)
         )
 
     async def describe_configs(self, *, topic: str | None = None, broker: int | None = None) -> dict[str, ConfigValue]:
-        """Every configuration key of one topic or one broker, by name."""
+        """Return every configuration key of one topic or one broker, by name."""
         request = admin_pb2.DescribeConfigsRequest(resources=[_resource(topic, broker)])
         if broker is None:
             answer = await self._ask("DescribeConfigs", request)
-        else:  # what it was started with, only the broker itself knows
+        else:  # only the broker itself knows what it was started with
             connection = await self._cluster.broker(broker)
             answer = await connection.call(connection.admin.DescribeConfigs, request, self.config.request_timeout_ms)
         [result] = answer.resources
@@ -135,12 +135,12 @@ class AsyncAdmin:
     async def alter_broker_configs(
         self, broker: int, *, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> None:
-        """Change single keys of a broker that can be changed while it runs; raises InvalidConfig."""
+        """Change single keys of a broker, if they can change while it runs; raises InvalidConfig."""
         change = admin_pb2.ConfigChange(resource=_resource(None, broker), set=set or {}, unset=list(unset))
         await self._ask("AlterConfigs", admin_pb2.AlterConfigsRequest(changes=[change]))
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete each partition's records below an offset (-1: all), and return where the partitions now start.
+        """Delete each partition's records below an offset (-1: all), and return the new log start offsets.
 
         Raises OffsetOutOfRange for an offset beyond the high watermark.
         """
@@ -175,11 +175,11 @@ class AsyncAdmin:
         )
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, ListedOffset]:
-        """Offsets by position ("earliest", "latest", "max_timestamp") or time (ms since the epoch)."""
+        """Return offsets by position ("earliest", "latest", "max_timestamp") or timestamp (ms since the epoch)."""
         return await list_offsets(self._cluster, wanted, self.config.default_api_timeout_ms)
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id, its controller and its brokers."""
+        """Return the cluster's id, controller and brokers."""
         answer = await self._ask("DescribeCluster", admin_pb2.DescribeClusterRequest())
         return ClusterDescription(
             cluster_id=answer.cluster_id,
@@ -193,7 +193,7 @@ class AsyncAdmin:
         )
 
     async def describe_log_dirs(self, topics: Iterable[str] = ()) -> dict[int, list[LogDirDescription]]:
-        """Each broker's log directories and the partitions (of `topics`, or all) that lie in them, by broker id."""
+        """Return each broker's log directories with their partitions (of `topics`, or all), by broker id."""
         request = admin_pb2.DescribeLogDirsRequest(topics=list(topics))
 
         async def describe(connection: Connection) -> list[LogDirDescription]:
@@ -215,10 +215,10 @@ class AsyncAdmin:
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> dict[TopicPartition, KafkaError]:
-        """Have partitions moved to these brokers, in their order of preference; None: back to those they come from.
+        """Start to move partitions to these brokers, in order of preference; None: back to their origin.
 
-        Returns once the moves are under way, with those that were refused and why: InvalidReplicaAssignment,
-        NoReassignmentInProgress (nothing to go back from), UnknownTopicOrPartition.
+        Returns once the moves are under way, with the refused partitions and their errors: InvalidReplicaAssignment,
+        NoReassignmentInProgress (no move to take back), UnknownTopicOrPartition.
         """
         partitions = [
             admin_pb2.PartitionTarget(topic=item.topic, partition=item.partition, replicas=target or ())
@@ -230,7 +230,7 @@ class AsyncAdmin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] = ()
     ) -> dict[TopicPartition, Reassignment]:
-        """Which partitions (of these, or of all) are moving to other brokers."""
+        """Return which partitions (of these, or of all) are moving to other brokers."""
         request = admin_pb2.ListPartitionReassignmentsRequest(partitions=_partition_ids(partitions))
         answer = await self._ask("ListPartitionReassignments", request)
         return {TopicPartition(part.topic, part.partition): to_reassignment(part) for part in answer.partitions}
@@ -238,10 +238,10 @@ class AsyncAdmin:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Have the first replica of each partition (of all: None) lead; by partition, why it does not, or None.
+        """Elect the first replica of each partition (None: of all) as leader; return each partition's error or None.
 
-        With `unclean`, where nobody leads, any replica that is alive does: what it has not copied is lost. Partitions
-        that need no election have ElectionNotNeeded if they were named, and are not in the answer if not.
+        With `unclean`, a partition without a leader gets any replica that is alive; what that has not copied is lost.
+        Partitions that need no election have ElectionNotNeeded if they were named, and are not in the result otherwise.
         """
         request = admin_pb2.ElectLeadersRequest(
             type=admin_pb2.UNCLEAN if unclean else admin_pb2.PREFERRED,
@@ -252,36 +252,36 @@ class AsyncAdmin:
         return {TopicPartition(part.topic, part.partition): error_of(part) for part in answer.partitions}
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
+        """Return every group, or those in some states (Stable, Empty, …) or of some types (classic, consumer)."""
         return await self._groups.list_groups(states, types)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
-        """Groups with their members and what these read; raises GroupIdNotFound."""
+        """Return groups with their members, and these with topics and assignment; raises GroupIdNotFound."""
         return await self._groups.describe_groups(group_ids)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups with what they have committed; raises NonEmptyGroup for one with members, GroupIdNotFound."""
+        """Delete groups with their committed offsets; raises NonEmptyGroup for one with members, GroupIdNotFound."""
         await self._groups.delete_groups(group_ids)
 
     async def list_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, GroupOffset]:
-        """How far the group has come in these partitions, or in all where it has committed, with its lag."""
+        """Return the group's committed offset and lag in these partitions, or in all where it has committed."""
         return await self._groups.list_group_offsets(group_id, partitions)
 
     async def alter_group_offsets(self, group_id: str, offsets: Offsets) -> None:
-        """Let the group go on elsewhere; it comes to be if it was not there.
+        """Set the group's committed offsets; creates the group if it does not exist.
 
-        Raises UnknownMemberId where the group has members: they would not notice.
+        Raises UnknownMemberId if the group has members: they would not notice the change.
         """
         await self._groups.alter_group_offsets(group_id, offsets)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what the group has committed; raises GroupSubscribedToTopic where a member reads the topic."""
+        """Delete the group's committed offsets; raises GroupSubscribedToTopic if a member reads the topic."""
         await self._groups.delete_group_offsets(group_id, partitions)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._cluster.close()
 
     async def __aenter__(self) -> Self:
@@ -293,7 +293,7 @@ class AsyncAdmin:
         await self.close()
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """The answer of any broker; raises the first error of a topic or resource in it."""
+        """Return the answer of any broker; raises the first error of a topic or resource in it."""
         answer = await self._cluster.ask_admin(method, request)
         for result in (*getattr(answer, "topics", ()), *getattr(answer, "resources", ())):
             if hasattr(result, "error"):

@@ -1,4 +1,4 @@
-"""What the admin client answers with: frozen values, made from the messages of the Admin service."""
+"""Results of the admin client: frozen values, made from the messages of the Admin service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicListing:
-    """A topic and how many partitions it has."""
+    """A topic and its number of partitions."""
 
     name: str
     partitions: int
@@ -27,7 +27,7 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """One partition; where `error` is set, what is not known is -1 (offsets, leader) or 0 (size)."""
+    """One partition. If `error` is set, unknown offsets and leaders are -1, and an unknown size is 0."""
 
     partition: int
     error: KafkaError | None
@@ -43,7 +43,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic; `configs` has only what differs from the broker's defaults."""
+    """A topic; `configs` has only values that differ from the broker's defaults."""
 
     name: str
     internal: bool
@@ -52,7 +52,7 @@ class TopicDescription:
 
     @property
     def records(self) -> int:
-        """Offsets between log start and high watermark, over all partitions; a compacted log has fewer records."""
+        """Number of offsets from log start to high watermark, in all partitions; a compacted log has fewer records."""
         return sum(max(part.high_watermark - part.log_start_offset, 0) for part in self.partitions)
 
     @property
@@ -72,7 +72,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker and where clients find it, as HOST:PORT."""
+    """A broker; `grpc_address` is its address for clients, as HOST:PORT."""
 
     id: int
     grpc_address: str
@@ -82,7 +82,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """A cluster; `controller_id` is -1 where there is none at the moment."""
+    """A cluster; `controller_id` is -1 if there is no controller at the moment."""
 
     cluster_id: str
     controller_id: int
@@ -91,7 +91,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """A partition that is moving: `replicas` are its target, and behind that those that will be removed."""
+    """A partition that is moving: `replicas` are its target replicas, then those that will be removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -108,7 +108,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirPartition:
-    """A partition as it lies in a log directory."""
+    """A partition in a log directory."""
 
     topic: str
     partition: int
@@ -120,9 +120,9 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A log directory; `path` is absolute, on its broker's machine. `error` is set where it has failed.
+    """A log directory; `path` is absolute, on its broker's machine. `error` is set if the directory has failed.
 
-    is_full: nothing is appended there until there is room.
+    is_full: the broker appends nothing there until there is room.
     """
 
     path: str
@@ -132,7 +132,7 @@ class LogDirDescription:
 
 
 def to_topic(found: Any) -> TopicDescription:
-    """From a TopicDescription message."""
+    """Convert a TopicDescription message."""
     partitions = (
         PartitionDescription(
             partition=part.partition,
@@ -157,7 +157,7 @@ def to_topic(found: Any) -> TopicDescription:
 
 
 def to_config_values(found: Any) -> dict[str, ConfigValue]:
-    """From a ResourceConfigs message, by name."""
+    """Convert a ResourceConfigs message to values by name."""
     return {
         entry.name: ConfigValue(
             value=entry.value,
@@ -170,12 +170,12 @@ def to_config_values(found: Any) -> dict[str, ConfigValue]:
 
 
 def to_reassignment(found: Any) -> Reassignment:
-    """From a PartitionReassignment message."""
+    """Convert a PartitionReassignment message."""
     return Reassignment(replicas=tuple(found.replicas), adding=tuple(found.adding), removing=tuple(found.removing))
 
 
 def to_log_dir(found: Any) -> LogDirDescription:
-    """From a LogDir message."""
+    """Convert a LogDir message."""
     partitions = (
         LogDirPartition(
             topic=part.topic,

@@ -1,4 +1,4 @@
-"""What the admin client tells about groups: frozen values, made from the messages of the Groups service."""
+"""Results of the admin client about groups: frozen values, made from the messages of the Groups service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a group. What only groups of the newer protocol have is empty, or -1, in classic ones."""
+    """A member of a group. In classic groups, fields of the newer protocol are empty or -1."""
 
     member_id: str
     group_instance_id: str | None
@@ -51,43 +51,46 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """How far a group has come in a partition, and how far behind that is."""
+    """The committed offset of a group in a partition, and its lag."""
 
     partition: TopicPartition
     offset: int
-    """Where the group goes on; -1 where it has committed nothing."""
+    """The next offset to read; -1 if the group has committed nothing."""
     metadata: str
     leader_epoch: int
     commit_timestamp_ms: int
-    """When it was committed; -1 where that is not known."""
+    """When the offset was committed; -1 if not known."""
     log_start_offset: int
     high_watermark: int
-    """Both -1 for a partition that is no more, or that nobody leads at the moment."""
+    """As `log_start_offset`, -1 if the partition no longer exists or has no leader at the moment."""
     behind_since_ms: int | None
-    """The time of the batch in which the first record lies that the group has not come to; None where it is up to
-    date, or has committed nothing."""
+    """Timestamp of the batch with the first record after the committed ones; None if the group is up to date, or has
+    committed nothing."""
 
     @property
     def lag(self) -> int | None:
-        """Offsets that the group has yet to come to; None where it has committed nothing, or both are -1."""
+        """Number of offsets not yet committed; None if nothing is committed or the high watermark is not known."""
         if self.offset < 0 or self.high_watermark < 0:
             return None
         return max(self.high_watermark - max(self.offset, self.log_start_offset), 0)
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """For how long the first record that the group has not come to has been waiting; 0 where there is none."""
+        """Return for how many ms the first record after the committed ones has waited, 0 if there is none.
+
+        None if `lag` is None.
+        """
         if self.lag is None:
             return None
         return 0 if self.behind_since_ms is None else max(now_ms - self.behind_since_ms, 0)
 
 
 def to_listing(found: Any) -> GroupListing:
-    """From a GroupListing message."""
+    """Convert a GroupListing message."""
     return GroupListing(group_id=found.group_id, protocol_type=found.protocol_type, state=found.state, type=found.type)
 
 
 def to_group(found: Any) -> GroupDescription:
-    """From a GroupDescription message."""
+    """Convert a GroupDescription message."""
     return GroupDescription(
         group_id=found.group_id,
         type=found.type,

@@ -1,6 +1,6 @@
-"""The admin client's half that asks about groups: who is in them, how far they have come, how far behind that is.
+"""The admin client's calls about groups: members, committed offsets and lag.
 
-What concerns one group goes to its coordinator; lists are put together from all brokers.
+Requests about one group go to its coordinator; lists are collected from all brokers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOBODY = -1
 
 
 class GroupAdmin:
-    """Groups, for AsyncAdmin, whose methods of the same names say what these do."""
+    """The calls of AsyncAdmin about groups; its methods of the same names document them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -106,19 +106,19 @@ class GroupAdmin:
             await self._ask(group_id, "OffsetDelete", request)
 
     async def _until_answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Tried again: a broker has died that is not known to be dead, or has not read its groups yet."""
+        """Retry `attempt`: a broker may be dead and not known to be, or may not have read its groups yet."""
         return await retrying(
             attempt, timeout_ms=self._timeout_ms, backoff=self._cluster.backoff, clock=self._cluster.clock
         )
 
     async def _ask(self, group_id: str, method: str, request: Any) -> Any:
-        """The answer of the group's coordinator; raises the first error in it."""
+        """Return the answer of the group's coordinator; raises the first error in it."""
         return await Coordinator(self._cluster, group_id).ask_until(method, request, self._timeout_ms)
 
     async def _bounds(
         self, partitions: Partitions
     ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, ListedOffset]]:
-        """The first and the next offset of each partition that somebody leads."""
+        """Return log start offset and high watermark of each partition that has a leader."""
         for is_last in (False, True):
             there = await self._there(partitions)
             timeout_ms = self._timeout_ms if is_last else self._timeout_ms // 4
@@ -126,13 +126,13 @@ class GroupAdmin:
                 starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), timeout_ms)
                 ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), timeout_ms)
                 break
-            except (LeaderNotAvailable, NetworkException):  # who led has died since: now it is nobody
+            except (LeaderNotAvailable, NetworkException):  # the leader has died since: ask again who leads
                 if is_last:
                     raise
         return starts, ends
 
     async def _there(self, partitions: Partitions) -> list[TopicPartition]:
-        """Those of the partitions that there are, and that somebody leads: of others nothing can be asked."""
+        """Return the partitions that exist and have a leader: no broker can answer for the others."""
         answer = await self._cluster.ask_admin("ListTopics", admin_pb2.ListTopicsRequest(include_internal=True))
         counts = {topic.name: topic.partitions for topic in answer.topics}
         there = [item for item in partitions if item.partition < counts.get(item.topic, 0)]
@@ -143,7 +143,7 @@ class GroupAdmin:
         return partition.partition >= len(topic.leaders) or topic.leaders[partition.partition] != NOBODY
 
     async def _times(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The time of the batch that each offset lies in, or of the next one, taken from its header."""
+        """Return the timestamp of the batch that contains each offset, or of the next one, from its header."""
 
         async def ask(leader: Connection, items: list[TopicPartition]) -> dict[TopicPartition, int]:
             parts = [
@@ -153,7 +153,7 @@ class GroupAdmin:
                 for item in items
             ]
             found: dict[TopicPartition, int] = {}
-            for part in parts:  # a request's first batch comes whatever its size, others only as far as there is room
+            for part in parts:  # a request's first batch is returned whatever its size, others only if there is room
                 request = log_pb2.FetchRequest(partitions=[part])
                 answer = await leader.call(leader.log.Fetch, request, self._cluster.config.request_timeout_ms)
                 headers = (header for _, header in iterate_headers(answer.partitions[0].batches))
@@ -167,6 +167,6 @@ class GroupAdmin:
 
 
 def _time_of(header: BatchHeader) -> int:
-    """Of the batch's first record; of its last where there is nothing else in the header."""
+    """Return the timestamp of the batch's first record; the largest one if the header has no other."""
     is_first = header.timestamp_type == TimestampType.CREATE_TIME and header.delete_horizon_ms is None
     return header.base_timestamp if is_first else header.max_timestamp

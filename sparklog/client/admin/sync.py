@@ -10,12 +10,12 @@ from sparklog.client.options import AdminOptions
 
 
 class Admin(Blocking[AsyncAdmin]):
-    """Manages topics.
+    """Client that manages topics, groups and brokers.
 
         with Admin(bootstrap_servers="127.0.0.1:9094") as admin:
             admin.create_topic("orders", partitions=6, configs={"retention.ms": "86400000"})
 
-    Options are those of AdminConfig. Raises ConfigError for any that is wrong. The methods are those of AsyncAdmin.
+    Options are those of AdminConfig; raises ConfigError for an invalid one. The methods are those of AsyncAdmin.
     """
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:

@@ -1,7 +1,7 @@
-"""Topics as their leaders describe them: any broker knows who leads, only the leader knows how far a partition goes.
+"""Topic descriptions completed by the leaders: any broker knows the leaders, only a leader knows its log end offset.
 
-What is -1 in the first answer is asked of the leaders, all at once. A leader that is none any more, or does not answer,
-leaves its partitions with an error; the others are whole.
+Leaders are asked, all at once, for what is -1 in the first answer. If a leader no longer leads or does not answer, its
+partitions get an error; the others are complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Parts = Mapping[tuple[str, int], PartitionDescription]
 
 
 async def ask_leaders(cluster: Cluster, topics: Sequence[TopicDescription]) -> list[TopicDescription]:
-    """`topics` with what their leaders know of them."""
+    """Return `topics` completed by their leaders."""
     leaders: dict[int, set[str]] = {}
     for topic in topics:
         for part in topic.partitions:
@@ -42,7 +42,7 @@ def _is_asked(part: PartitionDescription) -> bool:
 
 
 async def _ask(cluster: Cluster, leader: int, names: Iterable[str]) -> Parts | KafkaError:
-    """What the leader says of the topics' partitions, or why it says nothing."""
+    """Return the leader's description of the topics' partitions, or the error that prevented it."""
     request = admin_pb2.DescribeTopicsRequest(names=list(names))
     try:
         connection = await cluster.broker(leader)
