@@ -1,1 +1,1 @@
-"""The client of jobs: logs as brokers have them, and segments put in place of others."""
+"""The maintenance client for jobs: descriptions of brokers' logs, and replacement of segments."""

@@ -1,12 +1,12 @@
-"""The client of jobs: logs as brokers have them, their segments' bytes, and segments put in place of others.
+"""The maintenance client for jobs: descriptions of brokers' logs, bytes of segments, and replacement of segments.
 
     describe ─▶ read ─▶ begin_replace ─▶ upload, or write the file at the lease's path ─▶ commit_replace | abort_replace
 
 `AsyncMaintenance` is the implementation, `Maintenance` (sync.py) the same for use without an event loop.
-What concerns a log goes to the broker that described it, leader or not. Calls are tried again while that broker cannot
-be reached, for `default_api_timeout_ms` or until the cluster has given it up, which is BrokerNotAvailable; a segment is
-read on from where it broke off. An upload is not tried again: a new one, under the same lease or a new one, takes its
-place. Where leadership has moved since a log was described, its plan is void: describe it again.
+Requests about a log go to the broker that described it, leader or not. Calls are retried while that broker cannot be
+reached, for `default_api_timeout_ms` or until the cluster no longer lists it (BrokerNotAvailable). Reading a segment
+resumes where it broke off. An upload is not retried: start a new one, under the same lease or a new one. If leadership
+has moved since a log was described, plans for it are void: describe it again.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ FINAL = (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-"""Errors that others may try again, but that make a plan of upkeep void."""
+"""Errors that other clients may retry, but that make a maintenance plan void."""
 ELECTION_MS = 10_000
-"""How long a partition may have no leader before that is said of it: a controller elects one in less."""
+"""How long to wait for a leader before reporting that there is none: a controller elects one sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to replace segments of one partition on one broker, for as long as there are signs of life."""
+    """The right to replace segments of one partition on one broker; it expires without signs of life."""
 
     lease_id: str
     path: str
-    """Where the new segment may be written on the broker's own disk: the file must be made new (O_EXCL)."""
+    """Path on the broker's own disk where the new segment may be written: the file must be created new (O_EXCL)."""
     partition: TopicPartition
     broker_id: int
 
 
 class AsyncMaintenance:
-    """Looks after logs, for use on an event loop.
+    """Client for the maintenance of logs, for use on an event loop.
 
         async with AsyncMaintenance(bootstrap_servers="127.0.0.1:9094") as maintenance:
             logs = await maintenance.describe_logs()
 
-    Options are those of AdminConfig. Raises ConfigError for any that is wrong.
+    Options are those of AdminConfig; raises ConfigError for an invalid one.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class AsyncMaintenance:
     async def describe_logs(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, LogDescription | KafkaError]:
-        """The leader's log of each partition, or of all there are; an error for a partition that has none to show.
+        """Return the leader's log of each partition (None: of all), or an error if it cannot be described.
 
-        An election is waited for. Raises NetworkException or RequestTimedOut where a broker that the cluster still
-        counts on does not answer.
+        Waits for an election. Raises NetworkException or RequestTimedOut if a broker that the cluster still lists does
+        not answer.
         """
         wanted = () if partitions is None else tuple(dict.fromkeys(partitions))
         if partitions is not None and not wanted:
@@ -113,7 +113,7 @@ class AsyncMaintenance:
         return found
 
     async def describe_replicas(self) -> list[LogDescription]:
-        """Every log that can be read, of every broker that is there."""
+        """Return every readable log of every available broker."""
         return [told for _, told in await self._describe(()) if isinstance(told, LogDescription)]
 
     async def _describe(
@@ -133,7 +133,7 @@ class AsyncMaintenance:
     ) -> list[tuple[TopicPartition, LogDescription | KafkaError]]:
         try:
             answer = await self._ask(broker_id, "DescribeLog", request)
-        except BrokerNotAvailable:  # it has gone since brokers were listed, and others lead what it led
+        except BrokerNotAvailable:  # gone since brokers were listed: others lead its partitions now
             return []
         return [
             (
@@ -151,10 +151,10 @@ class AsyncMaintenance:
         size: int | None = None,
         file: str = "log",
     ) -> AsyncGenerator[bytes, None]:
-        """A file of a segment from `position` on, `size` bytes or all of them, in pieces of at most a megabyte.
+        """Yield a file of a segment from `position` on, `size` bytes (None: all), in pieces of at most a megabyte.
 
-        file: log, index, timeindex, or leader-epoch-checkpoint, which is of the whole log. Raises InvalidUpdateVersion
-        where the segment is no more what was described; what had begun before is read to its end.
+        file: log, index, timeindex, or leader-epoch-checkpoint, which is that of the whole log. Raises
+        InvalidUpdateVersion if the segment is no longer as described; a read that began before continues to its end.
         """
         request = maintenance_pb2.ReadSegmentRequest(
             topic=log.partition.topic,
@@ -175,7 +175,7 @@ class AsyncMaintenance:
             try:
                 message = await connection.step(stream.read(), self.config.request_timeout_ms)
             except KafkaError as error:
-                stream = None  # to go on with another one
+                stream = None  # the next attempt opens another one
                 self._note_loss(error)
                 raise
             return None if message is grpc.aio.EOF else message.data
@@ -195,11 +195,11 @@ class AsyncMaintenance:
     async def begin_replace(
         self, log: LogDescription, sources: Sequence[SegmentDescription], holder: str, lease_ms: int = 60_000
     ) -> Lease:
-        """Take the lease for putting one segment in place of `sources`: neighbours, closed and committed.
+        """Take the lease for replacing `sources` by one segment; they must be adjacent, closed and committed.
 
-        holder: who asks; asking again takes over the lease that the same holder has. lease_ms: how long it lives
-        without a sign of life. Raises DuplicateResource where somebody else has it; InvalidUpdateVersion,
-        FencedLeaderEpoch, UnknownLeaderEpoch or UnknownTopicOrPartition where `log` is out of date.
+        holder: names the caller; the same holder may ask again, and takes its lease over. lease_ms: how long the lease
+        lives without a sign of life. Raises DuplicateResource if another holder has the lease; InvalidUpdateVersion,
+        FencedLeaderEpoch, UnknownLeaderEpoch or UnknownTopicOrPartition if `log` is out of date.
         """
         request = maintenance_pb2.BeginReplaceRequest(
             topic=log.partition.topic,
@@ -213,7 +213,7 @@ class AsyncMaintenance:
         return Lease(lease_id=answer.lease_id, path=answer.path, partition=log.partition, broker_id=log.broker_id)
 
     async def upload(self, lease: Lease, chunks: AsyncIterable[bytes]) -> int:
-        """Send the new segment, and return its size. Raises ResourceNotFound where the lease has ended."""
+        """Send the new segment, and return its size in bytes. Raises ResourceNotFound if the lease has ended."""
         upload = await self.open_upload(lease)
         try:
             async for chunk in chunks:
@@ -223,17 +223,17 @@ class AsyncMaintenance:
             upload.close()
 
     async def open_upload(self, lease: Lease) -> Upload:
-        """Begin to send the new segment; what was sent before under the lease is dropped."""
+        """Begin to send the new segment; drops what was sent before under the lease."""
         connection = await self._cluster.broker(lease.broker_id)
         call = connection.maintenance.UploadSegment(metadata=connection.metadata)
         first = maintenance_pb2.UploadSegmentRequest(lease_id=lease.lease_id)
         return Upload(connection, call, first, self.config.request_timeout_ms)
 
     async def commit_replace(self, lease: Lease, leader_epoch: int, size_bytes: int, crc32c: int) -> SegmentDescription:
-        """Have the new segment checked and put in place, and return it as it is then. Once done, it stays done.
+        """Have the new segment checked and put in place, and return its description; repeatable after success.
 
-        size_bytes, crc32c: of all its bytes. Raises CorruptRecord or InvalidRecord where it may not take the sources'
-        place, ResourceNotFound where the lease has ended, and as `begin_replace` does. The lease has ended then.
+        size_bytes, crc32c: of all its bytes. Raises CorruptRecord or InvalidRecord if it may not replace the sources,
+        ResourceNotFound if the lease has ended, and as `begin_replace` does. Ends the lease.
         """
         request = maintenance_pb2.CommitReplaceRequest(
             lease_id=lease.lease_id, leader_epoch=leader_epoch, size_bytes=size_bytes, crc32c=crc32c
@@ -241,16 +241,16 @@ class AsyncMaintenance:
         return to_segment((await self._ask(lease.broker_id, "CommitReplace", request)).segment)
 
     async def abort_replace(self, lease: Lease) -> None:
-        """Give up a lease, and what was uploaded or written; nothing where it has ended."""
+        """Give up a lease, and what was uploaded or written; does nothing if the lease has ended."""
         request = maintenance_pb2.AbortReplaceRequest(lease_id=lease.lease_id)
         await self._ask(lease.broker_id, "AbortReplace", request)
 
     async def set_cleaned_offset(
         self, log: LogDescription, offset: int, segments: Sequence[SegmentDescription]
     ) -> None:
-        """Say that everything below `offset` has been compacted, which lies in `segments`.
+        """Report that everything below `offset`, which is in `segments`, has been compacted.
 
-        Raises InvalidUpdateVersion where one of them is no more, and as `begin_replace` does.
+        Raises InvalidUpdateVersion if one of the segments no longer exists, and as `begin_replace` does.
         """
         request = maintenance_pb2.SetCleanedOffsetRequest(
             topic=log.partition.topic,
@@ -266,9 +266,9 @@ class AsyncMaintenance:
     async def install_snapshot(
         self, partition: TopicPartition, leader_epoch: int, end_offset: int, chunks: AsyncIterable[bytes]
     ) -> int:
-        """Keep a snapshot of a partition of __consumer_offsets with its leader, and return its size.
+        """Store a snapshot of a partition of __consumer_offsets at its leader, and return its size in bytes.
 
-        chunks: whole record batches, in order, of the newest record of each key below `end_offset`.
+        chunks: whole record batches, in order, with the newest record of each key below `end_offset`.
         """
         upload = await self.open_snapshot(partition, leader_epoch, end_offset)
         try:
@@ -301,7 +301,7 @@ class AsyncMaintenance:
         error: str | None = None,
         schedule: str | None = None,
     ) -> None:
-        """Have the cluster's history say that a job has run, where a history is kept. Asked of any broker, once."""
+        """Record a job's run in the cluster's history, if one is kept. Asks any broker, without a retry."""
         request = maintenance_pb2.NoteJobRunRequest(
             job=job, run_id=run_id, started_ms=started_ms, status=status, rows=rows, findings=findings, error=error,
             schedule=schedule,
@@ -310,7 +310,7 @@ class AsyncMaintenance:
         await self._cluster.any_broker(lambda broker: broker.call(broker.maintenance.NoteJobRun, request, timeout_ms))
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._cluster.close()
 
     async def __aenter__(self) -> Self:
@@ -333,7 +333,7 @@ class AsyncMaintenance:
         return await self._retrying(attempt)
 
     def _note_loss(self, error: KafkaError) -> None:
-        """Ask whether the broker is still there before it is tried again, if it could not be reached."""
+        """Check before the next attempt that the broker is still there, if it could not be reached."""
         if isinstance(error, NetworkException | RequestTimedOut):
             self._cluster.lost_broker()
 
@@ -351,7 +351,7 @@ class AsyncMaintenance:
 def leaders(
     wanted: Iterable[TopicPartition], told: Iterable[tuple[TopicPartition, LogDescription | KafkaError]]
 ) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """Of what several brokers told, the leader's log of each partition, or the best reason why there is none."""
+    """Return the leader's log of each partition from several brokers' answers, or why there is none."""
     found: dict[TopicPartition, LogDescription | KafkaError] = {
         name: UnknownTopicOrPartition(f"no broker has partition {name}") for name in wanted
     }
@@ -364,7 +364,7 @@ def leaders(
 
 
 def _weight(told: LogDescription | KafkaError) -> tuple[int, int]:
-    """Who led in an earlier epoch, and has not heard of a later one, may still take itself for the leader."""
+    """Return the rank of an answer. A later epoch ranks higher: a replaced leader may not know that it is replaced."""
     match told:
         case UnknownTopicOrPartition():
             return 0, 0

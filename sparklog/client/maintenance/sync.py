@@ -1,4 +1,4 @@
-"""The client of jobs for code without an event loop: in a driver and in tasks."""
+"""The maintenance client for code without an event loop: in a Spark driver and in tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sparklog.log.description import LogDescription, SegmentDescription
 
 
 class Maintenance(Blocking[AsyncMaintenance]):
-    """Looks after logs.
+    """Client for the maintenance of logs.
 
         with Maintenance(bootstrap_servers="127.0.0.1:9094") as maintenance:
             logs = maintenance.describe_logs()
 
-    Options are those of AdminConfig. Raises ConfigError for any that is wrong. The methods are those of
-    AsyncMaintenance; chunks are any iterable of bytes, read in the caller's thread.
+    Options are those of AdminConfig; raises ConfigError for an invalid one. The methods are those of AsyncMaintenance;
+    chunks are any iterable of bytes, read in the caller's thread.
     """
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:

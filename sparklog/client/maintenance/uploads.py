@@ -1,4 +1,4 @@
-"""Calls that take bytes in order, in pieces: a segment that takes the place of others, a snapshot for a coordinator."""
+"""Uploads of bytes in order, in pieces: a segment that replaces others, a snapshot for a coordinator."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sparklog.client.connection import Connection
 
 T = TypeVar("T")
 PIECE_BYTES = 1 << 20
-"""Sent at once."""
+"""Most bytes in one message."""
 
 
 class Upload:
-    """A call that takes bytes in order, in pieces, and answers each. Close it, whatever happens."""
+    """A call that sends bytes in order, in pieces, with an answer to each. Close it in any case."""
 
     def __init__(self, connection: Connection, call: Any, first: Any, timeout_ms: int) -> None:
-        """`first` is the first message, without its bytes. timeout_ms: for each step."""
+        """`first` is the first message, without its bytes; `timeout_ms` applies to each step."""
         self._connection = connection
         self._call = call
         self._message = first
@@ -28,16 +28,16 @@ class Upload:
         self._size: int | None = None
 
     async def write(self, chunk: bytes) -> None:
-        """Send bytes of any number, and return once they are written there. Raises the KafkaError that ended the call.
+        """Send any number of bytes, and return once the broker has written them. Raises the error that ended the call.
 
-        One piece is on its way at a time: gRPC may lose the reason of a call that is broken off while it is written to.
+        Only one piece is under way at a time: if a call breaks off during a write, gRPC may lose the reason.
         """
         view = memoryview(chunk)
         for start in range(0, len(view), PIECE_BYTES):
             await self._send(bytes(view[start : start + PIECE_BYTES]))
 
     async def finish(self) -> int:
-        """What the broker has then: so many bytes."""
+        """End the upload, and return how many bytes the broker has."""
         if self._size is None:
             await self._send(b"")
         await self._step(self._call.done_writing())
@@ -47,7 +47,7 @@ class Upload:
         return self._size
 
     def close(self) -> None:
-        """Break it off, unless it has finished."""
+        """Cancel the call, unless it has finished."""
         self._call.cancel()
 
     async def _send(self, data: bytes) -> None:
@@ -67,14 +67,14 @@ class Upload:
     async def _step(self, step: Awaitable[T]) -> T:
         try:
             return await self._connection.step(step, self._timeout_ms)
-        except asyncio.InvalidStateError:  # the broker has ended the call before its time, and says why
+        except asyncio.InvalidStateError:  # the broker has ended the call early: its answer says why
             await self._connection.step(self._call.read(), self._timeout_ms)
             raise
 
 
 class SnapshotUpload(Upload):
-    """An upload that says at its end how many bytes there were: a call that is broken off ends just like one that is
-    done, so far as the broker can see.
+    """An upload that ends with the number of bytes sent: to the broker, a call that breaks off looks like one that is
+    complete.
     """
 
     _sent_bytes = 0
