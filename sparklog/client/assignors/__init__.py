@@ -1,4 +1,4 @@
-"""Who reads what: the assignors that a group's leader can use, by the names that members send to agree on one."""
+"""The assignors that a group's leader can use, by the names that members send to agree on one."""
 
 from __future__ import annotations
 

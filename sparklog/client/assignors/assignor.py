@@ -1,8 +1,8 @@
-"""What an assignor is: a name, and a pure function from what members want to what each of them gets.
+"""Definition of an assignor: a name, and a pure function from the members' subscriptions to their assignments.
 
-Every partition of every topic that somebody wants goes to exactly one member that wants it. Members are taken in the
-order of Java's assignors: those with an instance id first, by it, then the others by member id; so the same group has
-the same assignment whoever leads it.
+Every partition of a topic with subscribers goes to exactly one of them; cooperative assignors may leave it unassigned
+until the next rebalance. Members are ordered as in Java's assignors: those with an instance id first, by that id, then
+the others by member id. So a group gets the same assignment whichever member leads it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ class Member:
 
 
 PartitionCounts = Mapping[str, int]
-"""How many partitions each topic has. A topic that does not exist is not in it."""
+"""Number of partitions of each topic. A topic that does not exist has 0, or is not in it."""
 
 Assignments = dict[str, list[TopicPartition]]
-"""What each member gets, by member id; all members are in it."""
+"""Partitions of each member, by member id; contains every member."""
 
 
 def no_user_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
-    """Most assignors tell the leader nothing of their own."""
+    """Return None: most assignors send the leader no data of their own."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignor:
-    """One way to share partitions out."""
+    """One way to assign partitions to members."""
 
     name: str
     assign: Callable[[PartitionCounts, Sequence[Member]], Assignments]
     user_data: Callable[[Sequence[TopicPartition], int], bytes | None] = no_user_data
-    """What a member adds to its subscription, given its last assignment and the generation in which it got it."""
+    """Returns what a member adds to its subscription, given its last assignment and the generation of that."""
     cooperative: bool = False
-    """Whether members may keep reading while they rebalance (KIP-429): what moves is first taken away, and only
-    assigned in the rebalance after that."""
+    """Whether members may keep reading during a rebalance (KIP-429): a partition that moves is first revoked, and
+    only assigned in the rebalance after that."""
 
 
 def in_order(members: Iterable[Member]) -> list[Member]:
@@ -56,7 +56,7 @@ def in_order(members: Iterable[Member]) -> list[Member]:
 
 
 def wanted_by(partitions: PartitionCounts, members: Iterable[Member]) -> dict[str, list[Member]]:
-    """The members that want each topic, in the order given; topics in theirs. Only topics that exist."""
+    """Return the members that want each existing topic: members in the order given, topics sorted."""
     found: dict[str, list[Member]] = {}
     for member in members:
         for topic in set(member.subscription.topics):

@@ -1,10 +1,11 @@
-"""cooperative-sticky: as sticky, but a partition that another member still reads is not assigned to anybody yet.
+"""cooperative-sticky: as sticky, but a partition that another member still reads is not assigned yet.
 
-The member that loses it gives it up and joins again; in the rebalance that follows it is free. So nothing is ever
-read by two, and whoever keeps its partitions never stops reading them.
+The member that loses the partition gives it up and joins again; the rebalance that follows can assign it. So no two
+members ever read a partition, and members never stop reading the partitions that they keep.
 
-What a member reads stands in the subscription itself, with the generation from version 2 on; in older versions the
-generation is the user data. It is written to both. (org.apache.kafka.clients.consumer.CooperativeStickyAssignor)
+The subscription itself contains the partitions that a member reads, and from version 2 on the generation; in older
+versions the generation is the user data. It is written to both.
+(org.apache.kafka.clients.consumer.CooperativeStickyAssignor)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignment
 
 
 def had(member: Member) -> Had:
-    """What the member reads."""
+    """Return the partitions that the member reads, and their generation."""
     subscription = member.subscription
     generation = subscription.generation
     if generation == NO_GENERATION and subscription.user_data and len(subscription.user_data) >= 4:

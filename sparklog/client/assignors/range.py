@@ -1,7 +1,7 @@
 """range: each topic's partitions in order, cut into as many runs as members want the topic.
 
-The first members get one partition more where it does not divide evenly. Topics with equally many partitions are
-shared out alike, so partition n of one and of the other are read by the same member: that is what it is good for.
+If they do not divide evenly, the first members get one partition more. Topics with equally many partitions and the same
+members are divided alike, so one member reads partition n of each: this is the purpose of range.
 (org.apache.kafka.clients.consumer.RangeAssignor, without racks)
 """
 

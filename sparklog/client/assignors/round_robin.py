@@ -1,7 +1,7 @@
-"""roundrobin: all partitions of all topics in order, dealt out to the members in turn; who does not want one is
-passed over.
+"""roundrobin: all partitions of all topics in order, assigned to the members in turn; members that do not want a topic
+are skipped.
 
-Even where members want the same topics. (org.apache.kafka.clients.consumer.RoundRobinAssignor)
+The assignment is even if all members want the same topics. (org.apache.kafka.clients.consumer.RoundRobinAssignor)
 """
 
 from __future__ import annotations

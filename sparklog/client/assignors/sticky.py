@@ -1,15 +1,17 @@
-"""sticky: as even as it can be, and among even assignments one that moves as little as possible.
+"""sticky: as even as possible, and among even assignments one that moves as little as possible.
 
-    claims    each partition belongs to the member that says it had it, in the latest generation if several do; to
-              nobody if two say so of the same generation. What a member no longer wants, or is gone, is no claim.
-    alike     where all members want the same, each keeps at most its share, and what is left over fills the others
-    unlike    where they do not, claims stand, what is left goes to whoever has least, those that few want first; then
-              partitions move, along chains of members if need be, while one has at least two more than another that
-              could be relieved by it
+    claims    each partition belongs to the member that reports having had it, in the latest generation if several do;
+              to none if two report the same generation. Partitions that no longer exist, or that the member no longer
+              wants, are not claimed.
+    alike     if all members want the same topics, each keeps at most its share, and the remaining partitions fill up
+              the others
+    unlike    if they do not, claims stand, and each remaining partition goes to the member with the fewest, topics with
+              few subscribers first; then partitions move, along chains of members if necessary, while one member has
+              at least two more than another that could take over from it
 
-A member tells the leader what it had in its user data: an array of topics with their partitions, then the generation
-(version 1 of Java's StickyAssignor; without the generation it is version 0).
-(org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor; the order of moves is our own)
+A member reports what it had in its user data: an array of topics with their partitions, then the generation (version 1
+of Java's StickyAssignor; version 0 is without the generation).
+(org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor; the order of moves is not Java's)
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.assignors.assignor import Assignments, Assignor, Member, PartitionCounts, in_order, wanted_by
 
 Had = tuple[Sequence[TopicPartition], int]
-"""What a member had, and the generation in which it got that."""
+"""The partitions that a member had, and the generation in which they were assigned."""
 
 
 def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignments:
@@ -31,7 +33,7 @@ def assign(partitions: PartitionCounts, members: Sequence[Member]) -> Assignment
 
 
 def assign_sticky(partitions: PartitionCounts, members: Sequence[Member], before: Mapping[str, Had]) -> Assignments:
-    """The assignment, given what each member had."""
+    """Return the assignment, given what each member had."""
     ordered = in_order(members)
     wanting = {topic: [member.member_id for member in found] for topic, found in wanted_by(partitions, ordered).items()}
     claimed = _claims(partitions, wanting, before)
@@ -50,7 +52,7 @@ def assign_sticky(partitions: PartitionCounts, members: Sequence[Member], before
 def _claims(
     partitions: PartitionCounts, wanting: Mapping[str, list[str]], before: Mapping[str, Had]
 ) -> dict[TopicPartition, str]:
-    """The member that each partition belongs to so far."""
+    """Return the member that claims each partition."""
     latest: dict[TopicPartition, tuple[int, str | None]] = {}
     for member_id, (had, generation) in before.items():
         for item in set(had):
@@ -65,7 +67,7 @@ def _claims(
 
 
 def _keep_shares(assigned: Assignments, claimed: Mapping[TopicPartition, str], total: int) -> None:
-    """Everybody keeps what it had, up to its share; as many as need be have a share that is larger by one."""
+    """Let each member keep its claims up to its share; if they do not divide evenly, some shares are larger by one."""
     claims: dict[str, list[TopicPartition]] = {member_id: [] for member_id in assigned}
     for partition, member_id in claimed.items():
         claims[member_id].append(partition)
@@ -82,7 +84,7 @@ def _fill(
     wanting: Mapping[str, list[str]],
     taken: set[TopicPartition],
 ) -> None:
-    """What nobody has goes to whoever has least, of those who want it."""
+    """Assign each remaining partition to the member with the fewest, of those that want it."""
     for topic, ids in sorted(wanting.items(), key=lambda item: (len(item[1]), item[0])):
         for number in range(partitions[topic]):
             partition = TopicPartition(topic, number)
@@ -91,7 +93,7 @@ def _fill(
 
 
 def _balance(assigned: Assignments, wanting: Mapping[str, list[str]], claimed: Mapping[TopicPartition, str]) -> None:
-    """Move partitions until nobody can be relieved. Ends: each round makes the sum of the squared counts smaller."""
+    """Move partitions until no chain is left. Terminates: each round reduces the sum of the squared counts."""
     while chain := _chain(assigned, wanting):
         for giver, topic, taker in chain:
             movable = [item for item in assigned[giver] if item.topic == topic]
@@ -101,7 +103,7 @@ def _balance(assigned: Assignments, wanting: Mapping[str, list[str]], claimed: M
 
 
 def _chain(assigned: Assignments, wanting: Mapping[str, list[str]]) -> list[tuple[str, str, str]]:
-    """The shortest chain of moves (giver, topic, taker) from a member to one that has at least two less."""
+    """Return the shortest chain of moves (giver, topic, taker) from a member to one with at least two fewer."""
     counts = {member_id: len(found) for member_id, found in assigned.items()}
     least = min(counts.values(), default=0)
     for start in sorted(counts, key=lambda member_id: (-counts[member_id], member_id)):
@@ -123,7 +125,7 @@ def _chain(assigned: Assignments, wanting: Mapping[str, list[str]]) -> list[tupl
 
 
 def had(member: Member) -> Had:
-    """What the member says that it had: nothing, where its user data cannot be read."""
+    """Return what the member reports having had; nothing if its user data cannot be read."""
     data = member.subscription.user_data
     if not data:
         return (), NO_GENERATION
@@ -136,7 +138,7 @@ def had(member: Member) -> Had:
 
 
 def user_data(previous: Sequence[TopicPartition], generation: int) -> bytes | None:
-    """As Java's StickyAssignor writes it: nothing at all from a member that never had an assignment."""
+    """Return user data as Java's StickyAssignor writes it; None for a member that never had an assignment."""
     if generation == NO_GENERATION:
         return None
     return write_partitions(previous) + struct.pack(">i", generation)
