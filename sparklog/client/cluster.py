@@ -5,10 +5,10 @@ known ones. The metadata is kept for `metadata_max_age_ms`, and a topic's is ren
 out of date. If one partition has lost its leader, the leaders of the others stay in use meanwhile. Used on one event
 loop only.
 
-A broker that is cut off from the others may report an old state for long. So brokers whose metadata turned out to be
-wrong are asked after the others, the latest such broker last; brokers that did not answer are asked after all others. A
-leader with an older epoch than one known already is not accepted: the records that it lacks would look to a consumer
-like an offset out of range.
+A broker that is cut off from the others may report an old state for a long time. So brokers whose metadata turned out
+to be wrong are asked after the others, the latest such broker last; brokers that did not answer are asked after all
+others. A leader with an older epoch than one known already is not accepted: the records that it lacks would look to a
+consumer like an offset out of range.
 """
 
 from __future__ import annotations

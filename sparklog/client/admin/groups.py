@@ -126,7 +126,7 @@ class GroupAdmin:
                 starts = await list_offsets(self._cluster, dict.fromkeys(there, EARLIEST), timeout_ms)
                 ends = await list_offsets(self._cluster, dict.fromkeys(there, LATEST), timeout_ms)
                 break
-            except (LeaderNotAvailable, NetworkException):  # the leader has died since: ask again who leads
+            except (LeaderNotAvailable, NetworkException):  # a leader has died since: look the leaders up again
                 if is_last:
                     raise
         return starts, ends

@@ -91,7 +91,7 @@ class AsyncConsumer:
             self._fetching = asyncio.create_task(self._fetcher.run(), name="sparklog consumer")
             self._fetching.add_done_callback(report_defect)
 
-    # What to read, and from where. None of this waits; it takes effect with the next `poll`.
+    # Partitions and positions. Changes take effect with the next `poll`; only coroutines wait.
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions and no others; partitions that were assigned before keep their position.
@@ -118,11 +118,12 @@ class AsyncConsumer:
         deny: str | None = None,
         listener: Any = None,
     ) -> None:
-        """Subscribe to `topics`, or to all whose whole names match `pattern` and not `deny`; the group shares them.
+        """Subscribe to `topics`, or to all topics whose full names match `pattern` and not `deny`.
 
-        Replaces an earlier subscription. `poll` calls `listener` when partitions are assigned, revoked or lost; see
-        sparklog.client.listeners. Topics that appear later, and new partitions, are read as well. Raises ConfigError
-        for an invalid selection, InvalidTopic for an invalid name, InvalidRequest without a group_id or after `assign`.
+        The members of the group share the topics' partitions. Replaces an earlier subscription. `poll` calls `listener`
+        when partitions are assigned, revoked or lost; see sparklog.client.listeners. Topics that appear later, and new
+        partitions, are read as well. Raises ConfigError for an invalid selection, InvalidTopic for an invalid name,
+        InvalidRequest without a group_id or after `assign`.
         """
         group = required(self._group)
         if len(self._assignment) and not group.is_subscribed:
@@ -158,7 +159,7 @@ class AsyncConsumer:
         self._positions.seek_to_timestamp(timestamp_ms, *partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        """Return no records of these partitions (or of all assigned ones) until `resume`; keep fetched records."""
         self._positions.pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -361,7 +362,7 @@ class AsyncConsumer:
             await self.release()
 
     async def release(self) -> None:
-        """Release the resources of this process; the group is not told."""
+        """Release the resources of this process without leaving the group."""
         if self._closed:
             return
         self._closed = True
@@ -410,7 +411,10 @@ class AsyncConsumer:
             raise failures[0]
 
     async def end_leaving(self, leaving: asyncio.Task[None]) -> None:
-        """End the leaving, and raise its error. An interrupted caller makes no more calls, so do not wait for them."""
+        """End the task that leaves the group, and raise its error.
+
+        An interrupted caller makes no more calls, so a task that waits for them is cancelled.
+        """
         leaving.cancel()  # no effect once it is done
         await asyncio.wait([leaving])
         if not leaving.cancelled():

@@ -149,7 +149,7 @@ class ConsumerCoordinator:
         self._assignment.from_group = False
 
     async def stop(self) -> None:
-        """Stop everything; the group is not told."""
+        """Stop everything without leaving the group."""
         await self._group.stop()
         await self.committer.stop()
 

@@ -13,7 +13,7 @@ wait in a long poll gets a request of its own. So at most `prefetch_max_bytes` p
     a diverging log        an unclean election has lost records that were read (KIP-320): the consumer goes back to
                            where the leader's log diverges from them; with auto_offset_reset "none" `poll` raises
                            LogTruncation until the consumer is moved. Fetched records not yet returned are dropped
-    no topic any more      `poll` raises, unless a group assigned the partition: the group takes it back
+    the topic is gone      `poll` raises, unless a group assigned the partition: the group takes it back
     other retriable ones   fetched again after a pause, with the leader looked up anew: the user does not notice a
                            broker that is away for a while
     anything else          `poll` raises
@@ -275,7 +275,7 @@ class Fetcher:
         """Return the fetch of one partition, with leader epochs where the broker surely knows them.
 
         Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
-        epoch if that is newer than its own, as after a commit: the topic may be another one of the same name.
+        epoch if that is newer than its own, as it may be after a commit: the topic may be another of the same name.
         """
         if not state.topic_id:
             state.topic_id = self._cluster.known_topic_id(state.partition.topic)

@@ -121,7 +121,7 @@ class Group:
         await self.membership.leave(reason)
 
     async def stop(self) -> None:
-        """End the task and the heartbeats; the group is not told."""
+        """End the task and the heartbeats without leaving the group."""
         await self._end_task()
         self.membership.stop()
 

@@ -44,7 +44,7 @@ class Positions:
         self._look_up(partitions, timestamp_ms)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions (or of any) until `resume`; what has been fetched is kept."""
+        """Return no records of these partitions (or of all assigned ones) until `resume`; keep fetched records."""
         self._set_paused(partitions, paused=True)
 
     def resume(self, *partitions: TopicPartition) -> None:

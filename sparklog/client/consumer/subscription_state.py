@@ -138,7 +138,7 @@ class PartitionState:
         self.reset = reset
 
     def add(self, data: bytes, next_offset: int) -> None:
-        """Keep what was fetched from `fetch_from`."""
+        """Keep batches fetched from `fetch_from` up to `next_offset`."""
         self.fetch_from = next_offset
         if data:
             self.last_epoch = last_leader_epoch(data)
@@ -198,7 +198,7 @@ class Assignment:
             return sorted(self._states)
 
     def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """Return the states of the assigned ones; takes the lock. A partition assigned anew gets another state."""
+        """Return the states of those that are assigned; takes the lock. A partition assigned anew has another state."""
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
 

@@ -86,7 +86,7 @@ class AsyncMaintenance:
         self.config = AdminConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random())
 
-    # What there is
+    # Descriptions
 
     async def describe_logs(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -184,7 +184,7 @@ class Accumulator:
             return delivery
 
     def append_batches(self, topic: TopicQueues, batches: Sequence[Batch]) -> bool:
-        """Add whole batches behind those of their partitions; return False if there is no room for all of them.
+        """Add whole batches behind those already waiting; return False if there is no room for all of them.
 
         Batches that together are larger than the buffer are accepted when it is empty.
         """
@@ -203,7 +203,7 @@ class Accumulator:
             return True
 
     def hurry(self) -> None:
-        """Let no batch wait to become full until `unhurry`: a caller waits for room."""
+        """Send batches that are not full, too, until `unhurry`: a caller waits for room."""
         with self._lock:
             self._hurried += 1
             self._notify()

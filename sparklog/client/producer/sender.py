@@ -85,7 +85,7 @@ class Sender:
         self._identifying: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._behind_since_ms: dict[PartitionQueue, int] = {}
-        """Partitions whose leaders, since then, have answered only that a sequence number is out of order."""
+        """Since when (monotonic ms) the leaders of a partition only answer that a sequence number is out of order."""
 
     def wake(self) -> None:
         """Look for work; called on the event loop."""
