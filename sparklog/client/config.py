@@ -96,7 +96,7 @@ class ClientConfig:
     client_id: str = key("", text(), "Sent with every request, for the broker's logs.")
     request_timeout_ms: int = key(30_000, integer(1, MAX_INT), "How long to wait for one answer before trying again.")
     default_api_timeout_ms: int = key(
-        MINUTE_MS, integer(0, MAX_INT), "How long a call that has no time-out of its own is tried again after failures."
+        MINUTE_MS, integer(0, MAX_INT), "How long a call without a time-out of its own is retried after failures."
     )
     retry_backoff_ms: int = key(100, integer(0), "Pause before the first retry; it doubles with each (KIP-580).")
     retry_backoff_max_ms: int = key(1_000, integer(0), "The longest pause before a retry.")
@@ -104,16 +104,18 @@ class ClientConfig:
     reconnect_backoff_max_ms: int = key(1_000, integer(1), "The longest pause between attempts to connect.")
     metadata_max_age_ms: int = key(5 * MINUTE_MS, integer(0), "After this, ask again which broker leads a partition.")
     security_protocol: str = key(
-        "PLAINTEXT", one_of("PLAINTEXT", "SSL"), "SSL: speak TLS; brokers must have the names they are reached by."
+        "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL"),
+        "SSL: use TLS; brokers' certificates must have the names clients connect to.",
     )
     ssl_truststore_location: str = key(
-        "", text(), "A PEM file with the certificates of those who vouch for brokers; empty: public authorities."
+        "", text(), "A PEM file with the certificates of authorities trusted for brokers; empty: public authorities."
     )
-    ssl_truststore_type: str = key("PEM", pem(), "The form of ssl_truststore_location.")
+    ssl_truststore_type: str = key("PEM", pem(), "The format of ssl_truststore_location.")
     ssl_keystore_location: str = key(
-        "", text(), "A PEM file with the client's own private key, not encrypted, and its chain of certificates."
+        "", text(), "A PEM file with the client's own private key, not encrypted, and its certificate chain."
     )
-    ssl_keystore_type: str = key("PEM", pem(), "The form of ssl_keystore_location.")
+    ssl_keystore_type: str = key("PEM", pem(), "The format of ssl_keystore_location.")
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
@@ -161,7 +163,7 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool = key(
         True,
         boolean(),
-        "Write each record once, whatever is sent again; off by itself where other options speak against it.",
+        "Write each record once, even if it is sent again; off by default if other options rule it out.",
     )
     acks: str = key(
         "all",
@@ -196,9 +198,9 @@ class ProducerConfig(ClientConfig):
         function(),
         "partitioner(topic, key, partitions) -> partition, or None for the sticky one. None: murmur2 of the key.",
     )
-    key_serializer: Callable[[Any], Any] | None = key(None, function(), "From what `send` is given to bytes or text.")
-    value_serializer: Callable[[Any], Any] | None = key(None, function(), "From what `send` is given to bytes or text.")
-    interceptors: tuple[Any, ...] = key((), functions(), "Objects as sparklog.client.interceptors describes them.")
+    key_serializer: Callable[[Any], Any] | None = key(None, function(), "Turns keys for `send` into bytes or text.")
+    value_serializer: Callable[[Any], Any] | None = key(None, function(), "Turns values for `send` into bytes or text.")
+    interceptors: tuple[Any, ...] = key((), functions(), "Interceptors: see sparklog.client.interceptors.")
 
     @property
     def codec(self) -> Codec:
@@ -242,37 +244,37 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = key(
         "latest",
         one_of("earliest", "latest", "none"),
-        "Where to begin without a position, or when it is gone: earliest, latest, or none: raise OffsetOutOfRange.",
+        "Where to begin if a position is missing or out of range: earliest, latest, or none: raise OffsetOutOfRange.",
     )
-    fetch_min_bytes: int = key(1, integer(0, MAX_INT), "The broker answers a fetch when this much is there.")
-    fetch_max_wait_ms: int = key(500, integer(0, MAX_INT), "Or when it has waited this long.")
+    fetch_min_bytes: int = key(1, integer(0, MAX_INT), "The broker answers a fetch once this many bytes are there.")
+    fetch_max_wait_ms: int = key(500, integer(0, MAX_INT), "The broker waits at most this long for fetch_min_bytes.")
     fetch_max_bytes: int = key(50 << 20, integer(1, MAX_INT), "Most bytes of one answer; one batch may be larger.")
     max_partition_fetch_bytes: int = key(
         1 << 20, integer(1, MAX_INT), "Most bytes of one partition in one answer; one batch may be larger."
     )
     prefetch_max_bytes: int = key(
-        64 << 20, integer(1), "Fetch ahead of `poll` while fewer bytes than this wait for it, as fetched."
+        64 << 20, integer(1), "Fetch ahead of `poll` while fewer bytes than this, as fetched, wait for it."
     )
     client_rack: str | None = key(
         None,
         optional_text(),
-        "Where the consumer is: it reads from a replica there, where brokers have replica.selector.class set for that.",
+        "The consumer's rack: it reads from a replica there if brokers have replica.selector.class set for that.",
     )
     max_poll_records: int = key(500, integer(1, MAX_INT), "Most records that one `poll` returns.")
     check_crcs: bool = key(True, boolean(), "Whether the CRC of every batch is checked.")
-    key_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
-    value_deserializer: Callable[[bytes], Any] | None = key(None, function(), "From bytes to what `poll` returns.")
-    interceptors: tuple[Any, ...] = key((), functions(), "Objects as sparklog.client.interceptors describes them.")
+    key_deserializer: Callable[[bytes], Any] | None = key(None, function(), "Turns bytes into keys for `poll`.")
+    value_deserializer: Callable[[bytes], Any] | None = key(None, function(), "Turns bytes into values for `poll`.")
+    interceptors: tuple[Any, ...] = key((), functions(), "Interceptors: see sparklog.client.interceptors.")
     group_id: str | None = key(
-        None, optional_text(), "The group to subscribe with, and whose committed offsets are where reading begins."
+        None, optional_text(), "The group to subscribe with; reading begins at its committed offsets."
     )
     group_instance_id: str | None = key(
-        None, optional_text(), "Makes the consumer a static member, that has the same partitions after a restart."
+        None, optional_text(), "Makes the consumer a static member, which has the same partitions after a restart."
     )
     session_timeout_ms: int = key(
-        45_000, integer(1, MAX_INT), "Without heartbeats for this long, the group goes on without the consumer."
+        45_000, integer(1, MAX_INT), "Without heartbeats for this long, the consumer is removed from the group."
     )
-    heartbeat_interval_ms: int = key(3_000, integer(1, MAX_INT), "How often the consumer says that it is alive.")
+    heartbeat_interval_ms: int = key(3_000, integer(1, MAX_INT), "How often the consumer sends a heartbeat.")
     max_poll_interval_ms: int = key(
         5 * MINUTE_MS, integer(1, MAX_INT), "Without `poll` for this long, the consumer leaves the group."
     )
@@ -282,10 +284,10 @@ class ConsumerConfig(ClientConfig):
     partition_assignment_strategy: tuple[Assignor, ...] = key(
         (ASSIGNORS["range"], ASSIGNORS["cooperative-sticky"]),
         assignors(),
-        "How partitions are shared out, the preferred way first: range, roundrobin, sticky, cooperative-sticky.",
+        "How partitions are assigned, the preferred way first: range, roundrobin, sticky, cooperative-sticky.",
     )
     enable_auto_commit: bool = key(True, boolean(), "Whether `poll` commits what earlier polls have returned.")
-    auto_commit_interval_ms: int = key(5_000, integer(0, MAX_INT), "How often it does.")
+    auto_commit_interval_ms: int = key(5_000, integer(0, MAX_INT), "How often `poll` commits.")
     exclude_internal_topics: bool = key(True, boolean(), "Whether patterns leave out the brokers' own topics.")
 
     @property
