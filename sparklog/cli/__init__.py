@@ -1,7 +1,8 @@
-"""The command line: one file per tool, loaded when that tool is asked for.
+"""The command line: one module per tool, imported when that tool is used.
 
-Exit status: 0 done, 1 it failed or was not there (one line on standard error says why and what to do), 2 the command
-line or a configuration is wrong, 130 interrupted. What a script reads goes to standard output, and nothing else does.
+Exit status: 0 success; 1 the command failed or the thing that it names does not exist (one line on standard error gives
+the reason and the next step); 2 the command line or a configuration is wrong; 130 interrupted. Standard output carries
+only what a script may read.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ NEXT_STEPS: dict[type[SparklogError], str] = {
 
 
 class Tools(click.Group):
-    """The tools by name. Listing them imports none, so help comes at once."""
+    """Group of the tools. Listing the tools imports none of them, so that help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(TOOLS)
@@ -71,7 +72,7 @@ class Tools(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # The reader of our output (`| head`) has had enough. At exit Python would flush to it: let that go nowhere.
+            # The reader of the output (`| head`) has closed the pipe. Python flushes at exit: send that to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
@@ -92,12 +93,12 @@ def cli() -> None:
       echo hello | sparklog produce orders
       sparklog consume orders --from-beginning --exit-at-end
 
-    The broker is named by --bootstrap HOST:PORT or SPARKLOG_BOOTSTRAP. Each tool has a --help of its own.
+    Name the broker with --bootstrap HOST:PORT or SPARKLOG_BOOTSTRAP. Each tool has its own --help.
     """
 
 
 def main() -> NoReturn:
-    """What the `sparklog` script runs."""
+    """Run the process's command line and exit with its status. Entry point of the `sparklog` script."""
     sys.exit(run())
 
 

@@ -1,6 +1,6 @@
-"""`sparklog audit`: the job isr_audit, with its verdict printed for a person.
+"""`sparklog audit`: run the job isr_audit and print its verdict for people.
 
-Exit status: 0 nothing to be done, 1 findings that are critical or warnings, 2 it could not run, 130 interrupted.
+Exit status: 0 nothing to do, 1 critical findings or warnings, 2 the audit could not run, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ OK = "ok"
     "--path",
     multiple=True,
     metavar="DIR",
-    help="No broker: a log directory, sparklog's or Apache Kafka's; may be repeated: one for each replica.",
+    help="Audit a log directory of sparklog or Apache Kafka, without a broker; repeat for each replica.",
 )
-@click.option("--topics", multiple=True, metavar="NAME", help="Only these, as regular expressions; may be repeated.")
+@click.option(
+    "--topics", multiple=True, metavar="NAME", help="Only topics that match this regular expression; may be repeated."
+)
 @bootstrap_option
 @reports_option
-@click.option("--master", metavar="URL", help="Spark's master.  [default: local[*]]")
-@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="One of Spark's; may be repeated.")
+@click.option("--master", metavar="URL", help="Spark master.  [default: local[*]]")
+@click.option(
+    "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key; may be repeated."
+)
 @json_option
 def command(
     path: tuple[str, ...], topics: tuple[str, ...], bootstrap: str, reports: str, master: str | None,
@@ -44,7 +48,8 @@ def command(
       sparklog audit --path /var/lib/kafka
       sparklog audit --path /mnt/broker-1/data --path /mnt/broker-2/data --path /mnt/broker-3/data
 
-    What the store and brokers say, or checkpoints, is held against the bytes of every replica. Nothing is changed.
+    The audit compares the state in the store and the brokers, or in checkpoints, with the bytes of every replica. It
+    changes nothing.
     """
     shared = Surroundings(
         client=client_options(bootstrap),
@@ -58,7 +63,7 @@ def command(
 
 
 def print_verdict(run: Run) -> None:
-    """The findings, the worst first; what to do about them, each thing once; and the verdict."""
+    """Print the findings, the worst first, then each next step once, then the verdict."""
     rows = [row.asDict() for row in run.rows.collect()]
     found = [row for row in rows if row["outcome"] != OK]
     if found:
@@ -78,7 +83,7 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _steps(found: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What to do next, with the kinds of findings that it is for."""
+    """Return each next step with the kinds of findings that it is for."""
     steps: dict[str, list[str]] = {}
     for row in found:
         kinds = steps.setdefault(row["next_step"], [])

@@ -1,6 +1,6 @@
 """`sparklog bench`: a quick measurement of a running broker, through the Python client.
 
-Full comparisons, with Apache Kafka beside, are in the repository's bench/ folder.
+Full comparisons with Apache Kafka are in the repository's bench/ folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE_ROWS = 50_000
 
 
 class Figure(NamedTuple):
-    """One line of the result."""
+    """One row of the result."""
 
     what: str
     records: int
@@ -40,7 +40,9 @@ class Figure(NamedTuple):
 
 @click.command("bench")
 @click.option("--records", type=click.IntRange(1), default=500_000, show_default=True, metavar="N")
-@click.option("--size", type=click.IntRange(1), default=100, show_default=True, metavar="BYTES", help="Of each value.")
+@click.option(
+    "--size", type=click.IntRange(1), default=100, show_default=True, metavar="BYTES", help="Size of each value."
+)
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, metavar="N")
 @click.option(
     "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True
@@ -48,9 +50,9 @@ class Figure(NamedTuple):
 @bootstrap_option
 @json_option
 def command(records: int, size: int, partitions: int, compression: str, bootstrap: str, as_json: bool) -> None:
-    """Write records to a topic of its own and read them back; the topic is deleted afterwards.
+    """Write records to a new topic, read them back, and delete the topic.
 
-    Client and broker share the machine if they run on the same one, so these are figures of both together.
+    If client and broker run on one machine they share its cores, so the figures are for both together.
     """
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     letters = random.Random(7).choices(range(65, 91), k=size + 1024)

@@ -1,7 +1,8 @@
-"""`sparklog cluster`: who is there, what is not well, and how partitions and leaderships get where they should be.
+"""`sparklog cluster`: show brokers and partitions with problems, move replicas and leaderships.
 
-`brokers`, `controller`, `under-replicated` and `history` look; `reassign`, `elect-leaders` and `drain` change
-something. What looks for faults has status 1 where it finds some, so that a script can wait for a cluster to be well.
+`brokers`, `controller`, `under-replicated` and `history` only read; `reassign`, `elect-leaders`, `drain` and `uncordon`
+change the cluster. A command that looks for faults has exit status 1 if it finds any, so that a script can wait until
+the cluster is healthy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NO_BROKER = -1
 
 @click.group("cluster")
 def command() -> None:
-    """Brokers, their partitions, and how these get from one to another.
+    """Show brokers and their partitions, and move partitions between brokers.
 
     \b
       sparklog cluster brokers
@@ -40,8 +41,8 @@ def command() -> None:
       sparklog cluster drain 2 --execute --wait
       sparklog cluster history --topic orders
 
-    A replica is a partition's copy on one broker. One of them leads: it takes what is written, the others copy it.
-    Those that are up to date are in sync; one of those takes over when the leader is gone.
+    A replica is a partition's copy on one broker. One replica is the leader: it accepts writes, and the others copy
+    them. Replicas that are up to date are in sync; one of them takes over when the leader fails.
     """
 
 
@@ -55,17 +56,17 @@ command.add_command(history)
 @bootstrap_option
 @json_option
 def brokers(bootstrap: str, as_json: bool) -> None:
-    """List the brokers: where they are, and what they lead and have.
+    """List the brokers with their addresses, leaderships and replicas.
 
-    PREFERRED counts the partitions that it leads when everything is well: more than it LEADS means that leaderships are
-    elsewhere (see: sparklog cluster elect-leaders). BEHIND counts its replicas that are not in sync. Nothing
-    is appended to FULL LOG DIRS until there is room on their disks; what lies in FAILED LOG DIRS is offline until the
+    PREFERRED counts the partitions whose preferred leader is the broker: if it is greater than LEADS, other brokers
+    lead some of them (see: sparklog cluster elect-leaders). BEHIND counts the broker's replicas that are not in sync.
+    Nothing is appended to FULL LOG DIRS until their disks have room; replicas in FAILED LOG DIRS are offline until the
     broker restarts.
     """
     with admin_client(bootstrap) as admin:
         cluster = admin.describe_cluster()
         partitions = all_partitions(admin)
-        # Of one topic: the directories are wanted, not what lies in them.
+        # Of one topic: only the directories are needed, not their contents.
         log_dirs = admin.describe_log_dirs({name.topic for name, _ in partitions[:1]})
     leads = Counter(part.leader for _, part in partitions)
     preferred = Counter(part.replicas[0] for _, part in partitions if part.replicas)
@@ -97,7 +98,7 @@ def brokers(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def controller(bootstrap: str, as_json: bool) -> None:
-    """Say which broker is the controller: it elects leaders, and tells the others."""
+    """Show the controller: the broker that elects leaders and informs the other brokers."""
     with admin_client(bootstrap) as admin:
         cluster = admin.describe_cluster()
     found = next((broker for broker in cluster.brokers if broker.id == cluster.controller_id), None)
@@ -110,12 +111,12 @@ def controller(bootstrap: str, as_json: bool) -> None:
 
 
 @command.command("under-replicated")
-@click.option("--under-min-isr", is_flag=True, help="Only those that take no acks=all: fewer in sync than they need.")
-@click.option("--offline", is_flag=True, help="Only those that nobody leads: they cannot be read or written.")
+@click.option("--under-min-isr", is_flag=True, help="Only those with fewer in sync than acks=all needs.")
+@click.option("--offline", is_flag=True, help="Only those without a leader: they cannot be read or written.")
 @bootstrap_option
 @json_option
 def under_replicated(under_min_isr: bool, offline: bool, bootstrap: str, as_json: bool) -> int:
-    """List the partitions of which a replica is not in sync. Status 1 if there are any."""
+    """List the partitions with a replica that is not in sync. Exit status 1 if there are any."""
     with admin_client(bootstrap) as admin:
         partitions = all_partitions(admin)
         if under_min_isr:
@@ -152,16 +153,22 @@ def under_replicated(under_min_isr: bool, offline: bool, bootstrap: str, as_json
 
 
 @command.command("elect-leaders")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Which partitions; may be repeated.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Partitions to elect leaders of; may be repeated."
+)
 @click.option("--all", "everything", is_flag=True, help="All partitions of all topics.")
-@click.option("--unclean", is_flag=True, help="Where nobody leads, any replica may: what it has not copied is LOST.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Give partitions without a leader any live replica: records that it has not copied are LOST.",
+)
 @bootstrap_option
 @json_option
 def elect_leaders(topics: tuple[str, ...], everything: bool, unclean: bool, bootstrap: str, as_json: bool) -> int:
-    """Give partitions their preferred leader: the first of their replicas.
+    """Elect the preferred leaders of partitions: the first of their replicas.
 
-    Brokers do it by themselves every leader.imbalance.check.interval.seconds; this does it now. Status 1 where a
-    partition did not get its leader.
+    The controller does so by itself every leader.imbalance.check.interval.seconds; this command does it now. Exit
+    status 1 if a partition did not get its leader.
     """
     if everything == bool(topics):
         raise click.UsageError("name partitions with --topic, or take all with --all")
@@ -195,7 +202,7 @@ def _by_name(item: tuple[TopicPartition, object]) -> TopicPartition:
 
 
 def _min_in_sync(admin: Admin, topics: Iterable[str]) -> dict[str, int]:
-    """min.insync.replicas of each topic: its own, or what all topics have."""
+    """Return min.insync.replicas of each topic: its own value, or the default."""
     key = "min.insync.replicas"
     return {topic: int(admin.describe_configs(topic=topic)[key].value) for topic in sorted(topics)}
 
@@ -205,7 +212,7 @@ def _numbers(value: object) -> list[int]:
 
 
 def _print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    """As JSON lines, or as a table with the keys for titles."""
+    """Print rows as JSON lines, or as a table with the keys as titles."""
     if as_json:
         for row in rows:
             print_json(row)

@@ -1,4 +1,4 @@
-"""`sparklog cluster history`: what has been decided in the cluster, from its topic `__cluster_history`."""
+"""`sparklog cluster history`: print the decisions made in the cluster, from its topic `__cluster_history`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from sparklog.cluster.history import HISTORY, Kind
 
 POLL_MS = 500
 SILENT_POLLS = 20
-"""So many polls without a record, before the end that was asked for, and it is given up."""
+"""Number of consecutive polls without a record after which the command stops before the end."""
 HEAD = ("version", "time_ms", "by", "kind", "topic", "partition")
 
 
 @click.command("history")
-@click.option("--topic", help="Only what is about this topic.")
-@click.option("--partition", type=click.IntRange(0), help="Only what is about this partition of the topic.")
+@click.option("--topic", help="Only records about this topic.")
+@click.option("--partition", type=click.IntRange(0), help="Only records about this partition of the topic.")
 @click.option(
-    "--kind", "kinds", multiple=True, type=click.Choice([each.value for each in Kind]), help="May be repeated."
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([each.value for each in Kind]),
+    help="Only records of this kind; may be repeated.",
 )
-@click.option("--since", type=Time(), metavar="TIME", help="From this time on.")
+@click.option("--since", type=Time(), metavar="TIME", help="Only records from this time on.")
 @bootstrap_option
 @json_option
 def history(
@@ -37,9 +41,9 @@ def history(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Tell what has been decided: elections, changes of in-sync replicas, brokers, topics, groups, jobs.
+    """Print past decisions: elections, changes of in-sync replicas, brokers, topics, groups, jobs.
 
-    Kept where cluster.history.enable is set. With Spark it is a table: see docs/concepts/history.md.
+    Brokers keep the history if cluster.history.enable is set. Spark reads it as a table: see docs/concepts/history.md.
     """
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
@@ -50,7 +54,7 @@ def history(
 
 
 def _records(bootstrap: str, since: int | None) -> Iterator[dict[str, Any]]:
-    """Up to where the history ends now."""
+    """Yield records up to the current end of the history. Raises UnknownTopicOrPartition if none is kept."""
     with client.Consumer(**client_options(bootstrap, auto_offset_reset="earliest")) as consumer:
         try:
             consumer.assign([HISTORY])

@@ -1,4 +1,4 @@
-"""Partitions as the tools for clusters name and find them."""
+"""Functions of the `sparklog cluster` tools that find partitions, all or by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from sparklog.client.admin.descriptions import PartitionDescription
 
 NOTHING = "-"
-"""What a table shows where there is no value."""
+"""The text of a table cell without a value."""
 NamedPartition = tuple[TopicPartition, "PartitionDescription"]
 
 
 def all_partitions(admin: Admin, topics: Iterable[str] | None = None) -> list[NamedPartition]:
-    """Those of these topics, or of all, internal ones too."""
+    """Return the partitions of these topics, or of all topics, including internal ones."""
     if topics is None:
         topics = [topic.name for topic in admin.list_topics(include_internal=True)]
     return [
@@ -30,7 +30,7 @@ def all_partitions(admin: Admin, topics: Iterable[str] | None = None) -> list[Na
 
 
 def parse_partitions(admin: Admin, texts: Iterable[str]) -> list[TopicPartition]:
-    """What --topic TOPIC or TOPIC:0,1 names; raises click.UsageError or UnknownTopicOrPartition."""
+    """Return the partitions named by --topic TOPIC or TOPIC:0,1. Raises click.UsageError or UnknownTopicOrPartition."""
     numbers: dict[str, list[int] | None] = {}
     for text in texts:
         topic, colon, listed = text.partition(":")

@@ -1,8 +1,9 @@
-"""Plans of where partitions are to be: files of JSON, the same that Apache Kafka's kafka-reassign-partitions takes.
+"""Reassignment plans: JSON files in the format of Apache Kafka's kafka-reassign-partitions.
 
     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}
 
-A plan does not say where partitions are: so it can be executed again, verified, and cancelled, at any time.
+A plan has only the target replicas, not the current ones, so it can be executed again, verified and cancelled at any
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "m
 
 
 class Rate(click.ParamType[int]):
-    """Bytes in a second: 1000000, 50MB or 50MiB."""
+    """Bytes per second: 1000000, 50MB or 50MiB."""
 
     name = "rate"
 
@@ -40,7 +41,7 @@ class Rate(click.ParamType[int]):
 
 
 class BrokerIds(click.ParamType[tuple[int, ...]]):
-    """1,2,3."""
+    """Broker ids separated by commas: 1,2,3."""
 
     name = "brokers"
 
@@ -53,7 +54,7 @@ class BrokerIds(click.ParamType[tuple[int, ...]]):
 
 
 def read_plan(file: str) -> dict[TopicPartition, tuple[int, ...]]:
-    """Raises ConfigError where the file is no plan, OSError where it cannot be read."""
+    """Read a plan. Raises ConfigError if the file is not a plan, OSError if it cannot be read."""
     with open(file, encoding="utf-8") as opened:
         text = opened.read()
     try:
@@ -84,7 +85,7 @@ def plan_text(planned: Plan) -> str:
 
 
 def racks_of(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str]:
-    """The racks of these brokers, or of all that are up. Raises BrokerNotAvailable for one that is not."""
+    """Return the racks of these brokers, or of all that are up. Raises BrokerNotAvailable if one is not up."""
     alive = {broker.id: broker.rack for broker in admin.describe_cluster().brokers}
     for broker in wanted or ():
         if broker not in alive:

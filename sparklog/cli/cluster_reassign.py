@@ -1,7 +1,7 @@
-"""`sparklog cluster reassign` and `drain`: moving replicas from brokers to brokers.
+"""`sparklog cluster reassign` and `drain`: move replicas between brokers.
 
 A throttle is a setting of brokers and topics that outlives the command, as with kafka-reassign-partitions; `verify`
-removes it once nothing moves.
+removes it once no partition is moving.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LEADERS, FOLLOWERS = "leader.replication.throttled.replicas", "follower.replicat
 
 
 throttle_option = click.option(
-    "--throttle", type=Rate(), metavar="RATE", help="Copy no faster than this, in bytes a second (50MiB), by broker."
+    "--throttle", type=Rate(), metavar="RATE", help="Limit each broker's copying, in bytes per second (50MiB)."
 )
-wait_option = click.option("--wait", is_flag=True, help="Return when everything has moved; shows how far it is.")
+wait_option = click.option("--wait", is_flag=True, help="Wait until all moves are done, and show the progress.")
 
 
 @click.group("reassign")
@@ -53,17 +53,17 @@ def reassign() -> None:
       sparklog cluster reassign verify plan.json
       sparklog cluster reassign cancel plan.json
 
-    A partition that moves stays readable and writable: the new replicas copy it first, then the old ones go. Plans are
-    those of kafka-reassign-partitions.
+    A partition that moves stays readable and writable: the new replicas copy it before the old ones are deleted.
+    Plans have the format of kafka-reassign-partitions.
     """
 
 
 @reassign.command()
-@click.option("--topics", metavar="NAMES", help="Which topics, with commas between them.")
-@click.option("--all-topics", is_flag=True, help="Every topic, internal ones too.")
-@click.option("--brokers", type=BrokerIds(), metavar="IDS", help="Who is to have them.  [default: all that are up]")
-@click.option("--replication-factor", type=click.IntRange(1), metavar="N", help="Copies.  [default: as many as now]")
-@click.option("--output", metavar="FILE", help="Where to write the plan; without, it is only shown.")
+@click.option("--topics", metavar="NAMES", help="Topics to move, separated by commas.")
+@click.option("--all-topics", is_flag=True, help="All topics, including internal ones.")
+@click.option("--brokers", type=BrokerIds(), metavar="IDS", help="Brokers to move to.  [default: all that are up]")
+@click.option("--replication-factor", type=click.IntRange(1), metavar="N", help="Replicas.  [default: as many as now]")
+@click.option("--output", metavar="FILE", help="Write the plan to FILE; without this, only show it.")
 @bootstrap_option
 @json_option
 def plan(
@@ -75,7 +75,7 @@ def plan(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Work out where replicas should be: spread over brokers and racks, moving as few as that takes."""
+    """Plan an even spread of replicas over brokers and racks, with as few moves as that takes."""
     if all_topics == bool(topics):
         raise click.UsageError("name topics with --topics, or take all with --all-topics")
     with admin_client(bootstrap) as admin:
@@ -89,11 +89,11 @@ def plan(
 @reassign.command()
 @click.argument("file", metavar="FILE")
 @throttle_option
-@click.option("--additional", is_flag=True, help="Even though other partitions are moving already.")
+@click.option("--additional", is_flag=True, help="Start even if other partitions are already moving.")
 @wait_option
 @bootstrap_option
 def execute(file: str, throttle: int | None, additional: bool, wait: bool, bootstrap: str) -> int:
-    """Move partitions as FILE says. With --throttle, run verify afterwards: it removes the throttle."""
+    """Move partitions as FILE says. After --throttle, run verify: it removes the throttle."""
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         return _execute(admin, planned, throttle=throttle, additional=additional, wait=wait, verify=f"verify {file}")
@@ -101,11 +101,11 @@ def execute(file: str, throttle: int | None, additional: bool, wait: bool, boots
 
 @reassign.command()
 @click.argument("file", metavar="FILE")
-@click.option("--keep-throttle", is_flag=True, help="Leave the throttle, for what will be moved next.")
+@click.option("--keep-throttle", is_flag=True, help="Keep the throttle for the next moves.")
 @bootstrap_option
 @json_option
 def verify(file: str, keep_throttle: bool, bootstrap: str, as_json: bool) -> int:
-    """Say how far FILE's partitions are. Status 1 while some are not there; removes the throttle once none moves."""
+    """Show the progress of FILE's moves. Exit status 1 until all are done; removes the throttle once none is under way."""
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         moving = admin.list_partition_reassignments()
@@ -135,10 +135,10 @@ def verify(file: str, keep_throttle: bool, bootstrap: str, as_json: bool) -> int
 
 @reassign.command()
 @click.argument("file", metavar="FILE")
-@click.option("--keep-throttle", is_flag=True, help="Leave the throttle.")
+@click.option("--keep-throttle", is_flag=True, help="Keep the throttle.")
 @bootstrap_option
 def cancel(file: str, keep_throttle: bool, bootstrap: str) -> int:
-    """Stop moving FILE's partitions: those that are not there yet go back to where they were."""
+    """Cancel the moves of FILE's partitions: those that have not finished go back to their former brokers."""
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         refused = admin.alter_partition_reassignments(dict.fromkeys(planned))
@@ -154,8 +154,8 @@ def cancel(file: str, keep_throttle: bool, bootstrap: str) -> int:
 
 @click.command()
 @click.argument("broker", type=int)
-@click.option("--leaders-only", is_flag=True, help="Only what it leads; its copies stay, and are kept up to date.")
-@click.option("--execute", "do", is_flag=True, help="Do it. Without: only show what would be done.")
+@click.option("--leaders-only", is_flag=True, help="Move only leaderships; the replicas stay and are kept up to date.")
+@click.option("--execute", "do", is_flag=True, help="Carry out the plan; without this, only show it.")
 @throttle_option
 @wait_option
 @bootstrap_option
@@ -163,16 +163,16 @@ def cancel(file: str, keep_throttle: bool, bootstrap: str) -> int:
 def drain(
     broker: int, leaders_only: bool, do: bool, throttle: int | None, wait: bool, bootstrap: str, as_json: bool
 ) -> int:
-    """Move everything away from BROKER, so that it can be stopped for long, or for good.
+    """Move all replicas away from BROKER, so that it can be stopped for long, or for good.
 
     \b
-      sparklog cluster drain 2                          what would be moved, and where
-      sparklog cluster drain 2 --execute --wait         move it, and wait
+      sparklog cluster drain 2                          show the plan
+      sparklog cluster drain 2 --execute --wait         move the replicas, and wait
       sparklog cluster drain 2 --leaders-only --execute
 
-    The broker gets no new partitions from then on, until: sparklog cluster uncordon 2
+    Without --leaders-only, the broker gets no new partitions afterwards, until: sparklog cluster uncordon 2
 
-    To restart a broker nothing need be moved: it hands over what it leads when it is stopped.
+    A restart needs no drain: a broker hands over its leaderships when it stops.
     """
     with admin_client(bootstrap) as admin:
         current = {name: part.replicas for name, part in all_partitions(admin)}
@@ -213,7 +213,7 @@ def drain(
 @click.argument("broker", type=int)
 @bootstrap_option
 def uncordon(broker: int, bootstrap: str) -> int:
-    """Let BROKER get new partitions again, after a drain."""
+    """Let BROKER get new partitions again after a drain."""
     with admin_client(bootstrap) as admin:
         if broker not in (racks := racks_of(admin, None)):
             raise BrokerNotAvailable(f"no broker {broker} is there; there are {', '.join(map(str, sorted(racks)))}")
@@ -263,7 +263,10 @@ def _execute(
 
 
 def _wait(admin: Admin, started: Plan) -> None:
-    """Until none of these moves any more. Interrupted, the moves go on without us."""
+    """Wait until none of these partitions is moving, and show the progress. An interrupt does not stop the moves.
+
+    Raises ClientError if a partition's replicas are not its target then.
+    """
     with click.progressbar(length=100, label="moving", file=sys.stderr) as bar:
         shown = 0
         while moving := admin.list_partition_reassignments(started):
@@ -282,7 +285,10 @@ def _wait(admin: Admin, started: Plan) -> None:
 
 
 def _replicas_once_told(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where they are: the broker that is asked may hear of the end of a move a little later than the controller."""
+    """Return the partitions' replicas once they are as planned, or after TOLD_S as they are.
+
+    The broker that answers may learn of the end of a move a little later than the controller.
+    """
     deadline = time.monotonic() + TOLD_S
     while True:
         there = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in planned})}
@@ -292,7 +298,7 @@ def _replicas_once_told(admin: Admin, planned: Plan) -> dict[TopicPartition, tup
 
 
 def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]]:
-    """Of each partition: the bytes that its target replicas have, and those that they will have."""
+    """Return for each partition the bytes that its target replicas have, and the bytes that they will have."""
     sizes: dict[TopicPartition, dict[int, int]] = {}
     for broker, dirs in admin.describe_log_dirs({name.topic for name in planned}).items():
         for part in (part for log_dir in dirs for part in log_dir.partitions):
@@ -305,7 +311,7 @@ def _copied(admin: Admin, planned: Plan) -> dict[TopicPartition, tuple[int, int]
 
 
 def _set_throttle(admin: Admin, planned: Plan, rate: int) -> None:
-    """As kafka-reassign-partitions does: who has a partition now sends no faster, who gets it copies no faster."""
+    """Limit the current replicas' sending and the new replicas' copying, as kafka-reassign-partitions does."""
     moving = admin.list_partition_reassignments()
     current = {name: part.replicas for name, part in all_partitions(admin, {name.topic for name in planned})}
     leaders: dict[str, list[str]] = {}

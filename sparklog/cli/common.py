@@ -1,4 +1,4 @@
-"""Options and output that the tools share."""
+"""Options and output functions that the tools share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sparklog.client import Admin
 
 PATIENCE_MS = 2_000
-"""How long a command tries to reach a broker: as long as one takes to start, not as long as a service would wait."""
+"""Time in which a command must reach a broker: enough for a broker to start, less than a service would wait."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Time(click.ParamType[int]):
-    """Milliseconds since 1970, or a date and time as in ISO 8601 (UTC where it names no zone)."""
+    """Milliseconds since 1970, or a date and time in ISO 8601 (UTC if it names no zone)."""
 
     name = "time"
 
@@ -41,7 +41,7 @@ CLIENT_CONFIG = "sparklog.client_config"
 
 
 def bootstrap_option(function: Command) -> Command:
-    """--bootstrap HOST:PORT, or the environment; and --client-config FILE, which `client_options` reads."""
+    """Add --bootstrap HOST:PORT and --client-config FILE, or their environment variables; see `client_options`."""
     function = click.option(
         "--client-config",
         envvar="SPARKLOG_CLIENT_CONFIG",
@@ -49,7 +49,7 @@ def bootstrap_option(function: Command) -> Command:
         show_envvar=True,
         expose_value=False,
         callback=_keep_client_config,
-        help="Lines of KEY=VALUE for the client, such as security.protocol=SSL.",
+        help="A file of KEY=VALUE lines for the client, such as security.protocol=SSL.",
     )(function)
     return click.option(
         "--bootstrap",
@@ -58,32 +58,32 @@ def bootstrap_option(function: Command) -> Command:
         metavar="HOST:PORT,…",
         show_default=True,
         show_envvar=True,
-        help="Brokers of the cluster: one that answers is enough.",
+        help="Brokers of the cluster; one that answers is enough.",
     )(function)
 
 
 def json_option(function: Command) -> Command:
-    """--json, for scripts."""
+    """Add --json, for scripts."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
 def client_options(bootstrap: str, **options: Any) -> dict[str, Any]:
-    """`options` of a client, over what --client-config says."""
+    """Return a client's options: `bootstrap` and `options` override those of the file of --client-config."""
     return {**click.get_current_context().meta.get(CLIENT_CONFIG, {}), "bootstrap_servers": bootstrap, **options}
 
 
 def admin_client(bootstrap: str) -> Admin:
-    """An admin client that gives up soon where no broker answers."""
+    """Return an admin client that gives up after PATIENCE_MS if no broker answers."""
     return client.Admin(**client_options(bootstrap, default_api_timeout_ms=PATIENCE_MS))
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON."""
+    """Print `value` as one line of JSON."""
     click.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under titles: numbers to the right, all else to the left, two blanks between columns."""
+    """Print rows under titles: numbers right-aligned, other cells left-aligned, two blanks between columns."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     to_the_right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(titles))]
@@ -96,7 +96,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def parse_configs(settings: Sequence[str]) -> dict[str, str]:
-    """KEY=VALUE texts as a dictionary; raises click.UsageError for any other text."""
+    """Return KEY=VALUE texts as a dictionary. Raises click.UsageError for any other text."""
     configs = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -112,7 +112,7 @@ def _keep_client_config(context: click.Context, parameter: click.Parameter, path
 
 
 def read_client_config(path: str) -> dict[str, str]:
-    """A file of Kafka's keys, as its own tools take with --command-config; raises OSError or ConfigError."""
+    """Read a file of Kafka's client keys, as Kafka's tools do with --command-config. Raises OSError or ConfigError."""
     options = {}
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

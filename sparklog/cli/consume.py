@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 POLL_MS = 500
 POLL_RECORDS = 10_000
 SILENCE_MS = 30_000
-"""With --exit-at-end: the broker is given up after this long without a record."""
+"""With --exit-at-end: the command fails after this time without a record."""
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 
 
 @click.command("consume")
 @click.argument("topic")
+@click.option("--from-beginning", is_flag=True, help="Start at the first record.  [default: only new records]")
+@click.option("--offset", type=click.IntRange(0), metavar="N", help="Start at this offset in each partition.")
+@click.option("--timestamp", type=Time(), metavar="TIME", help="Start at the first record at or after this time.")
 @click.option(
-    "--from-beginning", is_flag=True, help="From the first record there is.  [default: what comes from now on]"
+    "--partition", "partitions", type=int, multiple=True, metavar="N", help="Read only partition N; may be repeated."
 )
-@click.option("--offset", type=click.IntRange(0), metavar="N", help="From this offset, in each partition read.")
-@click.option("--timestamp", type=Time(), metavar="TIME", help="From the first record at or after this time.")
-@click.option("--partition", "partitions", type=int, multiple=True, metavar="N", help="Only this one; may be repeated.")
-@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after this many.")
-@click.option("--exit-at-end", is_flag=True, help="Stop where the topic ended when the command began.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="Stop after N records.")
+@click.option("--exit-at-end", is_flag=True, help="Stop at the end that the topic had when the command started.")
 @click.option(
     "--format",
     "template",
     metavar="TEXT",
-    help="What to print: {topic} {partition} {offset} {timestamp} {key} {value}.  [default: {value}]",
+    help="Format of a line: {topic} {partition} {offset} {timestamp} {key} {value}.  [default: {value}]",
 )
 @bootstrap_option
 @json_option
@@ -54,15 +54,15 @@ def command(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Read TOPIC and print its records, one a line.
+    """Read TOPIC and print its records, one per line.
 
     \b
-      sparklog consume orders                                   what comes from now on, until Ctrl-C
+      sparklog consume orders                                   new records, until Ctrl-C
       sparklog consume orders --from-beginning --exit-at-end --json
       sparklog consume orders --timestamp 2013-07-01T06:00 --max-messages 10 --format '{offset} {key} {value}'
 
     --json prints {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}; bytes that are not UTF-8
-    come as "key_base64" and "value_base64". `sparklog produce --json-lines` takes the same lines.
+    are printed as "key_base64" and "value_base64". `sparklog produce --json-lines` reads the same lines.
     """
     if sum((from_beginning, offset is not None, timestamp is not None)) > 1:
         raise click.UsageError("--from-beginning, --offset and --timestamp exclude each other")
@@ -73,7 +73,7 @@ def command(
         **client_options(
             bootstrap,
             default_api_timeout_ms=PATIENCE_MS,
-            # never elsewhere than where it was asked to begin
+            # with --offset, fail rather than start at another offset
             auto_offset_reset="earliest" if offset is None else "none",
         )
     ) as consumer:
@@ -109,7 +109,10 @@ def _seek(
 
 
 def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool) -> Iterator[list[Any]]:
-    """Records as they come, a list for each poll; with `exit_at_end`, up to where each partition ends now."""
+    """Yield the records of each poll. With `exit_at_end`, stop at the end that each partition has now.
+
+    Raises RequestTimedOut if no record comes for SILENCE_MS before that.
+    """
     if not exit_at_end:
         while True:
             yield consumer.poll(POLL_MS, max_records=POLL_RECORDS)
@@ -126,7 +129,7 @@ def _polls(consumer: Consumer, assigned: list[TopicPartition], exit_at_end: bool
 
 
 def _print(polls: Iterator[list[Any]], render: Callable[[Any], str], max_messages: int | None) -> None:
-    """One write for each poll, and nothing kept back while waiting for the next."""
+    """Print each poll with one write, and flush it: nothing is held back until the next poll."""
     left = max_messages
     for polled in polls:
         records = polled[:left]
@@ -139,7 +142,7 @@ def _print(polls: Iterator[list[Any]], render: Callable[[Any], str], max_message
 
 
 def _renderer(template: str) -> Callable[[Any], str]:
-    """A function from a record to its line; raises click.UsageError for a template that names something else."""
+    """Return a function from a record to its line. Raises click.UsageError if the template names an unknown field."""
     try:
         template.format_map(dict.fromkeys(FIELDS, ""))
     except (KeyError, ValueError, IndexError, AttributeError):
@@ -160,5 +163,5 @@ def _renderer(template: str) -> Callable[[Any], str]:
 
 
 def _shown(value: bytes | None) -> str:
-    """Text for people: nothing for null, escapes for what is not UTF-8."""
+    """Return text for people: empty for null, escapes for bytes that are not UTF-8."""
     return "" if value is None else value.decode(errors="backslashreplace")

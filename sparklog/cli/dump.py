@@ -1,4 +1,4 @@
-"""`sparklog dump`: print what is inside segment and index files. No broker is asked."""
+"""`sparklog dump`: print what is inside segment and index files, without a broker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ DOES_NOT_FIT = 1
 
 @click.command("dump")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--deep-iteration", is_flag=True, help="A line for each record too.")
-@click.option("--print-data-log", is_flag=True, help="Keys and values too; implies --deep-iteration.")
-@click.option("--offsets-decoder", is_flag=True, help="Keys and values as those of __consumer_offsets.")
-@click.option("--transaction-log-decoder", is_flag=True, help="Keys and values as those of __transaction_state.")
-@click.option("--verify-index-only", is_flag=True, help="Check index entries against the log, print none.")
-@click.option("--index-sanity-check", is_flag=True, help="Only what a broker checks before it trusts an index.")
-@click.option("--json", "as_json", is_flag=True, help="Records as JSON lines, bytes in base64.")
+@click.option("--deep-iteration", is_flag=True, help="Also print a line for each record.")
+@click.option("--print-data-log", is_flag=True, help="Also print keys and values; implies --deep-iteration.")
+@click.option("--offsets-decoder", is_flag=True, help="Decode keys and values as those of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Decode keys and values as those of __transaction_state.")
+@click.option("--verify-index-only", is_flag=True, help="Check index entries against the log without printing them.")
+@click.option(
+    "--index-sanity-check", is_flag=True, help="Run only the checks that a broker makes before it trusts an index."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print records as JSON lines, with bytes in base64.")
 def command(
     files: tuple[str, ...],
     deep_iteration: bool,
@@ -39,8 +41,8 @@ def command(
       sparklog dump sparklog-data/orders-0/*.index --verify-index-only
       sparklog dump --json sparklog-data/orders-0/*.log
 
-    It works on files of sparklog and of Apache Kafka. Exit status 1 says that something does not fit together:
-    standard error names it.
+    It reads files of sparklog and of Apache Kafka. Exit status 1 means that the files are inconsistent: standard error
+    lists what does not match.
     """
     if offsets_decoder and transaction_log_decoder:
         raise click.UsageError("--offsets-decoder and --transaction-log-decoder exclude each other")

@@ -1,9 +1,8 @@
-"""`sparklog explain`: why upkeep does what it does. Asks the brokers and reads reports; starts no Spark.
+"""`sparklog explain`: explain the decisions of maintenance jobs. It asks the brokers and reads reports, without Spark.
 
-`explain compaction TOPIC` says of each partition whether compaction is due, what decided, and what to do about it. The
-answer comes from the plan that the job itself makes (log/compaction.py), so the two cannot differ but by the time that
-passes between them. Where there are reports, it also says what the last run did, and takes the next delete horizon
-from them.
+`explain compaction TOPIC` says for each partition whether compaction is due, why, and what to do about it. The answer
+comes from the planner of the job itself (log/compaction.py), so the two differ only by the time that passes between
+them. If there are reports, the answer also says what the last run did, and takes the next delete horizon from them.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ KEYS = (
     "cleanup.policy", "compaction.strategy", "min.cleanable.dirty.ratio", "min.compaction.lag.ms",
     "max.compaction.lag.ms", "delete.retention.ms", "segment.bytes", "segment.ms",
 )  # fmt: skip
-"""What decides."""
-_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999: what lies behind it never comes
+"""Configuration keys that compaction depends on."""
+_FARTHEST_MS = 253_402_300_799_999  # the end of the year 9999; a later time counts as never
 
 
 @click.group("explain")
 def command() -> None:
-    """Say why upkeep does what it does.
+    """Explain the decisions of maintenance jobs.
 
     \b
       sparklog explain compaction orders
@@ -57,12 +56,12 @@ def command() -> None:
 @click.argument("topic")
 @click.option(
     "--reports", envvar="SPARKLOG_REPORTS", default=REPORTS, metavar="FOLDER", show_default=True, show_envvar=True,
-    help="Where the reports of jobs are.",
+    help="Folder of the jobs' reports.",
 )  # fmt: skip
 @bootstrap_option
 @json_option
 def compaction(topic: str, reports: str, bootstrap: str, as_json: bool) -> None:
-    """Why each partition of TOPIC is due for compaction, or is not."""
+    """Explain why each partition of TOPIC is due for compaction or not."""
     logs = _describe(topic, bootstrap)
     past = _past(reports, topic)
     now_ms = SystemClock().time_ms()
@@ -170,7 +169,7 @@ def _print(topic: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _told(row: Mapping[str, Any]) -> str:
-    """What there is to say of a partition, and of others too where it is the same."""
+    """Return the explanation of a partition; partitions with the same text are printed together."""
     lines = [f"{_is_due(row)}: {row['reason']}"]
     if row.get("next_step"):
         lines.append(f"  next: {row['next_step']}")

@@ -1,7 +1,7 @@
-"""`sparklog groups`: list groups, see how far behind they are, move and delete them.
+"""`sparklog groups`: list groups, show their lag, reset their offsets, delete them.
 
-Offsets are moved as Kafka's own tool does it: the plan is shown first, and carried out only with --execute, while
-nobody is in the group. Offsets outside of the log are moved to its nearer end.
+A reset works as with Kafka's own tool: it shows the plan, and carries it out only with --execute and only while the
+group has no members. An offset outside of the log is replaced by the nearer end of the log.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from sparklog.client.offsets import OffsetSpec
 
 NOTHING = "-"
-"""What a table shows where there is no value."""
+"""The text of a table cell without a value."""
 ACTIVE = ("Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 class Bounds(NamedTuple):
-    """The first and the last offset at which a group can go on in a partition."""
+    """The first and the last offset at which a group can resume in a partition."""
 
     first: int
     end: int
@@ -69,14 +69,14 @@ def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--members", is_flag=True, help="Who is in the group, instead of how far it has come.")
+@click.option("--members", is_flag=True, help="Show the members instead of the offsets.")
 @bootstrap_option
 @json_option
 def describe(names: tuple[str, ...], members: bool, bootstrap: str, as_json: bool) -> None:
-    """Describe groups: committed offsets, lag in records and in time, who reads what.
+    """Describe groups: committed offsets, lag in records and in time, the reader of each partition.
 
-    LAG is counted in offsets up to the high watermark. BEHIND is how long the oldest record that the group has not
-    come to has been waiting, in seconds.
+    LAG is counted in offsets up to the high watermark. BEHIND is the time, in seconds, for which the oldest record
+    beyond the committed offset has been waiting.
     """
     with admin_client(bootstrap) as admin:
         for group in admin.describe_groups(names):
@@ -94,20 +94,20 @@ def describe(names: tuple[str, ...], members: bool, bootstrap: str, as_json: boo
 
 @command.command()
 @click.argument("name")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="What to reset; may be repeated.")
-@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
-@click.option("--to-earliest", is_flag=True, help="To the beginning of the log.")
-@click.option("--to-latest", is_flag=True, help="To its end.")
-@click.option("--to-offset", type=int, metavar="N", help="To this offset.")
-@click.option("--to-datetime", type=Time(), metavar="TIME", help="To the first record at or after this time.")
-@click.option("--shift-by", type=int, metavar="N", help="Forward by N, or back by -N.")
-@click.option("--execute", is_flag=True, help="Do it. Without: only show what would be done.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Partitions to reset; may be repeated.")
+@click.option("--all-topics", is_flag=True, help="Reset every partition that the group has committed.")
+@click.option("--to-earliest", is_flag=True, help="Move to the start of the log.")
+@click.option("--to-latest", is_flag=True, help="Move to the end of the log.")
+@click.option("--to-offset", type=int, metavar="N", help="Move to this offset.")
+@click.option("--to-datetime", type=Time(), metavar="TIME", help="Move to the first record at or after this time.")
+@click.option("--shift-by", type=int, metavar="N", help="Move forward by N, or back by -N.")
+@click.option("--execute", is_flag=True, help="Carry out the plan; without this, only show it.")
 @bootstrap_option
 @json_option
 def reset(
     name: str, topics: tuple[str, ...], all_topics: bool, execute: bool, bootstrap: str, as_json: bool, **target: Any
 ) -> None:
-    """Move the committed offsets of the group NAME; shows the plan, and does it with --execute."""
+    """Reset the committed offsets of the group NAME: show the plan, and carry it out with --execute."""
     chosen = [(way, value) for way, value in target.items() if value is not None and value is not False]
     if len(chosen) != 1:
         raise click.UsageError("choose one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by")
@@ -130,14 +130,14 @@ def reset(
 @click.argument("names", nargs=-1, required=True)
 @bootstrap_option
 def delete(names: tuple[str, ...], bootstrap: str) -> None:
-    """Delete groups that nobody is in, with everything that they have committed."""
+    """Delete groups without members, with all their committed offsets."""
     with admin_client(bootstrap) as admin:
         admin.delete_groups(names)
     click.echo(f"deleted {', '.join(names)}")
 
 
 def _offsets(admin: Admin, group: GroupDescription) -> dict[TopicPartition, GroupOffset]:
-    """What the group has committed, and nothing yet where members read partitions that they have not committed in."""
+    """Return the committed offsets, with entries also for assigned partitions in which none is committed."""
     found = admin.list_group_offsets(group.group_id)
     missing = {item for member in group.members for item in member.assignment} - found.keys()
     return {**found, **(admin.list_group_offsets(group.group_id, missing) if missing else {})}
@@ -207,7 +207,7 @@ def _print_members(group: GroupDescription) -> None:
 
 
 def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
-    """The partitions that --topic names; raises UnknownTopicOrPartition, or click.UsageError."""
+    """Return the partitions that --topic names. Raises UnknownTopicOrPartition or click.UsageError."""
     numbers: dict[str, set[int] | None] = {}
     for text in topics:
         topic, colon, listed = text.partition(":")
@@ -236,7 +236,7 @@ def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPar
 def _targets(
     admin: Admin, way: str, value: int, committed: Mapping[TopicPartition, GroupOffset], bounds: AllBounds
 ) -> dict[TopicPartition, int]:
-    """Where each partition is to go on, wherever in or outside of the log that is."""
+    """Return the new offset of each partition, before it is limited to the log."""
     if way == "to_earliest":
         return {item: bound.first for item, bound in bounds.items()}
     if way == "to_latest":
@@ -252,7 +252,7 @@ def _targets(
 
 
 def _refuse_members(admin: Admin, name: str) -> None:
-    """Raises NonEmptyGroup while somebody is in the group: a member's next commit would undo the reset."""
+    """Raise NonEmptyGroup if the group has members: a member's next commit would undo the reset."""
     if any(group.group_id == name for group in admin.list_groups(states=ACTIVE)):
         [group] = admin.describe_groups([name])
         who = ", ".join(sorted({member.client_id for member in group.members}))

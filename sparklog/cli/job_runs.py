@@ -1,7 +1,7 @@
-"""`sparklog jobs run NAME`: plan, apply and report once; what spark-submit runs too.
+"""`sparklog jobs run NAME`: plan, apply and report once. spark-submit runs the same code.
 
-Exit status: 0 done, 1 done with findings, 2 it could not run or its report could not be written, 130 interrupted.
-Standard output has the report's rows, or with --dry-run the plan's; all else goes to standard error.
+Exit status: 0 done, 1 done with findings, 2 the job could not run or its report could not be written, 130 interrupted.
+Standard output has the report's rows, or the plan's with --dry-run; all else goes to standard error.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 COULD_NOT_RUN = 2
 REPORTS = "./sparklog-reports"
 SHOWN_ROWS = 100
-"""How many rows a table on the terminal has; the Delta table and --json have all."""
+"""Maximum number of rows of a table on the terminal; the Delta table and --json have all rows."""
 ABOUT_THE_RUN = ("run_id", "at")
 NOTHING = "-"
 
 
 class JobCommands(click.Group):
-    """The jobs by name; one is loaded when it is asked for."""
+    """Group of the jobs by name. A job is loaded when its command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(JOBS)
@@ -61,7 +61,7 @@ class JobCommands(click.Group):
 
 @click.group("run", cls=JobCommands, subcommand_metavar="NAME [OPTION]…")
 def run_command() -> None:
-    """Run one job, here and now; each has a --help of its own.
+    """Run one job now. Each job has its own --help.
 
     NAME may also be MODULE:NAME, a job of your own.
     """
@@ -69,7 +69,7 @@ def run_command() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the options that all jobs share say."""
+    """The values of the options that all jobs share."""
 
     client: Mapping[str, Any]
     reports: str
@@ -80,7 +80,7 @@ class Surroundings:
 
 
 def reports_option(function: Command) -> Command:
-    """--reports FOLDER."""
+    """Add --reports FOLDER."""
     return click.option(
         "--reports",
         envvar="SPARKLOG_REPORTS",
@@ -89,24 +89,26 @@ def reports_option(function: Command) -> Command:
         show_default=True,
         show_envvar=True,
         callback=lambda context, parameter, value: whole_path(value),
-        help="Where reports are kept, in Delta tables: a folder, or a URL that Spark can write to.",
+        help="Place of the reports, which are Delta tables: a folder, or a URL that Spark can write to.",
     )(function)
 
 
 def whole_path(folder: str) -> str:
-    """A folder's path from the root, as Spark may have another working directory; URLs as they are."""
+    """Return a folder's absolute path, as Spark may have another working directory; return a URL as it is."""
     return folder if "://" in folder else str(Path(folder).absolute())
 
 
 def job_command(job: Job) -> click.Command:
-    """A job as a command: its own options, then those that all jobs have."""
+    """Return the command of a job, with its own options and then those that all jobs share."""
 
     @click.command(job.name, help=job.help, params=list(job.parameters))
     @click.option("--dry-run", is_flag=True, help="Print the plan and change nothing; no report is written.")
     @bootstrap_option
     @reports_option
-    @click.option("--master", metavar="URL", help="Spark's master.  [default: spark-submit's, or local[*]]")
-    @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="One of Spark's; may be repeated.")
+    @click.option("--master", metavar="URL", help="Spark master.  [default: spark-submit's, or local[*]]")
+    @click.option(
+        "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key; may be repeated."
+    )
     @json_option
     def command(
         dry_run: bool, bootstrap: str, reports: str, master: str | None, settings: tuple[str, ...], as_json: bool,
@@ -125,8 +127,8 @@ def job_command(job: Job) -> click.Command:
 def run_here(
     job: Job, options: Mapping[str, Any], shared: Surroundings, print_run: Callable[[Run], None] | None = None
 ) -> int:
-    """Run a job in a session of this process -> the exit status. print_run: instead of `show`."""
-    # Loaded here, as is what brings in Spark: `sparklog jobs --help` has no use for it.
+    """Run a job in a Spark session of this process and return the exit status. `print_run` replaces `show`."""
+    # Imported here because it imports Spark, which `sparklog jobs --help` does not need.
     from sparklog.jobs.session import open_session
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
@@ -139,7 +141,7 @@ def run_here(
             return run_in(spark, job, options, shared, print_run)
         finally:
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - Python's own exit status, 1, would say that there are findings
+    except Exception as error:  # noqa: BLE001 - Python's own exit status, 1, would mean findings
         click.echo(f"sparklog: {job.name} could not run: {reason(error)}", err=True)
         return COULD_NOT_RUN
 
@@ -151,7 +153,7 @@ def run_in(
     shared: Surroundings,
     print_run: Callable[[Run], None] | None = None,
 ) -> int:
-    """Run a job in a session, and show what came of it -> the exit status. Raises what plan and apply raise."""
+    """Run a job in a session, show its result and return the exit status. Raises what plan and apply raise."""
     from sparklog.jobs.job import JobContext, run_job
 
     started = time.monotonic()
@@ -171,19 +173,19 @@ def run_in(
 
 
 def _interrupt(*_: object) -> None:
-    """Interrupt the run. PySpark's own handler asks the JVM something, in the middle of another question."""
-    logging.disable(logging.ERROR)  # the bridge to the JVM logs a traceback, as it was interrupted
+    """Interrupt the run. PySpark's own handler would call the JVM in the middle of another call."""
+    logging.disable(logging.ERROR)  # the interrupted bridge to the JVM logs a traceback
     raise KeyboardInterrupt
 
 
 def say(text: str) -> None:
-    """Progress, where somebody watches."""
+    """Print progress if standard error is a terminal."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
 
 def show(run: Run, *, as_json: bool) -> None:
-    """A run's rows on standard output."""
+    """Print a run's rows on standard output."""
     rows = run.rows.toArrow().to_pylist()
     if as_json:
         for row in rows:
@@ -203,14 +205,14 @@ def show(run: Run, *, as_json: bool) -> None:
 
 
 def reason(error: Exception) -> str:
-    """An error in one line; one that nobody expected with its traceback, on the lines before."""
+    """Return an error in one line. First print the traceback if the error is unexpected (no SparklogError or OSError)."""
     if not isinstance(error, SparklogError | OSError):
         click.echo(traceback.format_exc(), err=True, nl=False)
     return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value in a form that JSON can hold."""
     match value:
         case datetime():
             return value.isoformat()

@@ -1,4 +1,4 @@
-"""`sparklog jobs`: upkeep on Spark, once, by hand or by another scheduler (`run`), or on a schedule (`serve`)."""
+"""`sparklog jobs`: maintenance on Spark, run once, by hand or by another scheduler (`run`), or scheduled (`serve`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from sparklog.jobs.schedule_config import Schedule, ServerConfig
 
 SCRIPTS = Path(__file__).with_name("scripts")
-"""No package: importing one of these files runs a job."""
+"""Not a package: importing one of these files runs a job."""
 NEW_SCHEDULE = "python -m sparklog.jobs.config_doc > jobs.toml"
 
 
 @click.group("jobs")
 def command() -> None:
-    """Compaction, retention, offsets replay and the audit of replicas, which Spark does.
+    """Run compaction, retention, offsets replay and the audit of replicas on Spark.
 
     \b
       sparklog jobs run compaction --dry-run
@@ -47,7 +47,12 @@ def command() -> None:
 
 command.add_command(run_command)
 config_option = click.option(
-    "--config", "config_file", envvar="SPARKLOG_JOBS_CONFIG", metavar="FILE", show_envvar=True, help="The schedule."
+    "--config",
+    "config_file",
+    envvar="SPARKLOG_JOBS_CONFIG",
+    metavar="FILE",
+    show_envvar=True,
+    help="The schedule's file.",
 )
 
 
@@ -55,15 +60,15 @@ config_option = click.option(
 @config_option
 @click.option(
     "--reports", envvar="SPARKLOG_REPORTS", metavar="FOLDER", show_envvar=True,
-    help=f"Where the reports are.  [default: what the schedule says, or {REPORTS}]",
+    help=f"Folder of the reports.  [default: the schedule's, or {REPORTS}]",
 )  # fmt: skip
 @json_option
 def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> None:
-    """List when each job ran last, what came of it, and when it is due next.
+    """List each job's last run, its outcome, and the time of the next run.
 
-    Runs are those that the reports know of, whoever began them; a run by hand has no schedule. No Spark is started.
+    The runs come from the reports, whoever started them; a run by hand has no schedule. Spark is not started.
     """
-    # Loaded here: the schedule's jobs bring in Spark's Python packages.
+    # Imported here: the schedule's jobs import Spark's Python packages.
     from sparklog.jobs.runs import last_runs
     from sparklog.jobs.schedule_config import load_server_config
 
@@ -92,10 +97,10 @@ def list_jobs(config_file: str | None, reports: str | None, as_json: bool) -> No
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
 def serve(config_file: str | None, log_level: str) -> int:
-    """Run jobs by their schedule until SIGTERM or Ctrl-C, in one Spark session that stays warm.
+    """Run jobs on their schedule until SIGTERM or Ctrl-C, in one Spark session that stays open.
 
-    A stop gives what runs `stop.timeout.ms`, then cancels it; a second signal cancels it at once. Exit status: 0 after
-    a stop, 2 if it could not start, or a job would not end.
+    A stop gives running jobs `stop.timeout.ms`, then cancels them; a second signal cancels them at once. Exit status:
+    0 after a stop, 2 if the server could not start or a job did not end.
     """
     if not config_file:
         raise click.UsageError(f"--config FILE is missing; one to begin with: {NEW_SCHEDULE}")
@@ -103,8 +108,8 @@ def serve(config_file: str | None, log_level: str) -> int:
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
     )
     for chatty in ("py4j", "apscheduler"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)  # what they warn of is logged here, in fewer words
-    # Loaded here: it brings in Spark.
+        logging.getLogger(chatty).setLevel(logging.ERROR)  # the server logs their warnings in fewer words
+    # Imported here because it imports Spark.
     from sparklog.jobs.schedule_config import load_server_config
 
     return _serve(load_server_config(config_file))
@@ -123,7 +128,7 @@ def _serve(config: ServerConfig) -> int:
     metrics = MetricsServer(JobCollector(server), listener) if listener else None
     try:
         server.start()
-    except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting
+    except Exception as error:  # noqa: BLE001 - anything that keeps Spark from starting
         click.echo(f"sparklog: the jobs could not start: {reason(error)}", err=True)
         return COULD_NOT_RUN
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -131,7 +136,7 @@ def _serve(config: ServerConfig) -> int:
     where = f"; metrics on {metrics.address}" if metrics else ""
     click.echo(f"sparklog jobs serves {len(config.schedules)} schedules{where}")
     while not stop.wait(60):
-        """A signal sets it."""
+        """A signal sets the event."""
     return _end(server, metrics)
 
 
@@ -140,7 +145,7 @@ def _end(server: JobServer, metrics: MetricsServer | None) -> int:
     if metrics:
         metrics.stop()
     if not ended:
-        # A thread that nothing could stop would be waited for when Python ends, for ever.
+        # At its exit Python would wait for ever for the thread of a job that does not end.
         logging.getLogger(__name__).error("a job did not end when it was cancelled: leaving it")
         logging.shutdown()
         os._exit(COULD_NOT_RUN)
@@ -156,13 +161,13 @@ def script(name: str) -> None:
       spark-submit --master yarn "$(sparklog jobs script compaction)" --bootstrap broker:9094
       spark-submit "$(sparklog jobs script schedule)" --config jobs.toml
 
-    The script takes the options of `sparklog jobs run`, the schedule's those of `sparklog jobs serve`.
+    A job's script takes the options of `sparklog jobs run`, the schedule's script those of `sparklog jobs serve`.
     """
     click.echo(SCRIPTS / f"{name}.py")
 
 
 def submit(*arguments: str) -> NoReturn:
-    """What such a script does: `sparklog jobs` with these arguments, and the script's own."""
+    """Run `sparklog jobs` with these arguments and the script's own, and exit. The scripts call this."""
     sys.exit(run(["jobs", *arguments, *sys.argv[1:]]))
 
 

@@ -3,9 +3,9 @@
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 17000000, "key": "a", "value": "b", "headers": {"h": "1"}}
 
 - `key` and `value` are text or null. A value may be written as an object: it is stored as compact JSON.
-- Bytes that are not UTF-8 go as `key_base64` or `value_base64`; in headers as {"base64": …}.
+- Bytes that are not UTF-8 are written as `key_base64` or `value_base64`; in headers as {"base64": …}.
 - A header that occurs several times has the list of its values.
-- `topic`, `partition` and `offset` are printed, and ignored when read: what `consume` prints, `produce` takes.
+- `topic`, `partition` and `offset` are printed, and ignored when read, so that `produce` reads what `consume` prints.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 KNOWN = {"topic", "partition", "offset", "timestamp", "key", "value", "headers", "key_base64", "value_base64"}
 
 
-# Made once: json.dumps would make an encoder for every call that has separators, and json.loads guess the encoding.
+# Made once: json.dumps makes an encoder for every call that has separators, and json.loads detects the encoding.
 _read = json.JSONDecoder().decode
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _one_line = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Line(NamedTuple):
-    """One record, as it is to be written."""
+    """One record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -35,7 +35,7 @@ class Line(NamedTuple):
 
 
 def parse_line(text: str | bytes) -> Line:
-    """The record that a line describes; raises ValueError saying what is wrong with it."""
+    """Return the record that a line describes. Raises ValueError that says what is wrong with the line."""
     try:
         fields = _read(text if isinstance(text, str) else text.decode())
     except json.JSONDecodeError as error:
@@ -55,7 +55,7 @@ def parse_line(text: str | bytes) -> Line:
 
 
 def format_record(record: Any) -> str:
-    """A consumed record as one line, without its end."""
+    """Return a consumed record as one line, without the line end."""
     fields: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -73,7 +73,7 @@ def format_record(record: Any) -> str:
 
 
 def as_text(value: bytes | None) -> str | None:
-    """`value` as text; None for null, and for bytes that are not UTF-8."""
+    """Return `value` as text, or None for null and for bytes that are not UTF-8."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:

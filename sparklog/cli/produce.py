@@ -27,7 +27,7 @@ TOLD_EVERY_MS = 5_000
 
 
 class Failures:
-    """Counts deliveries that failed, and keeps the first reason."""
+    """Number of failed deliveries, and the first error."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,10 +42,12 @@ class Failures:
 @click.command("produce")
 @click.argument("topic")
 @click.option(
-    "--json-lines", metavar="FILE", help="Read records from FILE, one JSON object a line; .gz too; - for stdin."
+    "--json-lines", metavar="FILE", help="Read records from FILE, one JSON object per line; .gz is unpacked; -: stdin."
 )
-@click.option("--file", "plain_file", metavar="FILE", help="Read plain lines from FILE; .gz too.  [default: stdin]")
-@click.option("--key-separator", metavar="TEXT", help="What precedes TEXT in a line is its key.")
+@click.option(
+    "--file", "plain_file", metavar="FILE", help="Read plain lines from FILE; .gz is unpacked.  [default: stdin]"
+)
+@click.option("--key-separator", metavar="TEXT", help="The part of a line before TEXT is the key.")
 @click.option("--partition", type=int, help="Write to this partition only.  [default: by key]")
 @click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
 @click.option(
@@ -72,15 +74,15 @@ def command(
       sparklog produce orders --json-lines orders.jsonl.gz
 
     A JSON line is {"key": string or null, "value": string, object or null, "timestamp": milliseconds, "headers": {…}};
-    every field may be left out. An object is stored as compact JSON. A line that is wrong ends the command: it names
-    the line, and how many records before it were written.
+    every field is optional. An object is stored as compact JSON. An invalid line ends the command: the error gives the
+    line's number and the number of records written before it.
     """
     if json_lines and (key_separator or plain_file):
         raise click.UsageError("--key-separator and --file are for plain lines, not for --json-lines")
     parse = parse_line if json_lines else _plain(key_separator)
     started = time.monotonic()
     with admin_client(bootstrap) as admin:
-        admin.describe_cluster()  # says at once if no broker is there
+        admin.describe_cluster()  # fails at once if no broker answers
     with (
         _opened(json_lines or plain_file or "-") as (name, lines),
         client.Producer(**client_options(bootstrap, acks=acks, compression_type=compression)) as producer,
@@ -96,7 +98,7 @@ def command(
 def _send_all(
     producer: Producer, topic: str, partition: int | None, parse: Parse, name: str, lines: Iterator[bytes]
 ) -> int:
-    """The number of records written; raises the first error that one of them met, or InvalidRecord for a bad line."""
+    """Return the number of records written. Raises the first delivery error, or InvalidRecord for an invalid line."""
     failures = Failures()
     sent = 0
     try:
@@ -125,12 +127,12 @@ def _send_all(
 
 
 def _finish(producer: Producer, failures: Failures, sent: int) -> None:
-    """Wait for all acknowledgements, and say what is waited for; raises the first error among them."""
+    """Wait for all acknowledgements, and print what is outstanding meanwhile. Raises the first delivery error."""
     while True:
         try:
             producer.flush(TOLD_EVERY_MS)
             break
-        except DeliveryTimeout as waiting:  # each record has a time-out of its own
+        except DeliveryTimeout as waiting:  # each record has its own time-out
             click.echo(f"waiting: {waiting}", err=True)
     if failures.first:
         raise type(failures.first)(f"{failures.first} ({sent - failures.count:,} records were written)")
@@ -152,7 +154,7 @@ def _plain(separator: str | None) -> Parse:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The file's name for messages and its lines, with a progress bar where there is somebody to see it."""
+    """Yield the file's name for messages, and its lines; show a progress bar if standard error is a terminal."""
     if path == "-":
         yield "standard input", iter(sys.stdin.buffer)
         return

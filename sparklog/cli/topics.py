@@ -30,10 +30,16 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N", help="How many.  [default: the broker's num.partitions]")
-@click.option("--replication-factor", type=int, metavar="N", help="Copies of each partition.  [default: the broker's]")
-@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A configuration key; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="Do nothing, successfully, if the topic is there.")
+@click.option(
+    "--partitions", type=int, metavar="N", help="Number of partitions.  [default: the broker's num.partitions]"
+)
+@click.option(
+    "--replication-factor", type=int, metavar="N", help="Replicas of each partition.  [default: the broker's]"
+)
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a configuration key; may be repeated."
+)
+@click.option("--if-not-exists", is_flag=True, help="Succeed without a change if the topic exists.")
 @bootstrap_option
 def create(
     name: str,
@@ -55,7 +61,7 @@ def create(
 
 
 @command.command("list")
-@click.option("--internal", is_flag=True, help="Internal topics too.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @json_option
 def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
@@ -75,7 +81,9 @@ def list_topics(internal: bool, bootstrap: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--configs", "all_configs", is_flag=True, help="Every configuration key, with where its value is from.")
+@click.option(
+    "--configs", "all_configs", is_flag=True, help="Show every configuration key and the source of its value."
+)
 @bootstrap_option
 @json_option
 def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, as_json: bool) -> None:
@@ -94,12 +102,14 @@ def describe(names: tuple[str, ...], all_configs: bool, bootstrap: str, as_json:
 
 @command.command()
 @click.argument("name")
-@click.option("--partitions", type=int, metavar="N", help="Grow to this many; a topic never shrinks.")
-@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a key; may be repeated.")
-@click.option("--unset", multiple=True, metavar="KEY", help="Back to the broker's default; may be repeated.")
+@click.option("--partitions", type=int, metavar="N", help="New number of partitions; it can only grow.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a configuration key; may be repeated."
+)
+@click.option("--unset", multiple=True, metavar="KEY", help="Reset a key to the broker's default; may be repeated.")
 @bootstrap_option
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
-    """Change the topic NAME: its configuration, or its number of partitions."""
+    """Change the configuration or the number of partitions of the topic NAME."""
     changed = parse_configs(configs)
     if not (changed or unset or partitions is not None):
         raise click.UsageError("nothing to change: give --partitions, --config or --unset")
@@ -113,7 +123,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
 
 @command.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--internal", is_flag=True, help="Also topics that the cluster itself keeps, such as __consumer_offsets.")
+@click.option("--internal", is_flag=True, help="Allow internal topics, such as __consumer_offsets.")
 @bootstrap_option
 def delete(names: tuple[str, ...], internal: bool, bootstrap: str) -> None:
     """Delete topics, with all their records."""

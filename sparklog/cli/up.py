@@ -1,8 +1,8 @@
 """`sparklog up`: run a broker, or several (cli/up_several.py), in the foreground until SIGTERM or SIGINT.
 
-One line on standard output says that it is ready; its log goes to standard error. Exit status: 0 after a clean stop,
-1 where it could not start (an address or a log directory is taken, a disk fails), 2 for an option or a configuration
-that is wrong.
+One line on standard output says that the broker is ready; its log goes to standard error. Exit status: 0 after a clean
+stop, 1 if the broker could not start (an address or a log directory is in use, a disk fails), 2 if an option or a
+configuration is wrong.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
 
 
 @click.command("up")
-@click.option("--data-dir", metavar="DIR", help="Where partitions are stored.  [default: ./sparklog-data]")
-@click.option("--grpc", metavar="HOST:PORT", help="Where clients connect; port 0: any.  [default: 127.0.0.1:9094]")
+@click.option("--data-dir", metavar="DIR", help="Directory of the partitions.  [default: ./sparklog-data]")
+@click.option(
+    "--grpc",
+    metavar="HOST:PORT",
+    help="Address for sparklog's clients; port 0 takes any free port.  [default: 127.0.0.1:9094]",
+)
 @click.option(
     "--kafka",
     metavar="HOST:PORT|none",
-    help="Where Kafka's clients connect, without TLS; port 0: any; none: nowhere.  [default: 127.0.0.1:9092]",
+    help="Address for Kafka's clients, without TLS; port 0 takes any free port; none: no address.  "
+    "[default: 127.0.0.1:9092]",
 )
 @click.option(
     "--config",
@@ -46,9 +51,9 @@ CANNOT_START, WRONG_CONFIGURATION = 1, 2
     "--brokers",
     type=click.IntRange(1),
     metavar="N",
-    help="Run a cluster of N brokers on this machine, in DIR/broker-1 and so on, their ports 10 apart.",
+    help="Run a cluster of N brokers on this machine, in DIR/broker-1, DIR/broker-2 …, with ports 10 apart.",
 )
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="One configuration key; may be repeated.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Set a configuration key; may be repeated.")
 @click.option("--child", "is_child", is_flag=True, hidden=True, help="Started by --brokers: stop when stdin ends.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -65,11 +70,11 @@ def command(
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    It needs no configuration: `sparklog up` stores topics in ./sparklog-data and listens on 127.0.0.1:9094 for its own
-    clients and on 127.0.0.1:9092 for Kafka's. Keys come from --config, then the environment
-    (SPARKLOG_CONFIG_LOG_SEGMENT_BYTES=…), then --set, each over the one before.
+    No configuration is needed: `sparklog up` stores topics in ./sparklog-data and listens on 127.0.0.1:9094 for its own
+    clients and on 127.0.0.1:9092 for Kafka's. Keys come from --config, the environment
+    (SPARKLOG_CONFIG_LOG_SEGMENT_BYTES=…) and --set; a later one overrides an earlier one.
 
-    With --brokers 3 it is a cluster: topics have three replicas, and nothing acknowledged is lost when one broker dies.
+    --brokers 3 runs a cluster: topics have three replicas, and no acknowledged record is lost when one broker dies.
     """
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
     chosen += [f"grpc.listener={grpc}"] if grpc else []
@@ -85,7 +90,7 @@ def command(
     _raise_file_limit()
     try:
         if brokers:
-            # Imported only where it is wanted: the client, with which it asks whether all know one another.
+            # Imported here because it imports the client, which a single broker does not need.
             several = importlib.import_module("sparklog.cli.up_several")
             shared = [f"--config={config_file}"] if config_file else []
             shared += [f"--log-level={log_level}", *(f"--set={setting}" for setting in [*settings, *chosen])]
@@ -106,7 +111,7 @@ def _log_to_stderr(level: str, who: str) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as this user may have: how many partitions there may be goes by it."""
+    """Raise the limit of open files to the user's maximum: it bounds the number of partitions."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -121,7 +126,7 @@ async def _run(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     node = BrokerNode(config)
     await node.start()
     gc.collect()
-    gc.freeze()  # what a start has made stays: looking through it again and again would delay answers
+    gc.freeze()  # objects made at start-up stay: scanning them at each collection would delay answers
     kafka = "".join(f"kafka {name}://{address}, " for name, address in node.kafka_addresses.items())
     click.echo(f"sparklog {__version__} ready: grpc {node.grpc_address}, {kafka}data {','.join(config.log_dirs)}")
     await stop.wait()

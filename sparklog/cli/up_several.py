@@ -1,12 +1,13 @@
-"""`sparklog up --brokers N`: a cluster on this machine, each broker a process of its own, under one parent.
+"""`sparklog up --brokers N`: a cluster on this machine, one process per broker, under one parent.
 
-One line on standard output says that all are ready and know one another, with all addresses. What the brokers log goes
-to standard error, each line with the broker's number. The parent starts nothing again: a broker that dies is reported,
-with what starts it again, and the others go on, which is how one sees what a cluster is for.
+One line on standard output says that all brokers are ready and know one another, and gives their addresses. The
+brokers' logs go to standard error, each line with the broker's number. The parent does not restart a broker that dies:
+it logs the death and the command that starts the broker again. The other brokers go on, which shows how a cluster
+survives a failure.
 
-SIGTERM or Ctrl-C stops the brokers one after another, so that each can hand over what it leads; a second one kills
-them. If the parent itself is killed the brokers stop by themselves, as their standard input ends. Exit status: 0 after
-a clean stop, 1 where a broker could not start or did not stop cleanly, 2 for a configuration that is wrong.
+SIGTERM or Ctrl-C stops the brokers one after another, so that each can hand over its leaderships; a second signal kills
+them. If the parent is killed, the brokers stop because their standard input ends. Exit status: 0 after a clean stop, 1
+if a broker could not start or did not stop cleanly, 2 if a configuration is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalBroker:
-    """One broker's process."""
+    """The process of one broker."""
 
     def __init__(self, number: int, arguments: Sequence[str]) -> None:
         self.number = number
@@ -48,12 +49,12 @@ class LocalBroker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> bool:
-        """Whether it is ready; if not, it has said why, and is gone."""
+        """Start the process and return whether the broker is ready. If not, it has logged why and has ended."""
         self._process = process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sparklog.cli.up", *self._arguments, "--child"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the parent
+            start_new_session=True,  # Ctrl-C must reach only the parent
         )
         assert process.stdout
         ready = READY.fullmatch((await process.stdout.readline()).decode())
@@ -64,12 +65,12 @@ class LocalBroker:
         return bool(ready)
 
     async def ended(self) -> int:
-        """Its exit status, once it has ended."""
+        """Wait for the process to end and return its exit status."""
         assert self._process
         return await self._process.wait()
 
     async def stop(self) -> bool:
-        """Whether it has stopped cleanly."""
+        """Stop the process and return whether it stopped cleanly. Kill it after STOP_WITHIN_S."""
         process = self._process
         assert process
         if process.returncode is None:
@@ -89,14 +90,14 @@ class LocalBroker:
 
     @property
     def command(self) -> str:
-        """What starts it again."""
+        """The command line that starts this broker again."""
         return shlex.join(["sparklog", "up", *self._arguments])
 
 
 async def run_several(config: BrokerConfig, brokers: int, arguments: Sequence[str]) -> int:
-    """Run the brokers until a signal comes; `arguments` are for each of them. Returns the exit status.
+    """Run the brokers until a signal comes or all have ended; return the exit status. Each broker gets `arguments`.
 
-    Raises ConfigError where the folder is that of one broker, whose topics none of these would have.
+    Raises ConfigError if a folder is the log directory of a single broker: the cluster would not have its topics.
     """
     _check_folders(config)
     if found := left_out(config, brokers):
@@ -135,7 +136,7 @@ def _check_folders(config: BrokerConfig) -> None:
 
 
 def left_out(config: BrokerConfig, brokers: int) -> list[int]:
-    """The brokers beyond the first `brokers` that have run in these folders before."""
+    """Return the numbers above `brokers` of brokers that have run in these folders before."""
     used = (path.parent.name for folder in config.log_dirs for path in Path(folder).glob(f"broker-*/{META_PROPERTIES}"))
     numbers = {int(name.removeprefix("broker-")) for name in used if name.removeprefix("broker-").isdigit()}
     return sorted(number for number in numbers if number > brokers)
@@ -146,7 +147,7 @@ def _own(config: BrokerConfig, number: int) -> list[str]:
 
 
 async def _start(brokers: list[LocalBroker]) -> bool:
-    """Start all at the same time; if one cannot, none is left."""
+    """Start all brokers at the same time and return whether all are ready. If one is not, stop all of them."""
     have_started = await asyncio.gather(*(broker.start() for broker in brokers))
     failed = [broker.number for broker, has_started in zip(brokers, have_started, strict=True) if not has_started]
     if not failed:
@@ -158,7 +159,7 @@ async def _start(brokers: list[LocalBroker]) -> bool:
 
 
 async def _acquaint(config: BrokerConfig, brokers: list[LocalBroker], stop: asyncio.Event) -> None:
-    """Wait until each of them knows all: a topic that is created then has all its replicas."""
+    """Wait until each broker knows all others, so that new topics get all their replicas."""
     if config.grpc_security_protocol != "PLAINTEXT":
         return  # the parent has no certificate to show
     stopping = asyncio.create_task(stop.wait())
@@ -192,7 +193,7 @@ def _say_ready(config: BrokerConfig, brokers: list[LocalBroker]) -> None:
 
 
 async def _watch(brokers: list[LocalBroker], stop: asyncio.Event) -> None:
-    """Return when it is time to stop, or none is left; say meanwhile which have ended."""
+    """Return when `stop` is set or no broker is left. Log each broker that ends meanwhile."""
     stopping = asyncio.create_task(stop.wait())
     running = {asyncio.create_task(broker.ended()): broker for broker in brokers}
     while running and not stop.is_set():

@@ -1,11 +1,11 @@
-"""`sparklog users`: SCRAM users, straight in the cluster store: an SQLite file on this machine, or ZooKeeper.
+"""`sparklog users`: manage SCRAM users directly in the cluster store, an SQLite file on this machine or ZooKeeper.
 
-It works whether brokers run or not, so the first user of a new cluster can be made before its first start. A broker
-that runs reads a credential each time somebody logs in: a change holds at once, and leaves open connections alone. On
-a broker that runs elsewhere, Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
+No broker need run, so the first user of a new cluster can be added before its first start. A running broker reads the
+credential at each login: a change holds at once, and open connections stay open. For a broker on another machine,
+Kafka's own tools do the same over the wire (kafka-configs.sh --entity-type users).
 
-Where the store is, is said as it is to brokers: with their configuration file, the environment, or the two options that
-stand for log.dirs and zookeeper.connect.
+The store is configured as for brokers: by their configuration file, the environment, or the two options that stand for
+log.dirs and zookeeper.connect.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def store_options(function: Command) -> Command:
-    """Where the cluster store is, as keyword arguments of `_opened`."""
+    """Add the options that locate the cluster store, which are the keyword arguments of `_opened`."""
     for option in (
         click.option("--zookeeper", metavar="HOST:PORT,…", help="The cluster's ZooKeeper (zookeeper.connect)."),
-        click.option("--config", "config_file", metavar="FILE", help="A broker's configuration, which says where."),
+        click.option(
+            "--config", "config_file", metavar="FILE", help="The configuration file of a broker, which names the store."
+        ),
         click.option(
             "--data-dir",
             metavar="DIR",
-            help="The broker's log directory, or that of several brokers.  [default: ./sparklog-data]",
+            help="The broker's log directory, or that of a local cluster.  [default: ./sparklog-data]",
         ),
     ):
         function = option(function)
@@ -48,7 +50,11 @@ def store_options(function: Command) -> Command:
 
 
 mechanism_option = click.option(
-    "--mechanism", "mechanisms", type=click.Choice(list(MECHANISMS)), multiple=True, help="[default: both]"
+    "--mechanism",
+    "mechanisms",
+    type=click.Choice(list(MECHANISMS)),
+    multiple=True,
+    help="SCRAM mechanism; may be repeated.  [default: both]",
 )
 
 
@@ -58,13 +64,13 @@ def command() -> None:
 
     \b
       sparklog users add alice                          asks for the password
-      printf %s "$SECRET" | sparklog users add alice    takes the first line of standard input
+      printf %s "$SECRET" | sparklog users add alice    reads the first line of standard input
       sparklog users list
       sparklog users delete alice
       sparklog users list --zookeeper zoo1:2181,zoo2:2181,zoo3:2181
       sparklog users list --config conf/broker.toml
 
-    Brokers on this machine keep them in a file, beside the records; a cluster with ZooKeeper keeps them there.
+    Brokers on this machine keep users in a file next to the records; a cluster with ZooKeeper keeps them in ZooKeeper.
     """
 
 
@@ -76,7 +82,7 @@ def command() -> None:
 )
 @store_options
 def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -> None:
-    """Give the user NAME a password, or another one."""
+    """Add the user NAME, or change its password."""
     if not name:
         raise click.UsageError("a user has a name")
     password = _read_password()
@@ -90,7 +96,7 @@ def add(name: str, mechanisms: tuple[str, ...], iterations: int, **where: Any) -
 @command.command("list")
 @store_options
 def list_users(**where: Any) -> None:
-    """List users, with how their passwords may be checked."""
+    """List users with their mechanisms and iteration counts."""
     with _opened(**where) as users:
         rows = [
             (name, mechanism.sasl_name, credential.iterations)
@@ -108,7 +114,7 @@ def list_users(**where: Any) -> None:
 @mechanism_option
 @store_options
 def delete(name: str, mechanisms: tuple[str, ...], **where: Any) -> None:
-    """Let the user NAME in no more."""
+    """Delete the credentials of the user NAME."""
     with _opened(**where) as users:
         gone = [mechanism for mechanism in _chosen(mechanisms) if users.delete(name, mechanism)]
     if not gone:
@@ -134,7 +140,7 @@ def _chosen(mechanisms: tuple[str, ...]) -> list[ScramMechanism]:
 def _opened(
     *, data_dir: str | None, config_file: str | None, zookeeper: str | None, create: bool = False
 ) -> Iterator[UserStore]:
-    """The users of the cluster whose store that is."""
+    """Open the cluster store and yield its users."""
     chosen = [f"log.dirs={data_dir}"] if data_dir else []
     chosen += [f"zookeeper.connect={zookeeper}"] if zookeeper else []
     config = load_broker_config(config_file, os.environ, chosen)
@@ -148,7 +154,7 @@ def _opened(
 
 
 def _check_file(path: Path, folder: Path, *, create: bool) -> None:
-    """Raises UsageError where that is not the store of the broker that has `folder`."""
+    """Raise click.UsageError if `path` is not the store of `folder`'s broker. If `create`, make its directory."""
     if path.exists():
         return
     if (folder / META_PROPERTIES).exists():
