@@ -52,7 +52,7 @@ class Figure(NamedTuple):
 def command(records: int, size: int, partitions: int, compression: str, bootstrap: str, as_json: bool) -> None:
     """Write records to a new topic, read them back, and delete the topic.
 
-    If client and broker run on one machine they share its cores, so the figures are for both together.
+    If client and broker run on one machine they share it, so the figures are for both together.
     """
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     letters = random.Random(7).choices(range(65, 91), k=size + 1024)

@@ -105,7 +105,7 @@ def execute(file: str, throttle: int | None, additional: bool, wait: bool, boots
 @bootstrap_option
 @json_option
 def verify(file: str, keep_throttle: bool, bootstrap: str, as_json: bool) -> int:
-    """Show the progress of FILE's moves. Exit status 1 until all are done; removes the throttle once none is under way."""
+    """Show the progress of FILE's moves. Exit status 1 until all are done; removes the throttle when nothing moves."""
     planned = read_plan(file)
     with admin_client(bootstrap) as admin:
         moving = admin.list_partition_reassignments()

@@ -205,7 +205,7 @@ def show(run: Run, *, as_json: bool) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return an error in one line. First print the traceback if the error is unexpected (no SparklogError or OSError)."""
+    """Return an error in one line. Print the traceback first if it is neither a SparklogError nor an OSError."""
     if not isinstance(error, SparklogError | OSError):
         click.echo(traceback.format_exc(), err=True, nl=False)
     return str(error).partition("\n")[0] or type(error).__name__

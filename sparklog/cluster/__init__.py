@@ -1,1 +1,1 @@
-"""What brokers agree on: a store with ZooKeeper's semantics, and the topics kept in it."""
+"""The state that brokers share: a store with ZooKeeper's semantics, and the cluster's topics in it."""

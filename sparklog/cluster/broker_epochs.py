@@ -1,15 +1,15 @@
-"""The lives of brokers that count: whose replicas may be in sync.
+"""Published broker epochs: the brokers whose replicas may be in sync.
 
     /brokers/epochs   {"version": 1, "epochs": {"1": 17, "2": 23}}
 
-The controller writes it. It takes a broker out when it sees that this life of it is over, before it takes the broker's
-replicas out of the ISRs; it puts the next life in when that is done. So:
+The controller writes the node. When it sees that a broker epoch has ended, it removes the epoch here before it removes
+the broker's replicas from the ISRs; then it adds the broker's next epoch. So:
 
-- A leader that lets a broker into an ISR checks the node in the same transaction: no life that is over can get in
-  behind the controller's back.
-- A controller that is elected treats a broker that is alive but not in here, or with another epoch, as one that has
-  failed and come back: what it may have lost when it failed is not taken from it. Apache Kafka does not know this:
-  there a controller that fails together with a leader trusts the leader's next life as if nothing had happened.
+- A leader that adds a broker to an ISR checks the node in the same transaction: a broker epoch that has ended cannot
+  get into an ISR without the controller's knowledge.
+- A newly elected controller treats a live broker that is missing here, or has another epoch here, as failed and
+  restarted: the broker may have lost records in its failure, and is not trusted to have them. Apache Kafka does not do
+  this: if a controller fails together with a leader, the restarted leader is trusted as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ NOT_WRITTEN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEpochs:
-    """What the node says."""
+    """The content of the node."""
 
     epochs: Mapping[int, int] = field(default_factory=dict)
     version: int = NOT_WRITTEN
 
     @property
     def unchanged(self) -> Check:
-        """In `multi`: it says so still."""
+        """Operation of `multi`: check that the node is unchanged."""
         return Check(BROKER_EPOCHS, self.version)
 
     def write(self, epochs: Mapping[int, int]) -> Operation:
-        """In `multi`: what it is to say from now on. Only the controller writes it."""
+        """Operation of `multi`: write these epochs. Only the controller does so."""
         named = {str(broker_id): epochs[broker_id] for broker_id in sorted(epochs)}
         data = json.dumps({"version": 1, "epochs": named}, separators=(",", ":")).encode()
         return Create(BROKER_EPOCHS, data) if self.version == NOT_WRITTEN else Set(BROKER_EPOCHS, data, self.version)
 
 
 def read_broker_epochs(store: Store) -> BrokerEpochs:
-    """No life counts where no controller has been yet."""
+    """Return the published epochs; none if there has been no controller yet."""
     try:
         node = store.get(BROKER_EPOCHS)
     except NoNode:

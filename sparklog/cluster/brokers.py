@@ -1,17 +1,17 @@
-"""The live brokers in the cluster store, at the path and in the JSON that Kafka has in ZooKeeper (BrokerIdZNode).
+"""The live brokers in the cluster store, at the path and in the JSON of Kafka in ZooKeeper (BrokerIdZNode).
 
     /brokers/ids/N   {"version": 5, "host": …, "port": …, "jmx_port": -1, "timestamp": "1700000000000", "rack": "r1",
                       "endpoints": ["PLAINTEXT://host:9092", "GRPC://host:9094"], "features": {},
                       "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "GRPC": "PLAINTEXT"},
                       "sparklog": {"version": "…", "directory_id": "…"}}
 
-The node is ephemeral: a broker lives as long as its session. Its epoch is `Node.created`, so that one that has gone and
-come back between two looks is known from before. `host` and `port` are of its first PLAINTEXT listener, for tools that
-know no endpoints.
+The node is ephemeral: a broker is alive as long as its session. Its broker epoch is `Node.created`, which shows a
+restart even between two reads. `host` and `port` are those of its first PLAINTEXT listener, for tools that do not read
+endpoints.
 
-A broker that was killed and starts again finds its node there still, until its session's time is over. It replaces it
-at once, as nobody else can be that broker: the node names the log directory by its id, and who registers has the lock
-on that directory. Where the node is of another log directory, two brokers have been given one id.
+A broker that was killed and starts again still finds its old node until its old session expires. It replaces the node
+at once, as no other process can be that broker: the node has the id of the log directory, and the registering broker
+holds the lock on that directory. A node with another log directory means that two brokers have the same id.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ DISK_EVENTS = "/log_dir_event_notification"
 GRPC = "GRPC"
 PLAINTEXT = "PLAINTEXT"
 ATTEMPTS = 20
-"""To create the node, each of which another broker of the same id can come before."""
+"""Attempts to create the node; each fails if another broker of the same id is first."""
 RETRY_S = 0.5
 BY_NAME: Mapping[str, str] = MappingProxyType({})
-"""Listeners are called as their protocol is."""
+"""No mapping: the name of a listener is its protocol."""
 
 
 def broker_path(broker_id: int) -> str:
@@ -54,7 +54,10 @@ def broker_path(broker_id: int) -> str:
 def encode_broker(
     info: BrokerInfo, directory_id: str, *, time_ms: int, protocols: Mapping[str, str] = BY_NAME
 ) -> bytes:
-    """`protocols`: the security protocol of each listener that has another name; that of GRPC is PLAINTEXT or SSL."""
+    """Return the data of a broker's node.
+
+    `protocols`: the security protocol of each listener that has another name; that of GRPC is PLAINTEXT or SSL.
+    """
     grpc = Address.parse(info.grpc_address, "grpc.advertised.listener")
     listeners = {**info.listeners, GRPC: grpc}
     protocol_of = {name: protocols.get(name, PLAINTEXT if name == GRPC else name) for name in listeners}
@@ -88,23 +91,23 @@ def decode_broker(broker_id: int, node: Node) -> BrokerInfo:
 
 
 def load(store: Store, watch: Watch | None = None) -> dict[int, BrokerInfo]:
-    """The live brokers; `watch` is called when one comes, goes, or has been replaced by its next life."""
+    """Return the live brokers by id; `watch` is called when one comes, goes or registers again."""
     ensure_path(store, BROKER_IDS)
     found: dict[int, BrokerInfo] = {}
     for broker_id in sorted(map(int, store.children(BROKER_IDS, watch))):
         try:
             found[broker_id] = decode_broker(broker_id, store.get(broker_path(broker_id)))
         except NoNode:
-            continue  # it has gone meanwhile, and `watch` is called
+            continue  # the broker has gone meanwhile, and `watch` is called
     return found
 
 
 def register(
     store: Store, info: BrokerInfo, directory_id: str, *, time_ms: int, protocols: Mapping[str, str] = BY_NAME
 ) -> int:
-    """Tell the cluster that this broker lives; its epoch. Where the session has registered it already, that is it.
+    """Register this broker as alive and return its broker epoch, also if the session has already registered it.
 
-    Raises NodeExists where another broker has the id.
+    Raises NodeExists if another broker has the id.
     """
     ensure_path(store, BROKER_IDS)
     path = broker_path(info.broker_id)
@@ -132,7 +135,7 @@ async def register_when_free(
     timeout_ms: int,
     protocols: Mapping[str, str] = BY_NAME,
 ) -> int:
-    """As `register`; waits for another broker of the same id to go, and for a store that cannot be reached.
+    """Register as `register` does, but wait for another broker of the same id to go and for an unreachable store.
 
     Raises ConfigError or StoreError after `timeout_ms`.
     """
@@ -151,7 +154,7 @@ async def register_when_free(
 
 
 def tell_of_failed_disk(store: Store, broker_id: int) -> None:
-    """Leave a notice for the controller: it is to ask the broker which of its replicas work still."""
+    """Leave a notice for the controller to ask the broker which of its replicas still work."""
     ensure_path(store, DISK_EVENTS)
     data = json.dumps({"version": 1, "broker": broker_id, "event": 1}, separators=(",", ":")).encode()
     store.create(f"{DISK_EVENTS}/log_dir_event_", data, sequential=True)

@@ -1,14 +1,14 @@
-"""Which broker is the controller, at the paths and in the JSON that Kafka has in ZooKeeper (kafka.zk.ControllerZNode).
+"""Election of the controller, at the paths and in the JSON of Kafka in ZooKeeper (kafka.zk.ControllerZNode).
 
     /controller         {"version": 1, "brokerid": 1, "timestamp": "1700000000000", "sparklog": {"directory_id": "…"}}
-                        ephemeral: who creates it is the controller, until its session ends
+                        ephemeral: the broker that creates it is the controller until its session ends
     /controller_epoch   7      grows by one with each election
 
-Both are written in one transaction. Whatever a controller writes begins with a check of the version that its election
-gave `/controller_epoch`: so one that does not know yet that it was followed by another changes nothing.
+One transaction writes both. Each write of a controller begins with a check of the version that its election gave
+`/controller_epoch`, so a controller that does not know yet of its successor changes nothing.
 
-A broker that was the controller, was killed and starts again, finds its node there still: it is elected anew at once,
-as nobody else has its log directory.
+A controller that was killed and starts again still finds its node. It is elected again at once, as no other broker has
+its log directory.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 NO_CONTROLLER = -1
 ATTEMPTS = 20
-"""Each of which another broker can come before, or a session end in."""
+"""Attempts at an election; each fails if another broker is first or a session ends meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elected:
-    """This broker is the controller."""
+    """The election of this broker as the controller."""
 
     epoch: int
     epoch_version: int
-    """Of `/controller_epoch`: every write of this controller begins with `fence`."""
+    """Version of `/controller_epoch`. Every write of this controller begins with `fence`."""
 
     @property
     def fence(self) -> Check:
@@ -41,19 +41,19 @@ class Elected:
 
 
 def find_controller(store: Store, watch: Watch | None = None) -> int:
-    """Its broker's id, or NO_CONTROLLER; `watch` is called when that changes."""
+    """Return the controller's broker id, or NO_CONTROLLER; `watch` is called when that changes."""
     if not store.exists(CONTROLLER, watch):
         return NO_CONTROLLER
     try:
         return int(json.loads(store.get(CONTROLLER).data)["brokerid"])
     except NoNode:
-        return NO_CONTROLLER  # it has gone meanwhile, and `watch` is called
+        return NO_CONTROLLER  # the node has gone meanwhile, and `watch` is called
 
 
 def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> Elected | int:
-    """Become the controller if there is none; the id of the one that there is.
+    """Become the controller if there is none; otherwise return the broker id of the present controller.
 
-    Where this session has been elected already, its election. After ConnectionLoss it can be asked again.
+    Returns the existing election if this session has already been elected. May be called again after ConnectionLoss.
     """
     node = Create(CONTROLLER, _encode(broker_id, directory_id, time_ms), ephemeral=True)
     for _ in range(ATTEMPTS):
@@ -78,7 +78,7 @@ def elect(store: Store, broker_id: int, directory_id: str, *, time_ms: int) -> E
 
 
 def resign(store: Store, elected: Elected) -> None:
-    """Let another broker be elected; nothing happens where another has been."""
+    """Let another broker be elected. Do nothing if another broker has been elected."""
     with suppress(NoNode, BadVersion):
         store.multi((elected.fence, Delete(CONTROLLER)))
 
@@ -98,7 +98,7 @@ def _get_controller(store: Store) -> Node | None:
 
 
 def _own_election(store: Store, own: Node) -> Elected | None:
-    """The epoch that goes with this session's node; None where that has gone meanwhile."""
+    """Return the election of this session's node `own`, or None if that node has gone meanwhile."""
     epoch = store.get(CONTROLLER_EPOCH)
     now = _get_controller(store)
     if now is None or now.created != own.created:

@@ -15,9 +15,12 @@ CLUSTER_STORE = "cluster.sqlite"
 
 
 def open_store(config: BrokerConfig) -> Store:
-    """Blocks. Raises StoreError where the file cannot be opened, or no ZooKeeper server answers in time."""
+    """Open the cluster store that the configuration names. Blocks.
+
+    Raises StoreError if the file cannot be opened, or if no ZooKeeper server answers in time.
+    """
     if config.zookeeper_connect:
-        # kazoo is loaded only where it is used: it would cost every start a tenth of a second
+        # Imported here: kazoo would cost every start a tenth of a second.
         from sparklog.cluster.zookeeper import ZookeeperStore
 
         return ZookeeperStore(
@@ -29,7 +32,7 @@ def open_store(config: BrokerConfig) -> Store:
 
 
 def session_timeout_ms(config: BrokerConfig) -> int:
-    """How long a broker may be silent before others take it for dead."""
+    """Return how long a broker may be silent before other brokers consider it dead."""
     return config.zookeeper_session_timeout_ms if config.zookeeper_connect else config.cluster_store_session_timeout_ms
 
 

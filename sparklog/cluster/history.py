@@ -1,16 +1,16 @@
-"""What is decided in a cluster, as it is written to the topic `__cluster_history` for whoever asks later.
+"""The history of a cluster: a record for each decision, in the topic `__cluster_history`.
 
-The topic has one partition, so that there is one order. A record's key is what it is about: `orders-0`, `orders`,
-`broker 2`, `group billing`, `job compaction`. Its value is JSON, of these fields those that its kind has:
+The topic has one partition, so that the records have one order. A record's key is its subject: `orders-0`, `orders`,
+`broker 2`, `group billing`, `job compaction`. Its value is JSON, with these fields for its kind:
 
-    all of them              version (1), time_ms, by (the broker that took it down), kind
+    all of them              version (1), time_ms, by (the broker that noted it), kind
     controller elected       controller_epoch
-    broker up                broker, broker_epoch, restarted (it had not been seen gone)
+    broker up                broker, broker_epoch, restarted (its end had not been seen)
     broker down              broker
     leader elected           topic, partition, leader, leader_epoch, isr, partition_epoch, controller_epoch, reason
                              (new, offline, preferred, reassignment, controlled shutdown, unclean), previous_leader,
                              unclean (the leader was not in sync: records may be lost)
-    replicas offline         as leader elected, up to controller_epoch; offline. A leader of -1: nobody
+    replicas offline         as leader elected, up to controller_epoch; offline. A leader of -1: none
     ISR changed              topic, partition, leader, leader_epoch, isr, partition_epoch, previous_isr; by the leader
     reassignment begun       topic, partition, origin, target
     reassignment cancelled   topic, partition, origin, target (what it was)
@@ -23,7 +23,7 @@ The topic has one partition, so that there is one order. A record's key is what 
                              members; by the coordinator
     job run                  job, run_id, started_ms, status (0 done, 1 findings, 2 could not run), rows, findings,
                              error, schedule; time_ms is its end
-    history dropped          dropped (records of this broker that could not be kept)
+    history dropped          dropped (number of this broker's records that could not be kept)
 
 Fields may be added; none changes its meaning.
 """
@@ -42,7 +42,7 @@ HISTORY = TopicPartition(HISTORY_TOPIC, 0)
 
 
 class Kind(Enum):
-    """What has happened; the value stands in the record."""
+    """Kind of a decision; the record has the value."""
 
     CONTROLLER_ELECTED = "controller elected"
     BROKER_UP = "broker up"
@@ -63,16 +63,16 @@ class Kind(Enum):
 
 
 class Note(Protocol):
-    """Takes down what was decided. Returns at once, and raises nothing."""
+    """Notes a decision. Returns at once, and raises nothing."""
 
     def __call__(self, kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
-        """`name`: a partition, or a topic, or ''."""
+        """Note a decision. `name`: a partition, a topic or ''."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendHistory:
-    """What a broker has taken down, to the leader of the topic's partition: one batch, numbered by its producer."""
+    """Notes of a broker, for the leader of the topic's partition: one batch, numbered by its producer."""
 
     records: bytes
     timeout_ms: int
@@ -80,19 +80,19 @@ class AppendHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryAppended:
-    """All in-sync replicas have it."""
+    """All in-sync replicas have the batch."""
 
     base_offset: int
 
 
 def note_nothing(kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
-    """Where nobody asks later."""
+    """Discard a decision, where no history is kept."""
 
 
 def encode_note(
     kind: Kind, name: TopicPartition | str, details: dict[str, Any], *, time_ms: int, by: int
 ) -> tuple[bytes, bytes]:
-    """A record's key and value."""
+    """Return a record's key and value."""
     where: dict[str, Any] = {}
     if isinstance(name, TopicPartition):
         where = {"topic": name.topic, "partition": name.partition}

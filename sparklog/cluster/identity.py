@@ -1,4 +1,4 @@
-"""The cluster's id in the cluster store, at the path and in the JSON that Kafka has in ZooKeeper.
+"""The cluster's id in the cluster store, at the path and in the JSON of Kafka in ZooKeeper.
 
 /cluster/id         {"version": "1", "id": "…"}       22 characters of base64, chosen once
 """
@@ -14,7 +14,7 @@ CLUSTER_ID = "/cluster/id"
 
 
 def find_or_create_cluster_id(store: Store, candidate: str) -> str:
-    """The id that the cluster has; `candidate`, from now on, if it has none."""
+    """Return the cluster's id. If it has none yet, set it to `candidate`."""
     ensure_path(store, "/cluster")
     try:
         store.create(CLUSTER_ID, json.dumps({"version": "1", "id": candidate}).encode())

@@ -1,8 +1,7 @@
-"""The leader's changes of ISRs on their way to the cluster store: those that come while others are written go together.
+"""Queue of a leader's ISR changes for the cluster store. Changes that come during a write are written together.
 
-When a broker comes or goes, each of the others changes the ISR of every partition that it leads. Were each written by a
-thread of its own, whatever else the broker does in threads would wait behind them: for seconds, with some hundred
-partitions.
+When a broker comes or goes, each other broker changes the ISR of every partition that it leads. With one thread for
+each write, the broker's other work in threads would wait for them: for seconds, with some hundred partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sparklog.replica.messages import AlterIsr, IsrAltered
 
 
 class IsrWriter:
-    """One broker's. Used on the event loop; takes one thread at a time."""
+    """The ISR writer of one broker. Used on the event loop; takes one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -24,7 +23,7 @@ class IsrWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, change: AlterIsr) -> IsrAltered:
-        """As `alter_isr`. Where the caller is cancelled it may be written all the same."""
+        """Do the same as `alter_isr`. The change may be written even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[IsrAltered] = loop.create_future()
         self._waiting.append((change, done))
@@ -39,7 +38,7 @@ class IsrWriter:
             results: Sequence[IsrAltered | Exception]
             try:
                 results = await asyncio.to_thread(alter_isrs, self._store, [change for change, _ in taken])
-            except Exception as error:  # noqa: BLE001 - it is of those who wait; the next ones are written
+            except Exception as error:  # noqa: BLE001 - the callers get it; later changes are still written
                 results = [error] * len(taken)
             for (_, done), result in zip(taken, results, strict=True):
                 _tell(done, result)

@@ -1,16 +1,16 @@
-"""A cluster store in memory, for simulations and tests: nothing in it depends on time or on threads.
+"""A cluster store in memory, for simulations and tests. It depends on neither time nor threads.
 
-Several brokers share a `MemoryTree`; each has a `MemoryStore` of its own, with its session. Faults are asked for:
+Several brokers share a `MemoryTree`; each has its own `MemoryStore` with a session. Tests inject faults:
 
-    tree.expire(session_id)     the session's time is over: its ephemeral nodes go. A store that is connected is told;
-                                until then its calls raise SessionExpired. Another is told once it is connected again.
-    store.disconnect()          its calls raise ConnectionLoss, and what it watches changes without its being called
-    store.reconnect()           its watches are called now
-    store.abandon()             its process was killed: it is told nothing more; its session lasts until it is expired
-    store.lose_next_answer()    the next write is done, but who asked for it gets ConnectionLoss
+    tree.expire(session_id)     the session ends: its ephemeral nodes are deleted. A connected store is told; until then
+                                its calls raise SessionExpired. A disconnected store is told when it reconnects.
+    store.disconnect()          its calls raise ConnectionLoss, and its watches are not called
+    store.reconnect()           its missed watches are called now
+    store.abandon()             its process was killed: it is told nothing more; its session lasts until it expires
+    store.lose_next_answer()    the next write is done, but its caller gets ConnectionLoss
 
 Watches and session listeners are called one by one, in order, each through `call_soon` (an event loop's, or one that
-delays); without one, before the call that caused them returns.
+delays). Without `call_soon` they are called before the call that caused them returns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Work = Callable[[], None]
 
 
 class NodesCopy(NamedTuple):
-    """What was in a tree."""
+    """A copy of a tree."""
 
     nodes: dict[str, Node]
     names: dict[str, set[str]]
@@ -60,28 +60,28 @@ class NodesCopy(NamedTuple):
 
 
 class Nodes(Protocol):
-    """The nodes of a tree, and how they change."""
+    """The nodes of a tree, and their changes."""
 
     def newest_change(self) -> int: ...
 
     def find(self, path: str) -> Node | None: ...
 
     def names(self, path: str) -> list[str]:
-        """Of the nodes under one, sorted. Raises NoNode."""
+        """Return the names of the nodes under `path`, sorted. Raises NoNode."""
 
     def owned_by(self, session_id: int) -> list[str]:
-        """The paths of a session's nodes, sorted."""
+        """Return the paths of a session's nodes, sorted."""
 
     def next_in_sequence(self, path: str) -> str: ...
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> list[Change]:
-        """Do all, or nothing: raises StoreError."""
+        """Do all operations, or none. Raises StoreError."""
 
     def copy(self) -> Any:
-        """All that there is now."""
+        """Return a copy of the whole tree."""
 
     def go_back(self, copy: Any) -> None:
-        """Have nothing but what was copied then, as a store of which an older file was found."""
+        """Restore a copy, as if an older file of the store had been restored."""
 
 
 class MemoryNodes:
@@ -91,7 +91,7 @@ class MemoryNodes:
         self._nodes = {"/": Node(b"", 0)}
         self._names: dict[str, set[str]] = {"/": set()}
         self._creations: dict[str, int] = {"/": 0}
-        """How many nodes were ever created under each."""
+        """Number of nodes that were ever created under each path."""
         self._created = 0
         self._newest_change = 0
 
@@ -214,7 +214,7 @@ class MemoryTree:
         return session_id in self._stores
 
     def expire(self, session_id: int) -> None:
-        """End a session; nothing happens where it has ended already."""
+        """End a session. Do nothing if it has already ended."""
         with self.lock:
             store = self._stores.pop(session_id, None)
             if store is None:
@@ -238,7 +238,7 @@ class MemoryTree:
         return self.nodes.next_in_sequence(path)
 
     def change(self, operations: Iterable[Operation], session_id: int) -> None:
-        """Do all or nothing, and tell all stores."""
+        """Do all operations or none, and tell all stores."""
         done = self.nodes.apply(tuple(operations), session_id)
         for store in list(self._stores.values()):
             store.notice(done)
@@ -258,7 +258,7 @@ class MemoryStore:
         self._listeners: list[SessionListener] = []
         self._due: deque[Work] = deque()
         self._missed: list[Call] = []
-        """Watches to be called when the store is connected again."""
+        """Watches to call when the store is connected again."""
         self._is_connected = True
         self._is_over = False
         self._loses_answer = False
@@ -342,14 +342,14 @@ class MemoryStore:
             self._missed = []
 
     def abandon(self) -> None:
-        """The process is gone: nothing is told to it, and its calls fail."""
+        """Act as if the process were killed: it is told nothing more, and its calls fail."""
         self._is_over, self._is_connected = True, False
 
     def lose_next_answer(self) -> None:
         self._loses_answer = True
 
     def notice(self, changes: Sequence[Change]) -> None:
-        """The tree's: these nodes have changed, in this order."""
+        """Take the changes that the tree reports, in their order."""
         calls = [call for change in changes for call in self._watches.take(change)]
         if self._is_connected:
             self._call(calls)
@@ -357,7 +357,7 @@ class MemoryStore:
             self._missed += calls
 
     def session_ended(self) -> None:
-        """The tree's: its session is over."""
+        """Take the tree's report that the session has ended."""
         if self._is_connected:
             self._tell(self._begin_again)
 
@@ -375,7 +375,7 @@ class MemoryStore:
     def _begin_again(self) -> None:
         with self._tree.lock:
             if not self._is_connected or self._tree.has_session(self._session_id):
-                return  # disconnected meanwhile: when it is connected again; or done already
+                return  # disconnected meanwhile, so that `reconnect` does it; or already done
             self._announce(SessionState.EXPIRED)
             for watch, path in (*self._missed, *self._watches.take_all()):
                 watch(path)

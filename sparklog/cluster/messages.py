@@ -1,4 +1,4 @@
-"""What the controller tells every broker about the cluster (gRPC service Replication)."""
+"""Messages in which the controller describes the cluster to every broker (gRPC service Replication)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.cluster.model import BrokerInfo, PartitionInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic whole, as the cluster store has it."""
+    """The whole state of a topic, as in the cluster store."""
 
     name: str
     topic_id: UUID
@@ -21,7 +21,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadata:
-    """The live brokers, all of them; the topics that have changed, or all; the topics that are gone."""
+    """All live brokers; the topics that have changed, or all topics; the topics that were deleted."""
 
     controller_id: int
     controller_epoch: int
@@ -30,11 +30,11 @@ class UpdateMetadata:
     topics: tuple[TopicState, ...] = ()
     deleted: tuple[str, ...] = ()
     is_full: bool = False
-    """Topics that are not among `topics` do not exist."""
+    """Whether `topics` has all topics: any other topic does not exist."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """Configuration keys of brokers that were changed while they run; those of all brokers."""
+    """All configuration keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
     number: int = 0
-    """Grows with each request of a controller's to a broker: a copy that comes late is older than what was seen."""
+    """Grows with each request of a controller to a broker, so that the broker can refuse a late copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

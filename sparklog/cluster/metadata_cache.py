@@ -1,9 +1,9 @@
-"""The cluster as this broker knows it now, for every request to look up without asking the store.
+"""The cluster as this broker knows it, for requests to read without asking the store.
 
-It holds what the controller last told (UpdateMetadata): brokers, topics, who leads what. So it may be behind the store,
-and two brokers may differ for a moment. What comes from a controller that has been deposed is refused.
+The cache holds the controller's last updates (UpdateMetadata): brokers, topics and leaders. So it may be behind the
+store, and two brokers may differ for a moment. Updates of a deposed controller are refused.
 
-Topics are values: a change replaces one, so a handler that holds a topic sees it unchanged to the end.
+Topics are immutable: a change replaces a topic, so a handler that holds one does not see it change.
 Read and changed on the event loop only.
 """
 
@@ -28,36 +28,36 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataChange:
-    """What an update has changed, for those who keep more than the cache does."""
+    """The changes of an update, for components that derive state from the cache."""
 
     put: tuple[Topic, ...]
     removed: tuple[Topic, ...]
     reconfigured: tuple[Topic, ...]
-    """Those of `put` that were there before with another configuration."""
+    """The part of `put` that existed before with another configuration."""
 
 
 class MetadataCache:
-    """Topics by name and by id, brokers by id, and who the controller is."""
+    """Topics by name and by id, brokers by id, and the controller."""
 
     def __init__(self, defaults: TopicConfig | None = None) -> None:
-        """`defaults` are what topics go by that say nothing else."""
+        """`defaults`: the configuration that topics override."""
         self._defaults = defaults or TopicConfig()
         self._topics: dict[str, Topic] = {}
         self._names: dict[UUID, str] = {}
         self._waiting: Purgatory[None] = Purgatory()
         self._broker_overrides: Mapping[int, Mapping[str, str]] = {}
         self.brokers: Mapping[int, BrokerInfo] = MappingProxyType({})
-        """Those that are alive, by id, in their order."""
+        """The live brokers by id, in the order of the ids."""
         self.controller_id = NO_CONTROLLER
         self.controller_epoch = NO_EPOCH
         self._number = 0
         self.is_complete = False
-        """Whether a controller has told all topics since the start."""
+        """Whether a controller has sent all topics since the start."""
         self.version = 0
-        """Rises when a topic comes, goes or gets partitions: who has seen a version need not look again."""
+        """Grows when a topic comes, goes or gets partitions, so that a reader can skip a version that it has seen."""
 
     def __iter__(self) -> Iterator[Topic]:
-        """All topics, by name in their order."""
+        """Iterate over all topics in the order of their names."""
         return iter([self._topics[name] for name in sorted(self._topics)])
 
     def __contains__(self, name: str) -> bool:
@@ -76,7 +76,7 @@ class MetadataCache:
         return topic.partitions[name.partition]
 
     def get(self, name: str) -> Topic:
-        """Raises UnknownTopicOrPartition."""
+        """Return the topic. Raises UnknownTopicOrPartition."""
         topic = self._topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
@@ -89,7 +89,7 @@ class MetadataCache:
         return self._topics.get(self._names.get(topic_id, "")) if topic_id else None
 
     def get_by_id(self, topic_id: UUID) -> Topic:
-        """Raises UnknownTopicId."""
+        """Return the topic. Raises UnknownTopicId."""
         topic = self.find_by_id(topic_id)
         if topic is None:
             raise UnknownTopicId(f"there is no topic with the id {encode_id(topic_id)}")
@@ -99,27 +99,30 @@ class MetadataCache:
 
     @property
     def controller(self) -> BrokerInfo | None:
-        """None while nobody is known to be it, or who was it is dead."""
+        """The controller's broker; None if no controller is known or the known one is dead."""
         return self.brokers.get(self.controller_id)
 
     def leader_of(self, name: TopicPartition) -> BrokerInfo | None:
-        """Who leads the partition and is alive; None: nobody, or there is no such partition."""
+        """Return the partition's leader; None if no live broker leads it or there is no such partition."""
         info = self.find_partition(name)
         return self.brokers.get(info.leader) if info else None
 
     def broker_overrides(self, broker_id: int) -> dict[str, str]:
-        """What was changed of a broker's configuration while it ran: for all brokers, and over that for itself."""
+        """Return a broker's keys that were changed at run time: those for all brokers, overridden by its own."""
         return {**self.overrides_given_to(ALL_BROKERS), **self.overrides_given_to(broker_id)}
 
     def overrides_given_to(self, broker_id: int) -> Mapping[str, str]:
-        """What one broker, or ALL_BROKERS, was given."""
+        """Return the keys that were changed at run time for one broker, or for ALL_BROKERS."""
         return self._broker_overrides.get(broker_id, {})
 
     # Changes
 
     def update(self, update: UpdateMetadata) -> MetadataChange:
-        """Take over what the controller tells. Raises StaleControllerEpoch, and takes over nothing: also of a copy of
-        a request that comes after a later one."""
+        """Apply an update of the controller and return its changes.
+
+        Raises StaleControllerEpoch, with nothing changed, if the update is of an earlier controller or is a copy that
+        comes after a later update.
+        """
         told, seen = (update.controller_epoch, update.number), (self.controller_epoch, self._number)
         if told < seen:
             raise StaleControllerEpoch(f"controller epoch and request {told} are over: {seen} have been seen")
@@ -148,11 +151,11 @@ class MetadataCache:
         return MetadataChange(put=tuple(put), removed=removed, reconfigured=tuple(reconfigured))
 
     async def wait_until(self, is_true: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether `is_true` says so, now or after an update within `timeout_ms`."""
+        """Return whether `is_true()` holds now or after an update within `timeout_ms`."""
         return await self._waiting.wait((None,), lambda: is_true() or None, timeout_ms) is not None
 
     def release(self) -> None:
-        """End all waits, and let none wait any more: the broker stops."""
+        """End all waits and allow no new ones, because the broker stops."""
         self._waiting.release_all()
 
     def put(self, topic: Topic) -> None:
@@ -181,5 +184,5 @@ class MetadataCache:
 
 
 def is_led(topic: Topic) -> bool:
-    """Whether all partitions have a leader."""
+    """Return whether all partitions have a leader."""
     return all(info.leader != NO_LEADER for info in topic.partitions)

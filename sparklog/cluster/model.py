@@ -1,4 +1,4 @@
-"""The cluster as values that never change: whoever holds one sees one moment of it."""
+"""Immutable values that describe the cluster at one moment."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sparklog.base.topic_config import TopicConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """Who has one partition; `leader` is -1 where nobody leads."""
+    """Leader, replicas and ISR of one partition; `leader` is -1 if the partition has none."""
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
-    """Those of `replicas` that a reassignment adds."""
+    """The part of `replicas` that a reassignment adds."""
     removing: tuple[int, ...] = ()
-    """Those of `replicas` that a reassignment takes away, once those that it adds are in sync."""
+    """The part of `replicas` that a reassignment removes once the added replicas are in sync."""
     partition_epoch: int = 0
     """The version of the partition's node in the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:
-    """The brokers that have one partition, in their order of preference, and what a reassignment makes of them.
+    """The replicas of one partition, in their order of preference, and its reassignment.
 
-    While one is under way, `replicas` are its target and behind that those that it takes away (KIP-455).
+    During a reassignment, `replicas` has the target first and then the replicas to remove (KIP-455).
     """
 
     replicas: tuple[int, ...]
@@ -44,16 +44,16 @@ class ReplicaAssignment:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """Who had it before; in another order, where target and origin overlap."""
+        """Replicas before the reassignment; their order may differ if target and origin overlap."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who is to have it."""
+        """Replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
-        """On the way from `origin` to another target, whatever the target was until now."""
+        """Return the assignment that moves from `origin` to `target`, whatever the former target was."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin)))
         return ReplicaAssignment(
@@ -65,11 +65,11 @@ class ReplicaAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic: its partitions in their order, its own configuration, and what that means with the defaults."""
+    """One topic: its partitions in order, its own configuration, and the effective configuration with the defaults."""
 
     name: str
     topic_id: UUID
-    """Its own for as long as it exists: a topic that is created again under the name has another (KIP-516)."""
+    """Constant while the topic exists: a topic that is created again under the name gets another id (KIP-516)."""
     partitions: tuple[PartitionInfo, ...]
     overrides: Mapping[str, str]
     config: TopicConfig
@@ -84,13 +84,13 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One broker as the others and the clients see it."""
+    """One broker as other brokers and clients see it."""
 
     broker_id: int
     grpc_address: str
     listeners: Mapping[str, Address]
-    """Where clients that speak Kafka's protocol reach it, by the name of the listener."""
+    """Addresses for clients of Kafka's protocol, by listener name."""
     rack: str
     version: str
     epoch: int = -1
-    """Of this life of the broker: greater than that of any before it (`Node.created` of its node in the store)."""
+    """Broker epoch, greater at each registration (`Node.created` of the broker's node in the store)."""

@@ -1,11 +1,11 @@
-"""The states of partitions in the cluster store, as two kinds of writers change them.
+"""The states of partitions in the cluster store, which the controller and the leaders write.
 
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 3, "leader": 1, "leader_epoch": 5,
                                             "isr": [1, 2]}
 
-The controller creates the node with the partition's first leader and sets it at each election. Each transaction of its
-writes begins with a check of `/controller_epoch`: one that was deposed changes nothing. The leader sets it when it
-changes the ISR. Both compare the node's version with the one that they have decided on.
+The controller creates the node with the partition's first leader and sets it at each election. Each of its
+transactions begins with a check of `/controller_epoch`, so that a deposed controller changes nothing. The leader sets
+the node when it changes the ISR. Both writers compare the node's version with the one that they decided on.
 
     /isr_change_notification/isr_change_*  {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}: a leader has
                                            changed these ISRs; the controller reads and removes it
@@ -29,21 +29,21 @@ from sparklog.replica.messages import AlterIsr, IsrAltered
 ISR_CHANGES = "/isr_change_notification"
 NOT_WRITTEN = -1
 ATTEMPTS = 20
-"""To let a broker into an ISR, in each of which another comes or goes."""
+"""Attempts to add brokers to an ISR; each fails if a broker comes or goes meanwhile."""
 STATES_AT_ONCE = 200
-"""In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
+"""Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """Who leads a partition, since when, and who is in sync (Kafka: LeaderAndIsr)."""
+    """Leader, leader epoch and ISR of a partition (Kafka: LeaderAndIsr)."""
 
     leader: int
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
     version: int = NOT_WRITTEN
-    """Of the node; NOT_WRITTEN: there is none yet."""
+    """Version of the node; NOT_WRITTEN if it does not exist yet."""
 
 
 def encode_state(state: Leadership) -> bytes:
@@ -69,7 +69,7 @@ def decode_state(data: bytes, version: int) -> Leadership:
 
 
 def read_states(store: Store, names: Iterable[TopicPartition]) -> dict[TopicPartition, Leadership]:
-    """Of those of `names` that have one."""
+    """Return the states of those `names` that have one."""
     found = {}
     for name in names:
         try:
@@ -81,7 +81,7 @@ def read_states(store: Store, names: Iterable[TopicPartition]) -> dict[TopicPart
 
 
 def fenced_multi(store: Store, epoch_version: int, operations: Iterable[Operation]) -> None:
-    """Do `operations` if `/controller_epoch` is at `epoch_version`. Raises ControllerMoved where it is not."""
+    """Do `operations` if `/controller_epoch` is at `epoch_version`. Raises ControllerMoved if it is not."""
     try:
         store.multi((Check(CONTROLLER_EPOCH, epoch_version), *operations))
     except (BadVersion, NoNode):
@@ -90,7 +90,7 @@ def fenced_multi(store: Store, epoch_version: int, operations: Iterable[Operatio
 
 
 def check_controller(store: Store, epoch_version: int) -> None:
-    """Raises ControllerMoved if another controller was elected since `/controller_epoch` was at `epoch_version`."""
+    """Raise ControllerMoved if another controller was elected since `/controller_epoch` was at `epoch_version`."""
     try:
         version = store.get(CONTROLLER_EPOCH).version
     except NoNode:
@@ -102,9 +102,10 @@ def check_controller(store: Store, epoch_version: int) -> None:
 def write_states(
     store: Store, states: Mapping[TopicPartition, Leadership], epoch_version: int
 ) -> dict[TopicPartition, Leadership]:
-    """The controller's. Create, or set where the node is as it was read; those that were written, with their version.
+    """Write states for the controller; return those that were written, with their new versions.
 
-    Who is missing in the answer was changed or deleted by somebody else meanwhile. Raises ControllerMoved.
+    A node is created, or set if it is as it was read. A state that is missing in the answer was changed or deleted by
+    another writer meanwhile. Raises ControllerMoved.
     """
     names = list(states)
     written: dict[TopicPartition, Leadership] = {}
@@ -112,7 +113,7 @@ def write_states(
         part = {name: states[name] for name in names[first : first + STATES_AT_ONCE]}
         if _write(store, part, epoch_version):
             written |= part
-        elif len(part) > 1:  # one of them has changed: the others need not wait for it
+        elif len(part) > 1:  # one of them has changed: write the others alone
             written |= {name: state for name, state in part.items() if _write(store, {name: state}, epoch_version)}
     return {name: dataclasses.replace(state, version=state.version + 1) for name, state in written.items()}
 
@@ -136,7 +137,7 @@ def _write(store: Store, states: Mapping[TopicPartition, Leadership], epoch_vers
 
 
 def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]:
-    """The nodes above the new states, as far as they are not there: an earlier controller may have made some."""
+    """Return the creations of missing nodes above new states: an earlier controller may have made some of them."""
     paths = dict.fromkeys(
         path for name in created for path in (f"{TOPICS}/{name.topic}/partitions", state_path(*name)[: -len("/state")])
     )
@@ -144,12 +145,12 @@ def _parents(store: Store, created: Iterable[TopicPartition]) -> list[Operation]
 
 
 def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
-    """The leader's. Write the ISR if the node is as the leader knows it, and tell the controller.
+    """Write an ISR for the leader, if the node is as the leader knows it, and notify the controller.
 
-    A node that is not is read: where it still names this leader with this epoch, what it says is the answer, be it the
-    change itself (an answer of the store was lost) or what a controller has made of the ISR. Else raises BadVersion.
-    Raises InvalidUpdateVersion, with nothing written, where a broker that is to join is not in the life any more in
-    which it had caught up: it may have lost since what it had then (`broker_epochs`).
+    A node that differs is read. If it still has this leader and leader epoch, its state is the answer: the change
+    itself (the store's answer was lost) or the ISR that a controller has set. Otherwise raises BadVersion. Raises
+    InvalidUpdateVersion, with nothing written, if a joining broker no longer has the broker epoch with which it caught
+    up: it may have lost records since (`broker_epochs`).
     """
     write = _set_isr(change)
     for _ in range(ATTEMPTS):
@@ -160,7 +161,7 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
             node = store.get(write.path)
             found = decode_state(node.data, node.version)
             if found.version == change.partition_epoch:
-                continue  # it was a broker that came or went
+                continue  # a broker came or went
             if (found.leader, found.leader_epoch) != (change.leader, change.leader_epoch):
                 raise
             if found.isr != change.isr:
@@ -174,8 +175,10 @@ def alter_isr(store: Store, change: AlterIsr) -> IsrAltered:
 
 
 def alter_isrs(store: Store, changes: Sequence[AlterIsr]) -> list[IsrAltered | Exception]:
-    """As `alter_isr` does with each, and what it would return or raise; in few transactions where nobody else has
-    changed any of them meanwhile, and with one notice for all in such a transaction."""
+    """Write several ISRs; return for each what `alter_isr` would return or raise.
+
+    The changes share few transactions, each with one notice, if no other writer has changed any of them meanwhile.
+    """
     results: list[IsrAltered | Exception] = []
     for first in range(0, len(changes), STATES_AT_ONCE):
         results += _alter_together(store, changes[first : first + STATES_AT_ONCE])
@@ -189,7 +192,7 @@ def _alter_together(store: Store, changes: Sequence[AlterIsr]) -> Sequence[IsrAl
         lives = dict.fromkeys(check for change in changes for check in _check_lives(store, change))
         store.multi((*lives, *map(_set_isr, changes)))
         _notify(store, *(change.name for change in changes))
-    except (BadVersion, NoNode, InvalidUpdateVersion):  # because of one of them, which need not hold up the others
+    except (BadVersion, NoNode, InvalidUpdateVersion):  # one of them fails: write the others alone
         return [_alter_alone(store, change) for change in changes]
     except StoreError as error:
         return [error] * len(changes)
@@ -214,7 +217,7 @@ def _set_isr(change: AlterIsr) -> Set:
 
 
 def _check_lives(store: Store, change: AlterIsr) -> tuple[Check, ...]:
-    """To be checked with the write. Where nobody joins, who lives does not matter."""
+    """Return the checks to make with the write. Broker epochs matter only if a broker joins the ISR."""
     if not change.joining:
         return ()
     lives = read_broker_epochs(store)

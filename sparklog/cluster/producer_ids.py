@@ -1,12 +1,12 @@
-"""Producer ids: numbers that are never given twice, over restarts and brokers (Kafka's ZkProducerIdManager).
+"""Producer ids, which are never given twice, across restarts and brokers (Kafka's ZkProducerIdManager).
 
 /latest_producer_id_block   {"version": 1, "broker": N, "block_start": "0", "block_end": "999"}
 
-A broker reserves a block of ids by writing the next one there, if nobody else has meanwhile; then it gives them out
-one by one without asking the store. What a stopped broker had not given out is lost.
+A broker reserves a block of ids by writing the next block to the node, if no other broker has written it meanwhile.
+Then it gives the ids out one by one without asking the store. The remaining ids of a stopped broker are lost.
 
-Ids also stand in logs that outlive the store, or that Apache Kafka wrote: a block begins above those that this broker
-has seen (`above`), so that nobody is taken for a producer of the past.
+Logs also hold producer ids, and may outlive the store or come from Apache Kafka. So a block begins above the ids that
+this broker has seen (`above`), and a new producer is not taken for an old one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.cluster.store import Store
 
 BLOCK = "/latest_producer_id_block"
 BLOCK_SIZE = 1000
-CLAIMS = 100  # attempts against other brokers that want a block at the same moment
+CLAIMS = 100  # attempts; each fails if another broker claims a block at the same moment
 
 
 class ProducerIds:
@@ -35,7 +35,7 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that nobody has had. Raises CoordinatorLoadInProgress, for another try, where the store fails."""
+        """Return a new id. Raises CoordinatorLoadInProgress, which clients retry, if the store fails."""
         async with self._claiming:
             producer_id = next(self._free, None)
             if producer_id is None:

@@ -1,21 +1,22 @@
-"""The embedded cluster store: the tree in one SQLite file, for one broker or several on the same machine.
+"""The embedded cluster store: the tree in one SQLite file, for one or several brokers on the same machine.
 
-A session is a lease. A thread renews it; each time it also looks at the others' sessions, and ends those whose
-`beats` have stood still while its own were renewed for their time-out. So no clocks are compared: a machine that starts
-again, a clock that is set or a file that was locked for long ends nobody's session, and a process that was stopped
-itself gives the others their full time again when it goes on. What goes beyond that:
+A session is a lease that a thread renews. With each renewal the thread also checks the other sessions, and ends those
+whose `beats` have not changed for their time-out while its own session was renewed. So no clocks are compared: a
+reboot, a clock that is set or a file that was locked for long ends no session, and a process that was itself stopped
+gives the other sessions their full time-out again when it resumes. Besides:
 
-    watches     The thread looks every `POLL_S` whether another connection has written (PRAGMA data_version, no disk);
-                then, and after every write of its own, the changes that came are compared with what is watched.
-    waiting     Writers of several processes wait for one another, half of the session's time-out at most, and the
-                threads of a process for each other for the other half; then it is ConnectionLoss.
-    killed      A process that is killed loses its session after the time-out, if any other lives; else when one comes.
-    stopped     So does one that is stopped (SIGSTOP). It learns it when it goes on: a write raises SessionExpired. One
-                that was stopped in the middle of a write holds the file: the others are SUSPENDED, and nobody's
-                session expires, until it goes on or is killed.
+    watches     Every `POLL_S` the thread checks whether another connection has written (PRAGMA data_version, no disk).
+                If so, and after every write of its own, it compares the new changes with the watches.
+    waiting     Writers of several processes wait for one another for at most half of the session time-out, and the
+                threads of a process for one another for the other half; then the call raises ConnectionLoss.
+    killed      A process that is killed loses its session after the time-out if another process lives; otherwise when
+                one comes.
+    stopped     So does a process that is stopped (SIGSTOP). It learns of it when it resumes: a write raises
+                SessionExpired. A process that was stopped in the middle of a write holds the file: the others are
+                SUSPENDED, and no session expires, until it resumes or is killed.
 
-The session begins, and the thread starts, with the first call that needs them: a tool that only reads and writes leaves
-no trace. The path ":memory:" makes a store that lives as long as the object.
+The session and the thread begin with the first call that needs them: a tool that only reads and writes leaves no trace.
+The path ":memory:" makes a store that lives as long as the object.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Work = Callable[[], None]
 
 
 class SqliteStore:
-    """Implements Store; the calls of several threads take turns."""
+    """Implements Store. Calls of several threads take turns."""
 
     def __init__(self, path: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> None:
         self._path = path
@@ -68,9 +69,9 @@ class SqliteStore:
         self._others = OtherSessions()
         self._watches = Watches()
         self._seen = 0
-        """The newest change that the watches were compared with."""
+        """Number of the newest change that was compared with the watches."""
         self._version = NEVER
-        """The data version at which the thread looked for changes."""
+        """Data version at the thread's last look for changes."""
         self._listeners: list[SessionListener] = []
         self._due: SimpleQueue[Work] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -134,7 +135,7 @@ class SqliteStore:
             return self._tree.newest_change()
 
     def end_session(self, session_id: int) -> None:
-        """End a session, of this store or of another, as if its time were over."""
+        """End a session, of this store or of another, as if it had expired."""
         with self._taking_turns():
             with self._tree.writing():
                 self._tree.end_session(session_id)
@@ -160,7 +161,10 @@ class SqliteStore:
 
     @contextmanager
     def _taking_turns(self, *, is_patient: bool = False) -> Iterator[None]:
-        """While SUSPENDED one call waits for the file, and others are told at once: they are a broker's threads."""
+        """Hold the lock. Raises ConnectionLoss if other threads hold it for too long.
+
+        While SUSPENDED one call waits for the file and others raise at once, so that a broker keeps its threads.
+        """
         waits = is_patient or self._state is not SessionState.SUSPENDED
         if not self._lock.acquire(timeout=self._patience_s if waits else 0):
             raise ConnectionLoss(f"{self._path}: others wait for it")
@@ -177,7 +181,7 @@ class SqliteStore:
             self._start()
         with self._taking_turns(), self._tree.reading():
             if watch:
-                self._compare_changes()  # so that the watch is set exactly behind what is read here
+                self._compare_changes()  # so that the watch begins exactly after this read
             yield
 
     @contextmanager
@@ -192,7 +196,7 @@ class SqliteStore:
         self._tree.sync()
 
     def _look_for_changes(self) -> None:
-        """After a write. Where it fails, the thread does it."""
+        """Compare changes with watches after a write. If that fails, the thread does it later."""
         if not self._watches:
             return
         try:
@@ -202,7 +206,7 @@ class SqliteStore:
             self._version = NEVER
 
     def _compare_changes(self) -> None:
-        """Compare what has changed since the last time with what is watched."""
+        """Call the watches that the changes since the last comparison trigger."""
         changes = self._tree.changes_since(self._seen)
         if changes is None:
             self._call(self._watches.take_all())
@@ -216,7 +220,7 @@ class SqliteStore:
         for watch, path in calls:
             self._due.put(partial(watch, path))
 
-    # What follows is about the session and its thread.
+    # The session and its thread
 
     def _start(self) -> None:
         with self._taking_turns():
@@ -241,7 +245,7 @@ class SqliteStore:
                 beat_at = time.monotonic() + interval_s
 
     def _poll(self) -> None:
-        """Look for changes if others have written; one of them may have ended this session."""
+        """Look for changes if another connection has written; it may also have ended this session."""
         try:
             with self._taking_turns():
                 version = self._tree.data_version()
@@ -258,7 +262,7 @@ class SqliteStore:
                 logger.warning("cluster store %s: %s", self._path, error)
 
     def _keep_session(self) -> None:
-        """Renew the session; where it has expired, begin another."""
+        """Renew the session, or begin another if it has expired."""
         try:
             if self._state is not SessionState.EXPIRED and self._renew():
                 self._become(SessionState.CONNECTED)
@@ -304,15 +308,15 @@ class SqliteStore:
 
 
 class OtherSessions:
-    """How long each other session has stood still, while this one was renewed."""
+    """How long the `beats` of each other session have not changed, while this session was renewed."""
 
     def __init__(self) -> None:
         self._looked_ms = 0.0
         self._silent: dict[int, tuple[int, float]] = {}
-        """Of each session, its beats and for how long they have been that."""
+        """For each session its beats, and for how many ms they have not changed."""
 
     def overdue(self, sessions: Iterable[Session], now_ms: float, longest_ms: float) -> list[int]:
-        """Those whose time-out has passed; no more than `longest_ms` is counted for each time of looking."""
+        """Return the sessions whose time-out has passed. Each call counts at most `longest_ms`."""
         passed_ms = min(now_ms - self._looked_ms, longest_ms)
         self._looked_ms = now_ms
         before, self._silent = self._silent, {}

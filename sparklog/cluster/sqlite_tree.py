@@ -1,15 +1,15 @@
-"""The tables of the embedded cluster store, and what can be done to them within one transaction.
+"""The tables of the embedded cluster store, and the operations on them within one transaction.
 
-    node(path, parent, data, version,       one row for each node; the root is always there. created: the number of the
-         created, owner, creations)         change that made it; creations: how many were ever made directly under it
-    change(number, path, kind)              the last `CHANGES_KEPT` changes of nodes, without a gap, for those who watch
-    session(id, timeout_ms, beats)          sessions that last; `beats` grows while their process lives. No id is used
+    node(path, parent, data, version,       one row per node; the root always exists. created: number of the change that
+         created, owner, creations)         created the node; creations: number of nodes ever created directly under it
+    change(number, path, kind)              the last `CHANGES_KEPT` changes of nodes, without a gap, for the watches
+    session(id, timeout_ms, beats)          current sessions; `beats` grows while their process lives. No id is used
                                             twice
 
-A write is one transaction in a write-ahead log; after a crash it is there as a whole or not at all, and only with all
-that were before it. `sync` puts what was written on the disk. It is not done within the transaction, as SQLite does
-with synchronous=FULL: other processes need not wait for the disk too, and one that is stopped (SIGSTOP) hardly ever is
-so while it holds the file. Files from before there were sessions get what they lack when they are opened.
+A write is one transaction in a write-ahead log. After a crash it is there as a whole or not at all, and only with all
+earlier writes. `sync` flushes the writes to disk. It runs outside of the transaction, unlike SQLite's synchronous=FULL:
+other processes need not wait for the disk, and a process that is stopped (SIGSTOP) seldom holds the file's lock then. A
+file without the tables for sessions gets them when it is opened.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Session(NamedTuple):
 
 
 class SqliteTree:
-    """One connection to the file; whoever uses it lets nobody else use it meanwhile.
+    """One connection to the file. The caller must ensure that only one thread uses it at a time.
 
-    Everything raises ConnectionLoss where the file cannot be read or written at the moment.
+    Every method raises ConnectionLoss if the file cannot be read or written at the moment.
     """
 
     def __init__(self, path: str, *, busy_timeout_s: float) -> None:
@@ -81,7 +81,7 @@ class SqliteTree:
                     self._wal_fd = os.open(f"{path}-wal", os.O_RDONLY)
                 return
             except sqlite3.OperationalError as error:
-                # two that make the file at the same moment: SQLite does not wait where it sets the journal's mode
+                # two processes create the file at once: SQLite does not wait when it sets the journal mode
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise StoreError(f"{path}: {error}") from None
                 self._db.close()
@@ -94,7 +94,7 @@ class SqliteTree:
         self._db.execute("PRAGMA synchronous=NORMAL")
         if self._schema_version() < SCHEMA_VERSION:
             self._db.execute("BEGIN IMMEDIATE")
-            if self._schema_version() < SCHEMA_VERSION:  # nobody else has done it meanwhile
+            if self._schema_version() < SCHEMA_VERSION:  # no other process has done it meanwhile
                 for statement in (*_FIRST_SCHEMA, *_SESSIONS_SCHEMA):
                     self._db.execute(statement)
             self._db.execute("COMMIT")
@@ -109,7 +109,7 @@ class SqliteTree:
             self._wal_fd = NOT_OPEN
 
     def sync(self) -> None:
-        """Return once all that was written is on the disk. May be called while somebody else uses the connection."""
+        """Flush all writes to disk. May be called while another thread uses the connection."""
         try:
             if self._wal_fd != NOT_OPEN:
                 os.fsync(self._wal_fd)
@@ -118,13 +118,13 @@ class SqliteTree:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """What is read within is of one moment."""
+        """Run a read transaction: all reads within it see the same moment."""
         with self._transaction("BEGIN"):
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """All of it is done, or nothing."""
+        """Run a write transaction: all writes within it are done, or none."""
         with self._transaction("BEGIN IMMEDIATE"):
             yield
 
@@ -144,7 +144,7 @@ class SqliteTree:
             raise StoreError(str(error)) from error
 
     def data_version(self) -> int:
-        """Changes when another connection has written."""
+        """Return a number that changes when another connection has written."""
         try:
             return int(self._db.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error as error:
@@ -222,7 +222,7 @@ class SqliteTree:
         return int(self._db.execute("SELECT max(number) FROM change").fetchone()[0] or 0)
 
     def changes_since(self, number: int) -> list[Change] | None:
-        """Those after `number`; None where not all of them are known any more."""
+        """Return the changes after `number`, or None if some of them are no longer kept."""
         rows = self._db.execute("SELECT number, path, kind FROM change WHERE number > ? ORDER BY number", (number,))
         found = rows.fetchall()
         if found and found[0][0] > number + 1:
@@ -237,23 +237,25 @@ class SqliteTree:
         return self._db.execute("SELECT 1 FROM session WHERE id = ?", (session_id,)).fetchone() is not None
 
     def renew_session(self, session_id: int) -> bool:
-        """Whether it lasts still."""
+        """Renew the session and return whether it still exists."""
         return self._db.execute("UPDATE session SET beats = beats + 1 WHERE id = ?", (session_id,)).rowcount > 0
 
     def sessions(self) -> list[Session]:
         return [Session(*row) for row in self._db.execute("SELECT id, timeout_ms, beats FROM session ORDER BY id")]
 
     def end_session(self, session_id: int) -> None:
-        """Its ephemeral nodes go."""
+        """End the session and delete its ephemeral nodes."""
         self.apply([Delete(path) for path in self.owned_by(session_id)], session_id)
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
 
 
 def _keep_private(path: str) -> None:
-    """What users' passwords are checked against is in it: nobody but the owner reads it, nor its -wal and -shm, which
-    SQLite makes alike. Raises OSError."""
+    """Create the file if it is missing, and let only its owner read it, as it holds what verifies users' passwords.
+
+    SQLite gives the -wal and -shm files the same mode. Raises OSError.
+    """
     if path != IN_MEMORY:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
         if os.stat(path).st_mode & ~PRIVATE & 0o777:
-            with suppress(PermissionError):  # it is somebody else's, who shares it
+            with suppress(PermissionError):  # another user owns the file and shares it
                 os.chmod(path, PRIVATE)

@@ -1,13 +1,13 @@
-"""Topics in the cluster store, at the paths and in the JSON that Kafka has in ZooKeeper (kafka.zk.ZkData).
+"""Topics in the cluster store, at the paths and in the JSON of Kafka in ZooKeeper (kafka.zk.ZkData).
 
     /brokers/topics/T                      {"version": 3, "topic_id": "…", "partitions": {"0": [1, 2], …},
                                             "adding_replicas": {…}, "removing_replicas": {…}}: replicas of each
-                                           partition, and which of them a reassignment brings and takes
+                                           partition, and those that a reassignment adds and removes
     /brokers/topics/T/partitions/P/state   {"version": 1, "controller_epoch": 0, "leader": 1, "leader_epoch": 0,
                                             "isr": [1, 2]}: written by the controller, and by the leader for its ISR
     /config/topics/T                       {"version": 1, "config": {"retention.ms": "1000"}}
-    /config/brokers/N, …/<default>         the same, of one broker and of all
-    /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: look there, it has changed
+    /config/brokers/N, …/<default>         the same for one broker, and for all
+    /config/changes/config_change_*        {"version": 2, "entity_path": "topics/T"}: this configuration has changed
     /admin/delete_topics/T                 the topic is to be deleted
 
 Any broker adds topics, partitions and configurations; a new partition has no state until the controller, which
@@ -37,10 +37,10 @@ BROKER_CONFIGS = "/config/brokers"
 CONFIG_CHANGES = "/config/changes"
 DELETIONS = "/admin/delete_topics"
 ALL_BROKERS = -1
-"""The id under which keys stand that were given to all brokers at once."""
+"""Id for the keys that are set for all brokers."""
 _DEFAULT_ENTITY = "<default>"
 NO_LEADER = -1
-CHANGES = 100  # attempts against others that change the same node
+CHANGES = 100  # attempts to change a node that others change too
 ChangeOverrides = Callable[[Mapping[str, str]], Mapping[str, str]]
 NO_EPOCH = -1
 logger = logging.getLogger(__name__)
@@ -48,12 +48,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What `/brokers/topics/T` says: who has the partitions, in their order."""
+    """Content of `/brokers/topics/T`: the replicas of the partitions, in order."""
 
     topic_id: UUID
     partitions: tuple[ReplicaAssignment, ...]
     version: int
-    """Of the node: who writes it again compares with this."""
+    """Version of the node, with which a later write is compared."""
 
 
 class TopicStore:
@@ -64,7 +64,7 @@ class TopicStore:
         self._defaults = defaults
 
     def make_paths(self) -> None:
-        """Make the nodes above all others, as far as they are not there."""
+        """Create the parent nodes that do not exist."""
         for path in (TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS):
             ensure_path(self._store, path)
 
@@ -77,20 +77,20 @@ class TopicStore:
         return self._store.exists(f"{TOPICS}/{name}")
 
     def load_assignment(self, name: str) -> Assignment:
-        """Raises NoNode where there is no such topic."""
+        """Return the topic's replicas. Raises NoNode if there is no such topic."""
         node = self._store.get(f"{TOPICS}/{name}")
         return decode_assignment(node.data, node.version)
 
     def load_overrides(self, name: str) -> dict[str, str]:
-        """The topic's own configuration; empty where it has none."""
+        """Return the topic's own configuration; empty if it has none."""
         return self._config(f"{CONFIGS}/{name}")
 
     def load_config(self, name: str) -> TopicConfig:
-        """What the topic goes by."""
+        """Return the topic's effective configuration."""
         return config_of(name, self.load_overrides(name), self._defaults)
 
     def load(self, name: str) -> Topic:
-        """The topic whole. Raises NoNode where there is none."""
+        """Return the whole topic. Raises NoNode if there is no such topic."""
         assignment = self.load_assignment(name)
         overrides = self.load_overrides(name)
         return Topic(
@@ -117,10 +117,10 @@ class TopicStore:
         )
 
     def add(self, name: str, topic_id: UUID, replicas: Sequence[Sequence[int]], overrides: Mapping[str, str]) -> None:
-        """A new topic, with the replicas of each partition; nobody leads them yet. Raises NodeExists."""
+        """Add a topic with the replicas of each partition, which have no leader yet. Raises NodeExists."""
         partitions = [ReplicaAssignment(replicas=tuple(each)) for each in replicas]
         config = f"{CONFIGS}/{name}"
-        write = Set if self._store.exists(config) else Create  # what a topic of that name has left behind
+        write = Set if self._store.exists(config) else Create  # a former topic of that name may have left it
         self._store.multi(
             (
                 write(config, _config_data(overrides)),
@@ -129,7 +129,7 @@ class TopicStore:
         )
 
     def set_assignment(self, name: str, assignment: Assignment) -> int:
-        """Write it where the node is as it was read: at `assignment.version`; the new version.
+        """Write the assignment if the node is still at `assignment.version`; return the new version.
 
         Raises NoNode or BadVersion.
         """
@@ -139,7 +139,7 @@ class TopicStore:
     def create(
         self, name: str, topic_id: UUID, partitions: Sequence[PartitionInfo], overrides: Mapping[str, str]
     ) -> None:
-        """A topic with the states of its partitions, as they were before the store knew it. Raises NodeExists."""
+        """Add a topic that is older than the store, with the states of its partitions. Raises NodeExists."""
         self._store.multi(
             (
                 Create(f"{TOPICS}/{name}", encode_assignment(topic_id, partitions)),
@@ -150,7 +150,7 @@ class TopicStore:
         )
 
     def mark_deleted(self, name: str) -> None:
-        """Ask for the topic's deletion."""
+        """Request the topic's deletion."""
         ensure_path(self._store, f"{DELETIONS}/{name}")
 
     def is_marked_deleted(self, name: str, watch: Watch | None = None) -> bool:
@@ -162,13 +162,16 @@ class TopicStore:
     # Configurations
 
     def change_overrides(self, name: str, change: ChangeOverrides) -> dict[str, str]:
-        """Give a topic the configuration that `change` makes of the one it has, and tell the controller; what it is."""
+        """Apply `change` to a topic's own configuration, notify the controller, and return the result.
+
+        Raises NoNode, or StoreError if other writers change it CHANGES times meanwhile.
+        """
         changed = self._change(f"{CONFIGS}/{name}", change)
         self._notify(f"topics/{name}")
         return changed
 
     def load_broker_overrides(self) -> dict[int, dict[str, str]]:
-        """Of each broker that has some, what was changed while it ran; under ALL_BROKERS those of all."""
+        """Return the keys that were changed at run time, by broker id; under ALL_BROKERS those for all brokers."""
         return {
             ALL_BROKERS if entity == _DEFAULT_ENTITY else int(entity): overrides
             for entity in self._store.children(BROKER_CONFIGS)
@@ -176,7 +179,7 @@ class TopicStore:
         }
 
     def change_broker_overrides(self, broker_id: int, change: ChangeOverrides) -> dict[str, str]:
-        """The same with what is given to a broker, or to ALL_BROKERS."""
+        """Do the same as `change_overrides` with the keys of a broker, or of ALL_BROKERS."""
         entity = _DEFAULT_ENTITY if broker_id == ALL_BROKERS else str(broker_id)
         ensure_path(self._store, f"{BROKER_CONFIGS}/{entity}")
         changed = self._change(f"{BROKER_CONFIGS}/{entity}", change)
@@ -184,7 +187,7 @@ class TopicStore:
         return changed
 
     def _change(self, path: str, change: ChangeOverrides) -> dict[str, str]:
-        """Raises StoreError where others change it all the time."""
+        """Change a node by compare and set. Raises StoreError if other writers are first CHANGES times."""
         for _ in range(CHANGES):
             node = self._store.get(path)
             changed = dict(change(_overrides(node.data)))
@@ -205,7 +208,7 @@ class TopicStore:
 
 
 def config_of(name: str, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """What a topic goes by; keys that mean nothing here, as Apache Kafka's tools may have written, are left out."""
+    """Return a topic's effective configuration, without the invalid keys that Apache Kafka's tools may have written."""
     try:
         return TopicConfig.parse(overrides, defaults)
     except InvalidConfig as wrong:
@@ -218,12 +221,12 @@ def config_of(name: str, overrides: Mapping[str, str], defaults: TopicConfig) ->
 
 
 def state_path(name: str, number: int) -> str:
-    """Where the state of a partition stands."""
+    """Return the path of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{number}/state"
 
 
 def without_leader(assignment: ReplicaAssignment) -> PartitionInfo:
-    """A partition that has no state yet."""
+    """Return a partition that has no state yet."""
     return PartitionInfo(
         leader=NO_LEADER,
         leader_epoch=NO_EPOCH,
@@ -236,7 +239,7 @@ def without_leader(assignment: ReplicaAssignment) -> PartitionInfo:
 
 
 def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | PartitionInfo]) -> bytes:
-    """The data of `/brokers/topics/T`."""
+    """Return the data of `/brokers/topics/T`."""
     numbered = [(str(number), info) for number, info in enumerate(partitions)]
     return _encode(
         {
@@ -250,7 +253,7 @@ def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | P
 
 
 def decode_assignment(data: bytes, version: int) -> Assignment:
-    """What `encode_assignment` wrote, or a broker before it."""
+    """Parse the data of `/brokers/topics/T`; those of older brokers may lack the reassignment."""
     topic = _decode(data)
     replicas, adding, removing = (topic.get(key, {}) for key in ("partitions", "adding_replicas", "removing_replicas"))
     numbers = [str(number) for number in range(len(replicas))]
@@ -269,7 +272,7 @@ def decode_assignment(data: bytes, version: int) -> Assignment:
 
 
 def decode_config_change(data: bytes) -> str:
-    """Whose configuration has changed: `topics/T`, `brokers/N`; empty for what is not known."""
+    """Return the entity whose configuration has changed: `topics/T` or `brokers/N`; empty if it is not known."""
     return str(_decode(data).get("entity_path", ""))
 
 

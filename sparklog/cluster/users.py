@@ -1,9 +1,9 @@
-"""SCRAM credentials of users in the cluster store, at the paths and in the form that Kafka has in ZooKeeper.
+"""SCRAM credentials of users in the cluster store, at the paths and in the format of Kafka in ZooKeeper.
 
 /config/users/U     {"version": 1, "config": {"SCRAM-SHA-256": "salt=…,stored_key=…,server_key=…,iterations=4096"}}
 
-U is the user's name, escaped as in a URL; salt and keys are in base64. A node may hold other keys, which stay as they
-are. No password is kept, nor anything that it could be read from: only what can check one (RFC 5802).
+U is the user's name, escaped as in a URL; salt and keys are in base64. Other keys in a node are preserved. The store
+holds only values that verify a password, never the password or a value that reveals it (RFC 5802).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ USERS = "/config/users"
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
 ATTEMPTS = 20
-"""To change a user's node, each of which another writer can come before."""
+"""Attempts to change a user's node; each fails if another writer is first."""
 
 
 class ScramMechanism(IntEnum):
-    """Its number in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
+    """Mechanisms by their numbers in Kafka's protocol (org.apache.kafka.clients.admin.ScramMechanism)."""
 
     SHA_256 = 1
     SHA_512 = 2
@@ -40,13 +40,13 @@ class ScramMechanism(IntEnum):
 
     @property
     def hash(self) -> str:
-        """As `hashlib` calls it."""
+        """Name of the hash function in `hashlib`."""
         return self.name.replace("_", "").lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What is kept of one user's password for one mechanism."""
+    """The values that verify one user's password for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -55,7 +55,7 @@ class ScramCredential:
 
     @classmethod
     def of_salted(cls, mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int) -> Self:
-        """From a password that was salted and hashed `iterations` times."""
+        """Return the credential of a password that was salted and hashed `iterations` times."""
         client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
         return cls(
             salt=salt,
@@ -87,13 +87,13 @@ class ScramCredential:
 
 
 class UserStore:
-    """Reads and writes the credentials of a cluster's users. Calls block, as those of Store do; they need no lock."""
+    """Reads and writes the credentials of a cluster's users. Calls block, as those of Store do, and need no lock."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def names(self) -> list[str]:
-        """Users that have a credential."""
+        """Return the users that have a credential."""
         try:
             names = [unquote(name) for name in self._store.children(USERS)]
         except NoNode:
@@ -101,7 +101,7 @@ class UserStore:
         return [name for name in names if self.credentials(name)]
 
     def credentials(self, name: str) -> dict[ScramMechanism, ScramCredential]:
-        """What is known of a user; nothing where there is no such user."""
+        """Return a user's credentials by mechanism; empty if there is no such user."""
         try:
             config = _decode(self._store.get(_path(name)).data)
         except NoNode:
@@ -114,7 +114,7 @@ class UserStore:
         self._change(name, lambda config: config | {mechanism.sasl_name: str(credential)})
 
     def delete(self, name: str, mechanism: ScramMechanism) -> bool:
-        """Whether there was one."""
+        """Delete a user's credential and return whether there was one."""
         if mechanism not in self.credentials(name):
             return False
         self._change(name, lambda config: {key: text for key, text in config.items() if key != mechanism.sasl_name})

@@ -1,4 +1,4 @@
-"""The watches that a store object has set and that have not been called, for engines that keep them themselves.
+"""The watches of a store object that have not been called yet, for engines that keep watches themselves.
 
 As in ZooKeeper, a function that is set twice on the same thing is called once.
 """
@@ -12,7 +12,7 @@ from sparklog.cluster.store import Watch, parent_of
 
 
 class ChangeKind(Enum):
-    """What has happened to a node."""
+    """Kind of a node's change."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -20,21 +20,21 @@ class ChangeKind(Enum):
 
 
 class Change(NamedTuple):
-    """One node's change."""
+    """A change of one node."""
 
     path: str
     kind: ChangeKind
 
 
 class Call(NamedTuple):
-    """A watch that is to be called, with the path it was set on."""
+    """A watch to call, with the path on which it was set."""
 
     watch: Watch
     path: str
 
 
 class Watches:
-    """Not for several threads at once."""
+    """The watches of one store object. Not thread-safe."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[Watch, None]] = {}
@@ -44,14 +44,14 @@ class Watches:
         return bool(self._nodes or self._children)
 
     def on_node(self, path: str, watch: Watch) -> None:
-        """For `get` and `exists`."""
+        """Set a watch for `get` or `exists`."""
         self._nodes.setdefault(path, {})[watch] = None
 
     def on_children(self, path: str, watch: Watch) -> None:
         self._children.setdefault(path, {})[watch] = None
 
     def take(self, change: Change) -> list[Call]:
-        """The watches that the change is for, in the order in which they were set; they are set no more."""
+        """Remove and return the watches that the change triggers, in the order in which they were set."""
         path, kind = change
         calls = _taken(self._nodes, path)
         if kind is ChangeKind.CHANGED:

@@ -1,19 +1,19 @@
-"""The cluster store in ZooKeeper, through kazoo: for brokers on several machines.
+"""The cluster store in ZooKeeper, through kazoo, for brokers on several machines.
 
-Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. What this adds:
+Sessions, ephemeral nodes, watches and transactions are ZooKeeper's own. This module adds:
 
-    waiting     While the connection is lost, a call waits for it to come back, then for its answer: for the session's
-                time-out in all, then it is ConnectionLoss. One call waits; the others are told at once, so that a
-                ZooKeeper that is gone does not take all of a broker's threads. A call is only sent while there is a
-                connection: none is carried out long after it was given up.
-    silence     A server that takes a connection and then says nothing is given up while the session lives.
-    watches     kazoo gives up its watches when the connection is lost, and ZooKeeper when the session expires. All are
-                called then, once there is a connection again: perhaps nothing has changed, but nothing is missed.
-    sessions    Where a session has expired, kazoo begins another as soon as a server answers. A process that was
-                stopped learns it when it goes on: calls under way raise SessionExpired.
+    waiting     While the connection is lost, a call waits for the connection and then for its answer, for the session
+                time-out in all; then it raises ConnectionLoss. Only one call waits; other calls raise at once, so that
+                an unreachable ZooKeeper does not take all of a broker's threads. A call is only sent while there is a
+                connection, so no call is carried out long after it was given up.
+    silence     A server that accepts a connection and then stays silent is given up before the session expires.
+    watches     kazoo drops its watches when the connection is lost, and ZooKeeper when the session expires. All dropped
+                watches are called on reconnection: some without a change, but no change is missed.
+    sessions    When a session has expired, kazoo begins another as soon as a server answers. A process that was stopped
+                learns of the expiry when it resumes: its pending calls raise SessionExpired.
 
-Watches and listeners are called one by one, on one thread, in the order in which things happened. Not done: TLS and
-passwords towards ZooKeeper, and access lists on its nodes, which are open to all who reach it.
+Watches and listeners are called one by one, on one thread, in the order of the events. Not done: TLS and passwords
+towards ZooKeeper, and access control lists on its nodes, which are open to every client that reaches it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from sparklog.cluster.store import (
 from sparklog.cluster.watches import Call
 
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
-"""How kazoo tries to reach a server again."""
+"""kazoo's policy for reconnecting to a server."""
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
     KazooState.SUSPENDED: SessionState.SUSPENDED,
@@ -92,9 +92,9 @@ class ZookeeperStore:
     """Implements Store."""
 
     def __init__(self, hosts: str, *, session_timeout_ms: int, connection_timeout_ms: int) -> None:
-        """`hosts`: HOST:PORT,… with /path at the end where the tree is not at the root; the path is made if need be.
+        """`hosts`: HOST:PORT,… with /path at the end if the tree is not at the root; a missing path is created.
 
-        Raises ConnectionLoss where no server answers within `connection_timeout_ms`.
+        Raises ConnectionLoss if no server answers within `connection_timeout_ms`.
         """
         self._hosts = hosts
         self._timeout_s = session_timeout_ms / 1000
@@ -105,12 +105,12 @@ class ZookeeperStore:
         self._session_id = NO_OWNER
         self._listeners: list[SessionListener] = []
         self._missed: list[Call] = []
-        """Watches that kazoo has given up, to be called when there is a connection again."""
+        """Watches that kazoo has dropped, to call on reconnection."""
         _make_root(hosts, self._timeout_s, connection_timeout_ms / 1000)
         self._client = KazooClient(_servers(hosts), timeout=self._timeout_s, connection_retry=dict(RETRY))
         self._client.add_listener(self._state_changed)
         _connect(self._client, hosts, connection_timeout_ms / 1000)
-        self._is_connected.wait(self._timeout_s)  # for kazoo to have told of the session that it has begun
+        self._is_connected.wait(self._timeout_s)  # until kazoo has reported its new session
 
     @property
     def session_id(self) -> int:
@@ -162,7 +162,7 @@ class ZookeeperStore:
         self._client.close()
 
     def _ask(self, path: str, send: Callable[[], Any]) -> Any:
-        """The answer to a request, within the session's time-out."""
+        """Send a request and return its answer within the session time-out. Raises ConnectionLoss or any StoreError."""
         deadline = time.monotonic() + self._timeout_s
         if not (self._is_connected.is_set() or self._is_connected_in_time()):
             raise ConnectionLoss(f"no ZooKeeper server of {self._hosts} can be reached")
@@ -185,7 +185,7 @@ class ZookeeperStore:
         return _Watcher(self, watch, path) if watch else None
 
     def _state_changed(self, state: str) -> None:
-        """On kazoo's connection thread."""
+        """Take a change of the connection's state, on kazoo's connection thread."""
         if self._is_closed:
             return
         is_first = self._session_id == NO_OWNER
@@ -206,7 +206,7 @@ class ZookeeperStore:
                 _carry_out(partial(watch, path))
 
     def called(self, watch: Watch, path: str, event: WatchedEvent) -> None:
-        """kazoo's, on its thread for callbacks: something has happened to the node, or to the connection."""
+        """Take an event of a node or of the connection, on kazoo's callback thread."""
         if event.type == EventType.NONE:
             self._missed.append(Call(watch, path))
         else:
@@ -215,7 +215,7 @@ class ZookeeperStore:
 
 @dataclass(frozen=True, slots=True)
 class _Watcher:
-    """A watch as kazoo knows it: equal to another of the same function on the same path."""
+    """A watch as kazoo gets it: equal to another watch of the same function on the same path."""
 
     store: ZookeeperStore
     watch: Watch
@@ -226,11 +226,11 @@ class _Watcher:
 
 
 def _servers(hosts: str) -> str:
-    """`hosts` with a server that is alone named three times.
+    """Return `hosts`, with a single server named three times.
 
-    kazoo waits for a server's answer for the session's time-out divided by the number of servers. From one alone, that
-    takes a connection and then says nothing, as ZooKeeper does now and then while it starts, it would wait until the
-    session is over.
+    kazoo waits for a server's answer for the session time-out divided by the number of servers. A single server may
+    accept a connection and then stay silent, as ZooKeeper sometimes does while it starts: kazoo would wait for it until
+    the session expires.
     """
     servers, slash, root = hosts.partition("/")
     return hosts if "," in servers else ",".join([servers] * 3) + slash + root
