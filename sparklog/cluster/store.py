@@ -135,7 +135,7 @@ class Store(Protocol):
         ...
 
     def newest_change(self) -> int:
-        """Return the number of the newest change that this client knows (zxid). A store with fewer changes has lost some."""
+        """Return the number of the newest change that this client knows (zxid); a lower one shows lost changes."""
         ...
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The cluster's controller: one broker, elected, that decides who leads which partition and tells everybody."""
+"""The cluster's controller: an elected broker that elects the leaders of partitions and informs all brokers."""

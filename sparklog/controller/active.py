@@ -1,8 +1,8 @@
-"""The active controller: what a broker is from its election until another is elected, or it stops.
+"""The active controller: exists from a broker's election until another broker is elected or the broker stops.
 
-It reads the whole cluster, tells everybody, finishes what was begun, and then reacts to one event after the other.
-Whatever raises here ends it: it has no state that counts beyond the store's, and who is elected next, be it the same
-broker, reads that anew.
+It reads the whole cluster, informs all brokers, continues pending operations, and then handles one event at a time. Any
+error here ends it: the store has all state that counts, and the next controller, perhaps on the same broker, reads the
+store again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class ActiveController:
-    """One controller, from its election to its end. All methods but `close` are for one task."""
+    """One controller, from its election to its end. All methods except `close` are for one task."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ActiveController:
         }
 
     async def begin(self) -> None:
-        """Take over: afterwards everything is as if there had never been another controller."""
+        """Take over, so that the cluster is as if there had never been another controller."""
         parts = self.parts
         parts.note(Kind.CONTROLLER_ELECTED, controller_epoch=parts.context.epoch)
         await self._liveness.look()
@@ -102,11 +102,11 @@ class ActiveController:
         await self._changes.deletions_asked()
 
     async def handle(self, event: StoreEvent) -> None:
-        """Look again at what has changed in the store."""
+        """Read again the part of the store that has changed."""
         await self._handlers[event]()
 
     async def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
-        """A broker has done what it was told to, or says what it could not do."""
+        """Handle a broker's answer. Ignore an answer of an earlier broker epoch."""
         known = self.parts.context.brokers.get(broker.broker_id)
         if known is None or known.epoch != broker.epoch:
             return
@@ -118,13 +118,13 @@ class ActiveController:
                 await operation.replicas_stopped(broker.broker_id, errors)
 
     def left_behind(self, broker_id: int) -> None:
-        """Tell a broker again all that it could have missed."""
+        """Send a broker its whole state again."""
         if broker_id in self.parts.context.brokers:
             self.parts.outbox.whole_state(broker_id)
             self.parts.outbox.flush()
 
     def close(self) -> None:
-        """Tell nobody anything any more, and hear nothing."""
+        """Stop sending to brokers and stop watching the store."""
         self.parts.watching.close()
         self.parts.channels.close()
 

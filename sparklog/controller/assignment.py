@@ -1,15 +1,16 @@
-"""Which brokers get the replicas of new partitions, as Apache Kafka decides it (kafka.admin.AdminUtils).
+"""Assignment of new partitions' replicas to brokers, as in Apache Kafka (kafka.admin.AdminUtils).
 
-Three aims, in this order: each broker has as many replicas, and is as often first among them, as any other; the
-other replicas of one broker's partitions are spread over all others; a partition's replicas are in different racks.
+Three aims, in this order: all brokers have equally many replicas and equally many first replicas; the other replicas of
+one broker's partitions are spread over all other brokers; a partition's replicas are in different racks.
 
-    the first replica     goes round the brokers, from `start` on
-    the others            go round from the first one on, at a distance of `shift` + 1; that grows by one whenever the
-                          first replicas have been round all brokers, so the same sets do not come again and again
-    with racks            brokers are taken in an order that alternates racks; a replica passes over brokers in a
-                          rack that has one, until every rack has one
+    first replicas        go round the brokers, beginning at `start`
+    other replicas        go round from the first one, at a distance of `shift` + 1. The distance grows by one whenever
+                          the first replicas have been round all brokers, so that the sets of replicas vary
+    with racks            brokers are taken in an order that alternates racks; a replica skips brokers in racks that
+                          already have one, until every rack has one
 
-Racks count where every broker has one. Where only some have, Kafka refuses to create topics; here racks do not count.
+Racks count only if every broker has one. If only some brokers have one, Kafka refuses to create topics; here racks are
+ignored.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from sparklog.base.errors import InvalidPartitions, InvalidReplicationFactor
 
 Racks = Mapping[int, str]
-"""Brokers by their id, with the rack that each is in; '' where it does not say."""
+"""Rack of each broker, by broker id; '' if it has none."""
 
 
 def assign_replicas(
     racks: Racks, partitions: int, factor: int, *, start: int, shift: int, first: int = 0
 ) -> tuple[tuple[int, ...], ...]:
-    """Replicas for `partitions` partitions that are numbered from `first` on; `start` and `shift` are random numbers.
+    """Return the replicas of `partitions` partitions, numbered from `first`. `start` and `shift` are random numbers.
 
     Raises InvalidPartitions or InvalidReplicationFactor.
     """
@@ -49,9 +50,9 @@ def assign_replicas(
 def assign_more(
     racks: Racks, partitions: int, *, existing: Sequence[Sequence[int]], random_start: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Replicas for partitions that are added to `existing`: as many for each as partition 0 has, going on from there.
+    """Return the replicas of partitions added to `existing`, as many for each as partition 0 has, in the same sequence.
 
-    `random_start` counts where the first replica of partition 0 is on no broker of these.
+    `random_start` is used if the first replica of partition 0 is on none of these brokers.
     """
     order = _alternating(racks) if all(racks.values()) else sorted(racks)
     preferred = existing[0][0]
@@ -77,12 +78,12 @@ def _choose_by_rack(order: Sequence[int], racks: Racks, factor: int, first: int,
 
 
 def _other(first: int, shift: int, step: int, count: int) -> int:
-    """The place in the order of another replica; those of count - 1 steps in a row are all the places but `first`."""
+    """Return the place of another replica; `count` - 1 consecutive steps give all places except `first`."""
     return (first + 1 + (shift + step) % (count - 1)) % count
 
 
 def _alternating(racks: Racks) -> list[int]:
-    """Brokers in an order in which no two of a rack follow one another, as long as that can be."""
+    """Return the brokers in an order that alternates racks as far as possible."""
     by_rack = [sorted(broker for broker in racks if racks[broker] == rack) for rack in sorted(set(racks.values()))]
     longest = max(map(len, by_rack))
     return [brokers[place] for place in range(longest) for brokers in by_rack if place < len(brokers)]

@@ -1,12 +1,12 @@
-"""Topics, in-sync replicas and configurations that others have changed in the cluster store.
+"""Changes of topics, ISRs and configurations that other writers made in the cluster store.
 
-    topics     a new partition gets its first leader: the first live replica. One that is gone without having been
-               asked for is forgotten
-    ISR        what leaders have changed is read, and everybody told
-    configs    everybody is told; a topic that now allows unclean elections may get a leader by that
+    topics     a new partition gets its first leader, which is the first live replica. A topic that disappeared without
+               a request for its deletion is forgotten
+    ISR        the controller reads the ISRs that leaders changed, and informs all brokers
+    configs    all brokers are informed; a topic that now allows unclean elections may get leaders
 
-A notice is deleted once it has been looked at. One that is not, as the controller has failed, costs the next one
-nothing: it reads everything, and deletes all notices that were there before.
+A notice is deleted after it has been handled. If the controller fails before that, nothing is lost: the next controller
+reads everything, and deletes all earlier notices.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Changes:
-    """Of one controller, from its election to its end."""
+    """The change handlers of one controller, from its election to its end."""
 
     def __init__(self, parts: Dependencies, operations: Operations) -> None:
         self._parts = parts
@@ -67,7 +67,7 @@ class Changes:
         await self._begin(added)
 
     def note_new_topics(self) -> None:
-        """Those that no controller has given leaders to yet: they came when there was none."""
+        """Note the topics that have no leaders yet, because they were created when there was no controller."""
         for topic in sorted(self._context.topic_ids.keys() - {name.topic for name in self._context.leadership}):
             self._note_topic(topic, [self._context.assignment(name) for name in self._context.partitions_of(topic)])
 
@@ -81,7 +81,7 @@ class Changes:
         )
 
     def _note_broker_configs(self, before: Mapping[int, Mapping[str, str]]) -> None:
-        """Without the values: some are passwords."""
+        """Note the changed keys, without values: some are passwords."""
         now = self._context.broker_overrides
         for broker_id in sorted(before.keys() | now.keys()):
             old, new = before.get(broker_id, {}), now.get(broker_id, {})
@@ -97,7 +97,7 @@ class Changes:
         return added
 
     async def _begin(self, names: Collection[TopicPartition]) -> None:
-        """Give new partitions their first leaders. Where no replica is online they wait for one."""
+        """Give new partitions their first leaders. A partition without an online replica waits for one."""
         if not names:
             return
         context, parts = self._context, self._parts
@@ -162,7 +162,7 @@ class Changes:
         await parts.store.delete(notices.paths)
 
     async def _elect_of(self, topics: Iterable[str]) -> None:
-        """What has no leader may have one, now that the topic allows an unclean election."""
+        """Elect leaders for offline partitions of topics that may allow unclean elections now."""
         named = set(topics) - self._context.deleting
         waiting = [name for name in self._context.partitions_in(PartitionState.OFFLINE) if name.topic in named]
         await self._parts.partitions.move(waiting, PartitionState.ONLINE)

@@ -1,9 +1,9 @@
-"""What the controller tells each broker, in order: a queue and a task for every broker that is registered.
+"""Channels from the controller to the brokers: an ordered queue and a task for each registered broker.
 
-A request is sent again, after a pause, until the broker has answered it; the next one is sent then. That ends when the
-broker is gone, or has come again with another epoch, or when the controller's time is over. So a broker that cannot be
-reached delays nobody else. A queue that gets long is given up, and the controller asked for the broker's whole state:
-nothing in the requests counts that a later one does not say too, so memory stays bounded and nothing is lost.
+A request is repeated, after a pause, until the broker has answered it; then the next one is sent. This ends when the
+broker is gone, has registered again with another epoch, or when the controller ends. So an unreachable broker does not
+delay the others. A queue that gets too long is dropped, and the controller is asked for the broker's whole state, which
+has all that the dropped requests say: memory stays bounded and nothing is lost.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ logger = logging.getLogger(__name__)
 
 
 class Correspondent(Protocol):
-    """Who hears what brokers answer."""
+    """Receiver of the brokers' answers."""
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None: ...
 
     def deposed(self) -> None:
-        """A broker knows of a later controller."""
+        """Handle a broker that knows of a later controller."""
         ...
 
     def left_behind(self, broker: BrokerInfo) -> None:
-        """The broker has to be told its whole state."""
+        """Send the broker its whole state."""
         ...
 
 
 class Channel:
-    """To one life of one broker."""
+    """The channel to one broker with one broker epoch."""
 
     def __init__(self, broker: BrokerInfo, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
         self.broker = broker
@@ -58,7 +58,7 @@ class Channel:
             self._correspondent.left_behind(self.broker)
 
     def close(self) -> None:
-        """Send nothing more; an answer that comes still is not heard."""
+        """Send nothing more, and ignore an answer that is still to come."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -69,7 +69,7 @@ class Channel:
                 await self._deliver(self._queue.popleft())
 
     async def _deliver(self, request: Request) -> None:
-        """Returns once the broker has answered; the channel's end cancels it."""
+        """Send a request until the broker has answered. The channel's end cancels this."""
         while True:
             try:
                 response = await self._peers.call(self.broker, request, timeout_ms=self._timeout_ms)
@@ -78,7 +78,7 @@ class Channel:
             except SparklogError as error:
                 logger.info("broker %s: %s: %s", self.broker.broker_id, type(request).__name__, error)
             except Exception:
-                # A mistake, here or there: the broker must not be without a controller for ever because of it.
+                # A bug, here or in the broker: it must not cut the broker off from the controller for ever.
                 logger.exception("broker %s: %s", self.broker.broker_id, type(request).__name__)
             else:
                 self._correspondent.answered(self.broker, request, response)
@@ -87,7 +87,7 @@ class Channel:
 
 
 class Channels:
-    """To all brokers that are registered."""
+    """The channels to all registered brokers."""
 
     def __init__(self, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
         self._peers = peers
@@ -96,7 +96,7 @@ class Channels:
         self._channels: dict[int, Channel] = {}
 
     def open(self, broker: BrokerInfo) -> None:
-        """In place of the one to an earlier life of the broker."""
+        """Open a channel, and close the one to an earlier epoch of the broker."""
         self.close([broker.broker_id])
         self._channels[broker.broker_id] = Channel(
             broker, self._peers, self._correspondent, timeout_ms=self._timeout_ms
@@ -107,7 +107,7 @@ class Channels:
             channel.put(request)
 
     def close(self, brokers: Iterable[int] | None = None) -> None:
-        """To these brokers, or to all."""
+        """Close the channels to these brokers, or to all."""
         for broker_id in list(self._channels) if brokers is None else list(brokers):
             if channel := self._channels.pop(broker_id, None):
                 channel.close()

@@ -1,4 +1,4 @@
-"""How the controller reads the cluster store: each function makes all reads of one look at it, with their watches.
+"""The controller's reads of the cluster store: each function reads what one event needs, and sets the watches.
 
 Functions block; they are called in a thread.
 """
@@ -46,7 +46,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notices:
-    """Nodes that say where to look, and are deleted when somebody has."""
+    """Nodes that say what has changed, and are deleted once it has been handled."""
 
     paths: tuple[str, ...]
     values: tuple[Mapping[str, Any], ...]
@@ -54,18 +54,18 @@ class Notices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """All that a controller begins with, but for the brokers."""
+    """The state with which a controller begins, except the brokers."""
 
     topics: Topics
     states: Mapping[TopicPartition, Leadership]
     deletions: tuple[str, ...]
     broker_overrides: Mapping[int, Mapping[str, str]]
     notices: tuple[str, ...]
-    """Those that are answered by reading everything."""
+    """Paths of the notices that reading everything makes obsolete."""
 
 
 def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> Cluster:
-    """Notices are read before what they are about: what is changed later has a notice of its own."""
+    """Read the cluster. Notices are read before the state they are about: a later change has its own notice."""
     for path in _PATHS:
         ensure_path(store, path)
     notices = [
@@ -134,6 +134,6 @@ def read_overrides(topic_store: TopicStore, topics: Collection[str]) -> dict[str
 
 
 def configured(notices: Notices, kind: str) -> list[str]:
-    """The names of those whose configuration has changed: of `topics` or of `brokers`."""
+    """Return the names of the `topics` or the `brokers` (`kind`) whose configuration has changed."""
     entities = [str(value.get("entity_path", "")).partition("/") for value in notices.values]
     return sorted({name for found, _, name in entities if found == kind})

@@ -1,10 +1,10 @@
-"""All that the controller knows, as plain data: read from the cluster store when it is elected, and kept up to date.
+"""The controller's state as plain data, read from the cluster store at its election and kept up to date.
 
-Changed only by the controller's one task. What is here of the store was read there or written there: `leadership` may
-be older than the store's, as leaders change their ISR themselves; a write that was decided on it then fails, as its
-version is compared, and is decided again.
+Only the controller's one task changes it. The store's data here was read or written there. `leadership` may be older
+than the store's, because leaders change their ISRs themselves. A write based on an old version then fails, as versions
+are compared, and is decided again.
 
-Whatever decides an order here is sorted, so the same events lead to the same requests.
+All orders here are sorted, so that the same events lead to the same requests.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ class Replica(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ControllerContext:
-    """The cluster as its controller sees it."""
+    """The state of the cluster in its controller."""
 
     epoch: int
-    """The controller's own: greater than that of any before it."""
+    """Controller epoch, greater than that of any earlier controller."""
     epoch_version: int
-    """Of `/controller_epoch`: every write checks it."""
+    """Version of `/controller_epoch`, which every write checks."""
 
     brokers: dict[int, BrokerInfo] = field(default_factory=dict)
-    """Those that are registered, those that are shutting down included."""
+    """Registered brokers, including those that are shutting down."""
     shutting_down: set[int] = field(default_factory=set)
-    """Those of `brokers` that have asked for a controlled shutdown: they are not elected."""
+    """Brokers in a controlled shutdown, which are not elected; a part of `brokers`."""
     offline: dict[int, set[TopicPartition]] = field(default_factory=dict)
-    """Replicas whose disk has failed, by their broker."""
+    """Partitions whose replica is on a failed disk, by broker."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     topic_ids: dict[str, UUID] = field(default_factory=dict)
-    """All topics, those that are being deleted included."""
+    """All topics, including those that are being deleted."""
     overrides: dict[str, Mapping[str, str]] = field(default_factory=dict)
     assignments: dict[str, dict[int, ReplicaAssignment]] = field(default_factory=dict)
     leadership: dict[TopicPartition, Leadership] = field(default_factory=dict)
@@ -61,26 +61,26 @@ class ControllerContext:
 
     reassigning: set[TopicPartition] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
-    """Topics that are to be deleted: no leader is elected for them any more."""
+    """Topics to delete: no leaders are elected for them any more."""
     deletion_begun: set[str] = field(default_factory=set)
     deletion_ineligible: set[str] = field(default_factory=set)
-    """Those of `deleting` that wait for a broker, or for a reassignment."""
+    """Topics of `deleting` that wait for a broker."""
 
     # Brokers
 
     @property
     def live_brokers(self) -> list[int]:
-        """Those that can be elected."""
+        """Brokers that can be elected, sorted."""
         return sorted(self.brokers.keys() - self.shutting_down)
 
     def is_online(self, broker_id: int, name: TopicPartition, *, with_shutting_down: bool = False) -> bool:
-        """Whether the broker is there, and its disk with the partition works."""
+        """Return whether the broker is registered and its disk with the partition works."""
         if broker_id in self.shutting_down and not with_shutting_down:
             return False
         return broker_id in self.brokers and name not in self.offline.get(broker_id, ())
 
     def online_replicas(self, name: TopicPartition, *, with_shutting_down: bool = False) -> tuple[int, ...]:
-        """In the order of the assignment."""
+        """Return the brokers of online replicas, in the order of the assignment."""
         return tuple(
             broker
             for broker in self.assignment(name).replicas
@@ -88,9 +88,10 @@ class ControllerContext:
         )
 
     def recipients(self, name: TopicPartition) -> tuple[int, ...]:
-        """Who is told that the partition has changed: who is online; of those that are shutting down, only its leader.
+        """Return the brokers to inform of a change: those that are online and not shutting down, and any online leader.
 
-        The others are told to stop: who began to follow would get into the ISR, and be gone the next moment.
+        Other brokers that are shutting down are told to stop their replicas: a new follower would join the ISR only to
+        leave it a moment later.
         """
         known = self.leadership.get(name)
         return tuple(
@@ -108,14 +109,14 @@ class ControllerContext:
         return [TopicPartition(topic, number) for number in sorted(self.assignments.get(topic, ()))]
 
     def assignment(self, name: TopicPartition) -> ReplicaAssignment:
-        """NOBODY has a partition that is not known."""
+        """Return the partition's assignment, or NOBODY if the partition is not known."""
         return self.assignments.get(name.topic, {}).get(name.partition, NOBODY)
 
     def set_assignment(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.assignments.setdefault(name.topic, {})[name.partition] = assignment
 
     def has_leader(self, name: TopicPartition) -> bool:
-        """Whether it has one that is online."""
+        """Return whether the partition has a leader that is online."""
         known = self.leadership.get(name)
         return known is not None and self.is_online(known.leader, name, with_shutting_down=True)
 
@@ -126,7 +127,7 @@ class ControllerContext:
         return sorted(name for name, state in self.partition_states.items() if state in states)
 
     def partitions_kept(self) -> list[TopicPartition]:
-        """Those of topics that are not being deleted."""
+        """Return the partitions of topics that are not being deleted."""
         return [name for name in self.partitions() if name.topic not in self.deleting]
 
     def add_topic(self, topic: str, topic_id: UUID, partitions: Iterable[ReplicaAssignment]) -> None:
@@ -134,7 +135,7 @@ class ControllerContext:
         self.assignments[topic] = dict(enumerate(partitions))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget everything about it."""
+        """Remove everything about the topic."""
         for replica in self.replicas_of(topic):
             self.replica_states.pop(replica, None)
         for name in self.partitions_of(topic):
@@ -149,7 +150,7 @@ class ControllerContext:
             topics.discard(topic)
 
     def topic_state(self, topic: str) -> TopicState:
-        """The topic as all brokers are to know it."""
+        """Return the topic's state for the brokers."""
         return TopicState(
             name=topic,
             topic_id=self.topic_ids[topic],

@@ -1,12 +1,12 @@
-"""The controller of a broker: it is one of several candidates, and the active one as long as it is elected.
+"""The controller of a broker: one of several candidates, and active while it is elected.
 
-one task, one queue     store watches, answers of brokers, requests and the clock put events there; the task takes
-                        one, and the next when that is done. An event that stands in the queue is not put twice
-elected                 at the start, and whenever `/controller` goes. The node is watched before it is read
-no more                 another was elected: seen at the watch, or as a write is refused, or as a broker says so;
-                        the store's session has expired; or something failed that cannot be gone on from: then it
-                        gives up the office, and whoever is elected begins with what is in the store. In each case
-                        the active controller is dropped as a whole, and requests get NOT_CONTROLLER
+one task, one queue     store watches, answers of brokers, requests and the clock put events into the queue; the task
+                        handles one event at a time. An event that is in the queue is not added again
+election                at the start, and whenever `/controller` is deleted. The node is watched before it is read
+end                     another controller was elected (a watch, a refused write or a broker says so); or the store's
+                        session has expired; or an error is not recoverable: then the controller resigns, and the next
+                        one begins with the state in the store. In each case the active controller is dropped as a
+                        whole, and requests get NOT_CONTROLLER
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """Somebody wants something done by the active controller."""
+    """A request to the active controller."""
 
     function: Callable[[ActiveController], Awaitable[Any]]
     done: asyncio.Future[Any]
@@ -66,14 +66,14 @@ class _Tick:
 
 @dataclass(frozen=True, slots=True)
 class _Expired:
-    """The store's session is over, and `/controller` with it."""
+    """The store's session has expired, and `/controller` is gone with it."""
 
 
 _Event = StoreEvent | _Asked | _Answer | _LeftBehind | _Tick | _Expired
 
 
 class Controller:
-    """Started and stopped with its broker, and used on its event loop."""
+    """The controller of one broker, started and stopped with it and used on its event loop."""
 
     def __init__(
         self,
@@ -85,8 +85,9 @@ class Controller:
         clock: Clock,
         note: Note = note_nothing,
     ) -> None:
-        """`directory_id`: of the broker's first log directory: who has it may take over from its own earlier life.
-        `note` takes down what is decided."""
+        """`directory_id`: id of the broker's first log directory; a restarted controller replaces its old node by it.
+
+        `note` records the decisions."""
         self._store = store
         self._directory_id = directory_id
         self._peers = peers
@@ -108,26 +109,26 @@ class Controller:
 
     @property
     def epoch(self) -> int | None:
-        """None where it is not active."""
+        """The controller epoch; None if this controller is not active."""
         return self._active.elected.epoch if self._active else None
 
     @property
     def figures(self) -> ClusterFigures | None:
-        """How the cluster is; None where it is not active. May be asked on any thread."""
+        """Figures of the cluster; None if this controller is not active. May be read on any thread."""
         active = self._active
         return count_cluster(active.parts.context) if active else None
 
-    # Its broker's
+    # Start and stop, by the broker
 
     async def start(self) -> None:
-        """Become a candidate. It is elected, or not, some time later."""
+        """Become a candidate. The election comes later."""
         self._loop = asyncio.get_running_loop()
         self._store.listen(self._session_changed)
         self._put(StoreEvent.CONTROLLER)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up the office, if it has it; the store may be unreachable."""
+        """Resign if this controller is active; the store may be unreachable."""
         self._is_stopped = True
         if self._task:
             self._task.cancel()
@@ -142,10 +143,10 @@ class Controller:
     # Requests
 
     async def ask(self, function: Callable[[ActiveController], Awaitable[T]]) -> T:
-        """What `function` returns: called in the order of events, and nothing else happens meanwhile.
+        """Call `function` in the order of events and return its result. No other event is handled meanwhile.
 
-        Raises NotController where this is not the active controller, also where it ends being that meanwhile: what was
-        asked for may have been done then. Raises whatever KafkaError `function` raises.
+        Raises NotController if this controller is not active, or ends meanwhile: the request may have been carried out
+        then. Raises any KafkaError that `function` raises.
         """
         if self._active is None or self._is_stopped:
             raise NotController(f"broker {self._config.broker_id} is not the controller")
@@ -153,7 +154,7 @@ class Controller:
         self._put(_Asked(function, done))
         return await done
 
-    # What happens, as others tell
+    # Events
 
     def answered(self, broker: BrokerInfo, request: Request, response: Any) -> None:
         self._put(_Answer(broker, request, response))
@@ -171,7 +172,7 @@ class Controller:
             self._put_threadsafe(StoreEvent.CONTROLLER)
 
     def _controller_changed(self, _: str) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+        with suppress(RuntimeError):  # the loop is closed: the event is not needed
             self._loop.call_soon_threadsafe(self._watch_called)
 
     def _watch_called(self) -> None:
@@ -214,7 +215,7 @@ class Controller:
             self._step_down()
             self._put(StoreEvent.CONTROLLER)
         except Exception as error:
-            # What this controller knows may be wrong from here on; what is in the store is not.
+            # This controller's context may be wrong from here on; the store is not.
             expected = isinstance(error, StoreError)
             logger.log(logging.WARNING if expected else logging.ERROR, "%s: %s", event, error, exc_info=not expected)
             await self._give_up()
@@ -270,7 +271,7 @@ class Controller:
 
     async def _find_controller(self) -> int:
         watch = None if self._is_watched else self._controller_changed
-        self._is_watched = True  # before it is set: it may be called at once
+        self._is_watched = True  # before the watch is set: it may be called at once
         try:
             return await asyncio.to_thread(find_controller, self._store, watch)
         except StoreError:
@@ -297,11 +298,11 @@ class Controller:
             self._put_later(operation.interval_s, _Tick(operation))
 
     async def _give_up(self) -> None:
-        """Step down, and let somebody else be elected, as far as the store can be told."""
+        """Step down, and resign in the store if it can be reached, so that another broker is elected."""
         elected = self._active.elected if self._active else None
         self._step_down()
         if elected:
-            with suppress(StoreError):  # the session is over, or will be: the node goes with it
+            with suppress(StoreError):  # the node is deleted when the session ends
                 await asyncio.to_thread(resign, self._store, elected)
 
     def _step_down(self) -> None:

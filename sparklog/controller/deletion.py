@@ -1,18 +1,18 @@
-"""Topics are deleted: their replicas first, on every broker that has one, then what the store knows of them.
+"""Deletion of topics: first their replicas on all brokers, then their nodes in the store.
 
-/admin/delete_topics/T asks for it, and stays until it is done; so each new controller begins again where nothing is
-lost by that: a broker that has deleted a replica already says so at once.
+/admin/delete_topics/T requests a deletion, and stays until it is done. So each new controller begins again, which loses
+nothing: a broker that has already deleted a replica says so at once.
 
-    1. partitions go Offline, then NonExistent: nobody leads them any more; brokers forget the topic (UpdateMetadata)
+    1. partitions go Offline, then NonExistent: they have no leader any more; brokers forget the topic (UpdateMetadata)
     2. replicas on live brokers go Offline (StopReplica), then DeletionStarted (StopReplica with deletion)
-    3. a broker's answer moves its replicas to DeletionSuccessful, or to DeletionIneligible where it failed. Those of
-       brokers that are down, or go down meanwhile, are DeletionIneligible too
-    4. once all are DeletionSuccessful, the topic goes from the store: states first, in as many transactions as it
-       takes, then the topic, its configuration and the mark in one
+    3. a broker's answer moves its replicas to DeletionSuccessful, or to DeletionIneligible if it failed. Replicas on
+       brokers that are down, or go down meanwhile, become DeletionIneligible too
+    4. once all are DeletionSuccessful, the topic is deleted from the store: states first, in as many transactions as
+       needed, then the topic, its configuration and the mark in one
 
-A topic with a replica that is ineligible waits (`deletion_ineligible`), until a broker comes. One of which partitions
-are being reassigned is not begun with: it stays as it is until they have moved, or their move is cancelled. Kafka
-too waits then, but elects no leaders for it any more, so that it may wait for ever.
+A topic with an ineligible replica waits (`deletion_ineligible`) until a broker comes. The deletion of a topic with a
+reassignment begins after the reassignment has ended or was cancelled; the topic stays in use until then. Kafka waits
+too, but elects no leaders for the topic any more, so that it may wait for ever.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sparklog.controller.states import PartitionState, ReplicaState
 
 MAX_ROUNDS = 100
 NODES_AT_ONCE = 1_000
-"""In one transaction: below ZooKeeper's limit of 1 MiB to a request."""
+"""Maximum per transaction, to stay below ZooKeeper's limit of 1 MiB per request."""
 logger = logging.getLogger(__name__)
 
 
 class TopicDeletion(Operation):
-    """Of one controller, from its election to its end."""
+    """The topic deletions of one controller, from its election to its end."""
 
     def __init__(self, parts: Dependencies) -> None:
         self._context = parts.context
@@ -50,7 +50,7 @@ class TopicDeletion(Operation):
         self._marked: set[str] = set()
 
     def is_marked(self, topic: str) -> bool:
-        """Whether it is to be deleted, sooner or later."""
+        """Return whether the topic is to be deleted, now or later."""
         return topic in self._marked or topic in self._context.deleting
 
     async def topics_marked(self, topics: Collection[str]) -> None:
@@ -66,13 +66,13 @@ class TopicDeletion(Operation):
         self._marked.difference_update(topics)
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
-        """What waited for them goes on."""
+        """Continue the deletions that waited for these brokers."""
         topics = {replica.name.topic for replica in self._context.replicas_on(brokers)}
         self._context.deletion_ineligible -= topics
         await self.resume()
 
     async def replicas_failed(self, replicas: Sequence[Replica]) -> None:
-        """They cannot be deleted now."""
+        """Make replicas on failed brokers or disks ineligible."""
         await self._give_up([replica for replica in replicas if replica.name.topic in self._context.deletion_begun])
         await self.resume()
 
@@ -90,12 +90,12 @@ class TopicDeletion(Operation):
         await self.resume()
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
-        """A move may have been completed, and a topic have waited for it."""
+        """Continue deletions: a move that a topic waited for may have been completed."""
         if self._marked - self._context.deleting:
             await self.resume()
 
     async def resume(self) -> None:
-        """Go on with all topics that can be gone on with."""
+        """Continue the deletion of all topics that need not wait."""
         self._queue()
         for topic in sorted(self._context.deleting):
             replicas = self._context.replicas_of(topic)
@@ -135,7 +135,7 @@ class TopicDeletion(Operation):
         await self._give_up(dead)
 
     async def _give_up(self, replicas: list[Replica]) -> None:
-        """Until a broker comes, these replicas' topics wait."""
+        """Make these replicas ineligible; their topics wait until a broker comes."""
         states = {replica: self._context.replica_state(replica) for replica in replicas}
         live = [each for each, state in states.items() if state in {ReplicaState.ONLINE, ReplicaState.NEW}]
         await self._replicas.move(live, ReplicaState.OFFLINE)
@@ -152,7 +152,7 @@ class TopicDeletion(Operation):
                     await self._store.multi(Delete(path) for path in part)
                 break
             except (NoNode, NotEmpty, BadVersion):
-                continue  # somebody has changed it meanwhile: another controller, or who creates partitions
+                continue  # the topic has changed meanwhile: by another controller, or by added partitions
         else:
             raise StoreError(f"topic {topic} changes whenever it is to be deleted")
         await self._replicas.move(self._context.replicas_of(topic), ReplicaState.NON_EXISTENT)
@@ -173,13 +173,13 @@ def _topics(store: Store) -> list[str]:
 
 
 def _paths_of(store: Store, topic: str) -> list[str]:
-    """All nodes of the topic that there are, in the order in which to delete them; the mark is the last."""
+    """Return the topic's existing nodes in the order of their deletion, the mark last."""
     tops = (f"{TOPICS}/{topic}", f"{CONFIGS}/{topic}", f"{DELETIONS}/{topic}")
     return [path for top in tops if store.exists(top) for path in subtree(store, top)]
 
 
 def _in_parts(paths: list[str]) -> Iterator[list[str]]:
-    """Whole transactions; the last three nodes, which make the topic one, are in one."""
+    """Yield the paths of each transaction. The last three nodes (topic, configuration, mark) are in one."""
     for first in range(0, len(paths) - 3, NODES_AT_ONCE):
         yield paths[first : min(first + NODES_AT_ONCE, len(paths) - 3)]
     yield paths[-3:]

@@ -1,4 +1,4 @@
-"""What a controller works with, from its election to its end: one value that all its pieces are given."""
+"""The collaborators of a controller, from its election to its end, in one value for all its parts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Dependencies:
     context: ControllerContext
     store: FencedStore
     topic_store: TopicStore
-    """Only its reads are for the controller; it writes through `store`."""
+    """Only for reads: the controller writes through `store`."""
     watching: Watching
     channels: Channels
     outbox: Outbox
     partitions: PartitionMachine
     replicas: ReplicaMachine
     note: Note
-    """Takes down what was decided."""
+    """Records the decisions."""

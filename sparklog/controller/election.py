@@ -1,13 +1,13 @@
-"""Who is to lead a partition: pure functions of its replicas, its ISR and of who is online.
+"""Choice of a partition's leader: pure functions of its replicas, its ISR and the online brokers.
 
-    offline              the first replica that is online and in sync; where there is none and the topic allows it
-                         (unclean), the first that is online: records that only others have are lost
+    offline              the first replica that is online and in sync; if there is none and the topic allows it
+                         (unclean), the first that is online: records that only other replicas have are lost
     reassignment         the first of the target replicas that is online and in sync
     preferred            the first replica, if it is online and in sync
     controlled shutdown  the first replica that is online, in sync and not shutting down
 
-Each also says who is in sync from then on. Nobody joins the ISR by an election, but for the leader of an unclean one,
-which is alone in it.
+Each choice also has the new ISR. An election adds no replica to the ISR, except the leader of an unclean election,
+which is then alone in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Election(Enum):
 
     OFFLINE = "offline"
     UNCLEAN = "unclean"
-    """As OFFLINE, for a topic that does not allow it by itself: somebody has asked for it."""
+    """As OFFLINE, but unclean by request, also if the topic does not allow it."""
     REASSIGNMENT = "reassignment"
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
@@ -77,7 +77,7 @@ def choose_for_shutdown(
 
 
 def elect(context: ControllerContext, name: TopicPartition, election: Election, *, unclean: bool) -> Leadership:
-    """What is to be written for the partition; `unclean`: its topic allows that.
+    """Return the new state to write for the partition. `unclean`: whether its topic allows unclean elections.
 
     Raises EligibleLeadersNotAvailable or PreferredLeaderNotAvailable.
     """
@@ -97,7 +97,7 @@ def elect(context: ControllerContext, name: TopicPartition, election: Election, 
 
 
 def _first(context: ControllerContext, name: TopicPartition) -> Leadership:
-    """Of a partition that never had a leader: whoever is there is in sync, as nobody has anything."""
+    """Return the first state of a partition: all online replicas are in sync, as none has records."""
     online = context.online_replicas(name)
     if not online:
         raise EligibleLeadersNotAvailable(f"{name}: none of its replicas {context.assignment(name).replicas} is online")

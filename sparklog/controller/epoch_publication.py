@@ -1,6 +1,6 @@
-"""Publishes the epochs of the brokers whose replicas may be in sync; leaders go by them (`cluster/broker_epochs.py`).
+"""Publication of the epochs of brokers whose replicas may be in sync; leaders check them (`cluster/broker_epochs.py`).
 
-A broker that is shutting down is left out: it would be gone before a leader that had let it in again notices.
+A broker that is shutting down is left out: a leader that added it to an ISR again would not notice its end in time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cluster store as a controller uses it: in a thread, and only as long as no other controller was elected.
+"""The cluster store for a controller: calls run in a thread, and writes only until another controller is elected.
 
-Every write begins with a check of `/controller_epoch`; where another controller has raised it meanwhile, nothing is
-written and ControllerMoved is raised.
+Every write begins with a check of `/controller_epoch`. If another controller has raised it meanwhile, nothing is
+written and the call raises ControllerMoved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparklog.cluster.partition_states import Leadership, check_controller, fenc
 from sparklog.cluster.store import Delete, Operation, Store
 
 MAX_DELETIONS = 1_000
-"""In one transaction: ZooKeeper takes requests of 1 MiB."""
+"""Maximum per transaction, as ZooKeeper limits requests to 1 MiB."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,11 +32,11 @@ class FencedStore:
         return await asyncio.to_thread(function, self._store, *args, **kwargs)
 
     async def multi(self, operations: Iterable[Operation]) -> None:
-        """Do all or nothing. Raises as Store.multi, and ControllerMoved."""
+        """Do all operations or none. Raises as Store.multi, and ControllerMoved."""
         await self.read(fenced_multi, self._epoch_version, tuple(operations))
 
     async def delete(self, paths: Sequence[str]) -> None:
-        """Delete nodes that nobody else deletes. All are gone, or what is left may be asked for again."""
+        """Delete nodes that no other client deletes. After an error, call again for the nodes that are left."""
         for begin in range(0, len(paths), MAX_DELETIONS):
             await self.multi(Delete(path) for path in paths[begin : begin + MAX_DELETIONS])
 
@@ -44,9 +44,9 @@ class FencedStore:
         return await self.read(read_states, tuple(names))
 
     async def write_states(self, states: Mapping[TopicPartition, Leadership]) -> dict[TopicPartition, Leadership]:
-        """Those that were written, with their version; who is missing was changed by another meanwhile."""
+        """Write states; return those that were written, with their versions. Others were changed by another writer."""
         return await self.read(write_states, dict(states), self._epoch_version) if states else {}
 
     async def check(self) -> None:
-        """Raises ControllerMoved."""
+        """Raise ControllerMoved if another controller was elected."""
         await self.read(check_controller, self._epoch_version)

@@ -1,4 +1,4 @@
-"""How the cluster is, as its controller knows: for those who watch it."""
+"""Figures of the cluster from its controller, for monitoring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sparklog.controller.states import PartitionState
 
 
 class ClusterFigures(NamedTuple):
-    """Names as Kafka's controller has them (kafka.controller), in the spelling of ours."""
+    """Figures of Kafka's controller (kafka.controller), with names in snake case."""
 
     brokers: int
     topics: int
@@ -23,7 +23,7 @@ class ClusterFigures(NamedTuple):
 
 
 def count(context: ControllerContext) -> ClusterFigures:
-    """May be called on any thread, while the controller goes on: each figure is right for some moment."""
+    """Count the figures. May be called on any thread at any time: each figure is right for some moment."""
     states = tuple(context.partition_states.values())
     led = tuple(context.leadership.items())
     return ClusterFigures(

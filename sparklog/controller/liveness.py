@@ -1,14 +1,14 @@
-"""Brokers and disks that come and go, and what that means for the partitions that they have.
+"""Brokers and disks that come and go, and the effects on their partitions.
 
-    came    told everything, before anything else; its replicas go online; what nobody led gets a leader
-    gone    what it led gets another leader; then its replicas leave the ISR, but for the last one in it
-    came again with another epoch      both, as if it had been gone in between
-    a disk failed      the broker is asked about all its replicas; those that its answer names with KAFKA_STORAGE_ERROR
-                       are gone, as if the broker were, until an answer names them without
+    came    the broker first gets the whole state; its replicas go online; partitions without a leader get one
+    gone    the broker's partitions get other leaders; then its replicas leave the ISR, except the last one in it
+    came again with another epoch      both, as if the broker had been gone in between
+    a disk failed      the broker is asked about all its replicas; those with KAFKA_STORAGE_ERROR in its answer are
+                       treated like those of a broker that is gone, until an answer has no error for them
 
-Of brokers that are gone at once, those that came again leave the ISR first: they may have lost what was not flushed,
-which one that is still away may have. Which lives of brokers count stands in the store (`cluster/broker_epochs.py`):
-one that is over is taken out before the ISRs are read that it has to leave.
+If several brokers fail at once, restarted ones leave the ISR first: they may have lost unflushed records, which a
+broker that is still down may have. The store has the broker epochs that count (`cluster/broker_epochs.py`): an epoch
+that has ended is removed there before the ISRs that the broker must leave are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Liveness:
-    """Of one controller, from its election to its end."""
+    """The broker handlers of one controller, from its election to its end."""
 
     def __init__(self, parts: Dependencies, operations: Operations) -> None:
         self._parts = parts
@@ -43,7 +43,7 @@ class Liveness:
         self._came: Mapping[int, BrokerInfo] = {}
 
     async def look(self) -> None:
-        """Find out who is alive. Who lives another life than the last controller knew has failed and come back."""
+        """Read the live brokers. A broker with another epoch than the last controller knew has failed and restarted."""
         parts = self._parts
         lives = await parts.store.read(read_broker_epochs)
         found = await parts.store.read(read_brokers, parts.watching)
@@ -55,7 +55,7 @@ class Liveness:
         await publish_broker_epochs(parts, self._context.brokers)
 
     async def begin(self) -> None:
-        """Bring all partitions and replicas into a state, elect where nobody leads, and tell everybody."""
+        """Set the states of all partitions and replicas, elect missing leaders, and inform all brokers."""
         context, parts = self._context, self._parts
         parts.outbox.everything(context.brokers)
         parts.outbox.flush()
@@ -101,7 +101,7 @@ class Liveness:
             self._parts.note(Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted)
 
     async def replicas_failed(self, replicas: Collection[Replica]) -> None:
-        """Give what they led another leader, and take them out of the ISR."""
+        """Elect other leaders for these replicas' partitions, and remove the replicas from the ISRs."""
         if not replicas:
             return
         context, parts = self._context, self._parts
@@ -115,7 +115,7 @@ class Liveness:
             await operation.replicas_failed(tuple(replicas))
 
     async def disks_failed(self) -> None:
-        """Ask the brokers that say so about all their replicas."""
+        """Ask the brokers that reported a failed disk about all their replicas."""
         parts = self._parts
         notices = await parts.store.read(read_notices, parts.watching, DISK_EVENTS, StoreEvent.DISKS)
         if not notices.paths:
@@ -128,7 +128,7 @@ class Liveness:
         await parts.store.delete(notices.paths)
 
     async def leaders_answered(self, broker_id: int, request: LeaderAndIsr, response: LeaderAndIsrResponse) -> None:
-        """Which of the broker's replicas are on a disk that works."""
+        """Learn from a broker's answer which of its replicas are on a failed disk."""
         offline = self._context.offline.setdefault(broker_id, set())
         asked = {state.name for state in request.partitions}
         failed = {name for name in asked if isinstance(response.errors.get(name), KafkaStorageError)}
@@ -163,7 +163,7 @@ class Liveness:
         await parts.partitions.elect_where_nobody_leads()
 
     async def _move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
-        """Those that can be moved; the others are being deleted."""
+        """Move the replicas that may be moved; the others are being deleted."""
         state = self._context.replica_state
         await self._parts.replicas.move([each for each in replicas if (state(each), target) in REPLICA_MOVES], target)
 

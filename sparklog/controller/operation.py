@@ -1,8 +1,8 @@
-"""What takes the controller several steps: deleting a topic, moving a partition, giving leaderships back.
+"""Operations that take the controller several steps: topic deletion, reassignment, preferred leader election.
 
-Each step is begun by something that has happened. `ActiveController` tells every operation, in their order, one thing
-after the other on the controller's one task; nobody else changes the context meanwhile. An operation keeps nothing that
-the cluster store or the context does not have, as the next controller has to go on with it.
+An event starts each step. The controller's one task passes each event to all operations, in their order; nothing else
+changes the context meanwhile. An operation keeps no state besides the cluster store and the context, because the next
+controller must be able to continue it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from sparklog.controller.context import Replica
 
 
 class Operation:
-    """As it stands, it does nothing: an operation overrides what it waits for."""
+    """Base class whose handlers do nothing: an operation overrides those that it needs."""
 
     interval_s: int | None = None
-    """How often it is called by the clock; None: never."""
+    """Interval between calls of `tick`, in seconds; None: no calls."""
 
     async def resume(self) -> None:
-        """This controller was elected, and everybody has been told: go on with what has been begun."""
+        """Continue pending work: this controller was elected and has informed all brokers."""
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
-        """They are registered, have been told everything, and lead what nobody else could."""
+        """Handle brokers that have registered, got their whole state, and lead partitions without another leader."""
 
     async def replicas_failed(self, replicas: Sequence[Replica]) -> None:
-        """Their brokers, or their disks, are gone. Those of topics that are being deleted are as they were."""
+        """Handle replicas whose broker or disk has failed. Those of topics in deletion have not changed their state."""
 
     async def topics_marked(self, topics: Collection[str]) -> None:
-        """These stand in `/admin/delete_topics`, all of them; some may be known, or not exist."""
+        """Handle all topics in `/admin/delete_topics`; some may already be known or not exist."""
 
     async def topics_gone(self, topics: Collection[str]) -> None:
-        """They are no longer in the store, nor in the context: somebody else has deleted them."""
+        """Handle topics that another writer deleted; they are gone from the store and from the context."""
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
-        """The context has their ISR as the store has it now."""
+        """Handle changed ISRs; the context has already been updated from the store."""
 
     async def replicas_stopped(self, broker_id: int, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
-        """The broker has answered StopReplica; None: it has deleted the replica, as it was told to."""
+        """Handle an answer to StopReplica; an error of None means that the broker has deleted the replica."""
 
     async def asked_in_store(self) -> None:
-        """`/admin/reassign_partitions` or `/admin/preferred_replica_election` has changed."""
+        """Handle a change of `/admin/reassign_partitions` or `/admin/preferred_replica_election`."""
 
     async def tick(self) -> None:
-        """`interval_s` have passed."""
+        """Handle the clock: `interval_s` seconds have passed."""

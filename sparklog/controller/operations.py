@@ -1,4 +1,4 @@
-"""The operations of a controller, in the order in which they are told what has happened; what brokers ask of them."""
+"""The operations of a controller, in the order in which they get events, and the requests of brokers to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparklog.controller.shutdown import shut_down
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """Of one controller, from its election to its end."""
+    """The operations of one controller, from its election to its end."""
 
     parts: Dependencies
     reassignment: Reassignment
@@ -25,11 +25,11 @@ class Operations:
     elections: Elections
 
     def __iter__(self) -> Iterator[Operation]:
-        """A topic that waits for its partitions to have moved hears of it after those who move them."""
+        """Iterate in the order of events. Deletion follows reassignment, as topics wait for the end of their moves."""
         return iter((self.reassignment, self.deletion, self.elections))
 
     async def reassign(self, targets: Targets, *, may_resize: bool) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions, or stop (a target of None); why not, by partition."""
+        """Begin to move partitions, or cancel (a target of None). Return the error of each partition, or None."""
         answers = await self.reassignment.ask(targets, may_resize=may_resize)
         await self.deletion.resume()
         return answers
@@ -37,11 +37,11 @@ class Operations:
     async def elect_leaders(
         self, names: Iterable[TopicPartition] | None, *, is_unclean: bool
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Of each partition, or of all: who was elected, or why nobody was."""
+        """Elect leaders of these partitions, or of all. Return for each its leader, or the error."""
         return await self.elections.elect(names, is_unclean=is_unclean)
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
-        """What the broker leads still, now that others have taken over what they could."""
+        """Move leaderships away from the broker. Return the partitions that it still leads."""
         return await shut_down(self.parts, broker_id=broker_id, broker_epoch=broker_epoch)
 
 

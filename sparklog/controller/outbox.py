@@ -1,12 +1,12 @@
-"""What one step of the controller has to tell the brokers, gathered so that each gets few requests.
+"""Outgoing requests of one step of the controller, collected so that each broker gets few requests.
 
     LeaderAndIsr      to brokers that have a replica, with its whole state and the configuration of its topic
-    UpdateMetadata    to all brokers: the brokers, and the topics that have changed, whole
-    StopReplica       to a broker that is to stop a replica, or to delete it
+    UpdateMetadata    to all brokers: the brokers, and the whole state of the topics that have changed
+    StopReplica       to a broker that has to stop or delete a replica
 
-`flush` makes the requests from what the context holds then, and hands them to the brokers' channels in this order: who
-leads learns it before the clients look for him. Requests for brokers that are not registered are left out; they are
-told everything when they come.
+`flush` makes the requests from the context at that time, and passes them to the brokers' channels in this order: a new
+leader learns of its leadership before clients look for it. Requests for brokers that are not registered are dropped;
+such a broker gets the whole state when it registers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Send = Callable[[int, Request], None]
 
 
 class Outbox:
-    """Requests of one controller, until they are handed over."""
+    """Requests of one controller, until they are passed to the channels."""
 
     def __init__(self, context: ControllerContext, broker_id: int, send: Send, numbers: Iterator[int]) -> None:
-        """`numbers` grow, also from one controller to the next of the same broker: they may have one epoch."""
+        """`numbers` grow also from one controller to the next of the same broker, which may have the same epoch."""
         self._context = context
         self._broker_id = broker_id
         self._send = send
@@ -46,7 +46,7 @@ class Outbox:
         self._is_held = False
 
     def leader_and_isr(self, brokers: Iterable[int], name: TopicPartition, *, is_new: bool = False) -> None:
-        """Tell `brokers` the partition's state, and all brokers who leads it. `is_new`: nobody can have records."""
+        """Send the partition's state to `brokers`, and its topic to all. `is_new`: no replica can have records."""
         for broker in brokers:
             told = self._leaderships.setdefault(broker, {})
             told[name] = told.get(name, False) or is_new
@@ -57,19 +57,19 @@ class Outbox:
         stops[replica.name] = stops.get(replica.name, False) or delete
 
     def update_metadata(self, topics: Iterable[str] = (), *, brokers: Iterable[int] | None = None) -> None:
-        """Tell `brokers`, or all, who the brokers are, and these topics as they are now: also that they are gone."""
+        """Send `brokers`, or all, the list of brokers and the present state of these topics, also of deleted ones."""
         named = list(topics)
         for broker in self._context.brokers if brokers is None else brokers:
             self._topics.setdefault(broker, set()).update(named)
 
     def everything(self, brokers: Iterable[int]) -> None:
-        """Tell `brokers` all brokers and all topics: whatever they knew before is void."""
+        """Send `brokers` all brokers and all topics, which replace their former state."""
         for broker in brokers:
             self._topics.setdefault(broker, set())
             self._full.add(broker)
 
     def whole_state(self, broker: int) -> None:
-        """Tell a broker all that it could have missed."""
+        """Send a broker everything that it may have missed."""
         self.everything([broker])
         for replica in self._context.replicas_on([broker]):
             match self._context.replica_state(replica):
@@ -82,8 +82,10 @@ class Outbox:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What several moves have to tell is gathered, and handed over at the end: many partitions of a topic would
-        else each have the whole topic told."""
+        """Hold back the requests of several transitions until the end.
+
+        Otherwise each of a topic's partitions would send the whole topic.
+        """
         self._is_held = True
         try:
             yield

@@ -1,8 +1,8 @@
-"""Moves partitions from state to state: decides, writes, remembers, tells the brokers.
+"""State transitions of partitions: decide, write, update the context, inform the brokers.
 
-What is decided stands on the context. It is written with the versions that the context knows, so where a leader has
-changed its ISR meanwhile the write fails; then the state is read again and decided again. Only what has been written
-gets into the context and to the brokers. One move is one batch of requests.
+A decision is based on the context, and is written with the versions in the context. If a leader has changed its ISR
+meanwhile, the write fails; then the state is read and decided again. Only written states get into the context and to
+the brokers. One call of `move` makes one batch of requests.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sparklog.controller.states import PARTITION_MOVES, PartitionState, check_mo
 from sparklog.replica.messages import NO_LEADER
 
 MAX_ROUNDS = 100
-"""A partition is decided again each time that its leader was quicker to write; this often, and something is wrong."""
+"""Maximum rounds, as a partition is decided again when its leader writes first; more indicate a bug."""
 logger = logging.getLogger(__name__)
 
 
 class PartitionMachine:
-    """Of one controller, from its election to its end."""
+    """The state machine of partitions of one controller, from its election to its end."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PartitionMachine:
         self._note = note
 
     def begin(self) -> None:
-        """The states of all partitions that were read from the store."""
+        """Set the states of all partitions that were read from the store."""
         for name in self._context.partitions():
             if name not in self._context.leadership:
                 state = PartitionState.NEW
@@ -57,7 +57,7 @@ class PartitionMachine:
             self._context.partition_states[name] = state
 
     async def elect_where_nobody_leads(self) -> dict[TopicPartition, KafkaError]:
-        """Elect leaders for all that are New or Offline, but for topics that are being deleted."""
+        """Elect leaders for all New or Offline partitions, except those of topics that are being deleted."""
         waiting = self._context.partitions_in(PartitionState.NEW, PartitionState.OFFLINE)
         names = [name for name in waiting if name.topic not in self._context.deleting]
         return await self.move(names, PartitionState.ONLINE)
@@ -65,7 +65,10 @@ class PartitionMachine:
     async def move(
         self, names: Iterable[TopicPartition], target: PartitionState, election: Election = Election.OFFLINE
     ) -> dict[TopicPartition, KafkaError]:
-        """Those that got no leader, and why; they stay what they were. `election`: how one is chosen, to ONLINE.
+        """Move partitions to a state; return the errors of those that got no leader, which keep their state.
+
+        `election`: how a leader is chosen, for ONLINE.
+
 
         Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError.
         """
@@ -127,7 +130,7 @@ class PartitionMachine:
 
 
 def details_of(state: Leadership) -> dict[str, Any]:
-    """As they are noted."""
+    """Return the fields of a history record."""
     return {
         "leader": state.leader,
         "leader_epoch": state.leader_epoch,
@@ -138,7 +141,7 @@ def details_of(state: Leadership) -> dict[str, Any]:
 
 
 async def read_again(context: ControllerContext, store: FencedStore, names: Iterable[TopicPartition]) -> None:
-    """Bring what the context knows of who leads `names` up to date."""
+    """Update the leadership of `names` in the context from the store."""
     asked = list(names)
     found = await store.read_states(asked)
     for name in asked:

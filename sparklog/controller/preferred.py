@@ -1,14 +1,14 @@
-"""Elections that somebody asks for, or that balance leaderships: preferred and unclean.
+"""Elections by request or to balance leaderships: preferred and unclean.
 
-The first of a partition's replicas is its preferred leader. When brokers have come and gone, leaderships are where they
-happened to go; an election of the preferred leaders spreads them again as the replicas were assigned.
+The first of a partition's replicas is its preferred leader. Failures of brokers move leaderships to other brokers; an
+election of the preferred leaders spreads the leaderships again as the replicas were assigned.
 
-    by request      ElectLeaders: partitions, or all; preferred, or unclean where nobody leads
+    by request      ElectLeaders: some partitions, or all; preferred, or unclean for partitions without a leader
     by the store    /admin/preferred_replica_election, as Apache Kafka's tools wrote it until 2.x:
-                    {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}; deleted when it was done
-    by itself       every leader.imbalance.check.interval.seconds: of the partitions that prefer a broker, how many are
-                    led by others? Where that is more than leader.imbalance.per.broker.percentage, all of them that
-                    the broker is ready to lead are given to it
+                    {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}; deleted afterwards
+    automatic       every leader.imbalance.check.interval.seconds: if other brokers lead more than
+                    leader.imbalance.per.broker.percentage of the partitions that prefer a broker, the broker gets
+                    all of these partitions that it is ready to lead
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Elections(Operation):
-    """Of one controller, from its election to its end."""
+    """The elections of one controller, from its election to its end."""
 
     def __init__(self, parts: Dependencies) -> None:
         config = parts.config
@@ -51,7 +51,7 @@ class Elections(Operation):
     async def elect(
         self, names: Iterable[TopicPartition] | None, *, is_unclean: bool = False
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Of each partition, or of all: who leads it now, or why nobody was elected."""
+        """Elect leaders of these partitions, or of all. Return for each its leader, or the error."""
         answers: dict[TopicPartition, int | KafkaError] = {}
         electable = []
         for name in self._context.partitions() if names is None else dict.fromkeys(names):
@@ -66,7 +66,7 @@ class Elections(Operation):
         return answers
 
     async def asked_in_store(self) -> None:
-        """Do what /admin/preferred_replica_election asks for, if it is there, and delete it."""
+        """Hold the elections of /admin/preferred_replica_election, if it exists, and delete it."""
         node = await self._store.read(_read)
         if node is None:
             return
@@ -79,7 +79,7 @@ class Elections(Operation):
             logger.info("%s was deleted by somebody else", PREFERRED_ELECTION)
 
     async def tick(self) -> None:
-        """Elect preferred leaders where too many of a broker's are elsewhere."""
+        """Elect brokers that lead too few of the partitions that prefer them."""
         for broker, names in imbalanced(self._context, self._percentage).items():
             ready = [name for name in names if _is_ready(self._context, name)]
             logger.info("broker %d leads too few of its partitions: electing it for %d", broker, len(ready))
@@ -100,7 +100,7 @@ class Elections(Operation):
 
 
 def imbalanced(context: ControllerContext, percentage: int) -> dict[int, list[TopicPartition]]:
-    """Brokers of whose preferred leaderships more than `percentage` % are elsewhere, with these partitions."""
+    """Return each broker's preferring partitions that others lead, if they are more than `percentage` % of these."""
     preferring: dict[int, list[TopicPartition]] = {}
     for name in context.partitions():
         if name.topic not in context.deleting and name in context.leadership:
@@ -115,13 +115,13 @@ def imbalanced(context: ControllerContext, percentage: int) -> dict[int, list[To
 
 
 def _is_ready(context: ControllerContext, name: TopicPartition) -> bool:
-    """Whether its first replica could lead it now."""
+    """Return whether the partition's first replica could lead it now."""
     replicas, isr = context.assignment(name).replicas, context.leadership[name].isr
     return choose_preferred(replicas, isr, context.online_replicas(name)) is not None
 
 
 def _read(store: Store) -> list[TopicPartition] | None:
-    """What is asked for; nothing where it makes no sense; None: there is no such node."""
+    """Return the requested partitions; none if the data is invalid, None if there is no such node."""
     try:
         data = store.get(PREFERRED_ELECTION).data
     except NoNode:

@@ -1,14 +1,14 @@
-"""Partitions move to other brokers, in the steps of KIP-455, so that a new controller goes on wherever the old one was.
+"""Reassignment of partitions in the steps of KIP-455, so that a new controller can continue at any step.
 
-RS replicas, ORS those it had, TRS those it is to have, AR = TRS - ORS (adding), RR = ORS - TRS (removing).
+RS: the replicas; ORS: the original ones; TRS: the target; AR = TRS - ORS (adding); RR = ORS - TRS (removing).
 
-    U   asked for           whom the move that was under way would have added, and this one does not want, leaves the
-                            ISR, is stopped, and deletes its log. Then /brokers/topics/T gets RS = TRS + ORS with AR
-                            and RR: until then, the former move can be gone on with
+    U   requested           replicas that a former move was adding and that are not in the new target leave the ISR, are
+                            stopped, and delete their logs. Then /brokers/topics/T gets RS = TRS + ORS with AR and RR;
+                            until then, the former move can be continued
     A   TRS not in sync     the leader epoch rises, LeaderAndIsr to RS, so that AR follow; AR are New
-    B   TRS in sync         AR are Online; RS = TRS for all brokers, led by one of TRS: nobody joins the ISR from RR any
-                            more. RR leave the ISR, are stopped, and delete their logs. Then /brokers/topics/T gets
-                            RS = TRS, and the partition leaves /admin/reassign_partitions
+    B   TRS in sync         AR are Online; RS = TRS for all brokers, with a leader in TRS, so that no replica of RR
+                            joins the ISR again. RR leave the ISR, are stopped, and delete their logs. Then
+                            /brokers/topics/T gets RS = TRS, and the partition leaves /admin/reassign_partitions
 
     RS                AR         RR         leader   ISR
     1,2,3                                   1        1,2,3
@@ -17,11 +17,12 @@ RS replicas, ORS those it had, TRS those it is to have, AR = TRS - ORS (adding),
     4,5,6,1,2,3       4,5,6      1,2,3      4        4,5,6            B, before its last write
     4,5,6                                   4        4,5,6            done
 
-The store has ORS until the very end, so all steps of B can be done again. A cancellation is a move with TRS = ORS; its
-order may differ from what it was, where ORS and the former TRS overlap.
+The store has ORS until the end, so all steps of B can be repeated. A cancellation is a move with TRS = ORS; the order
+of the replicas may change if ORS and the former TRS overlap.
 
-Refused is what would lose records: to give up those that are being added while nobody else is in sync. Kafka does it
-(its later controllers do not). /admin/reassign_partitions is taken up as Kafka's tools wrote it until 2.x:
+The controller refuses a move that would lose records: one that drops replicas being added while no other replica is in
+sync. Kafka carries it out (its later controllers do not). /admin/reassign_partitions is read in the format that Kafka's
+tools wrote until 2.x:
 {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}.
 """
 
@@ -62,14 +63,14 @@ logger = logging.getLogger(__name__)
 
 
 class Phase(Enum):
-    """Where the move of a partition stands."""
+    """Phase of a partition's reassignment."""
 
     CATCHING_UP = "A"
     COMPLETE = "B"
 
 
 def phase_of(context: ControllerContext, name: TopicPartition, assignment: ReplicaAssignment) -> Phase:
-    """COMPLETE once all of its target is in sync, and one of them is there to lead."""
+    """Return COMPLETE if the whole target is in sync and one of its replicas is online to lead."""
     if not assignment.is_reassigning:
         return Phase.COMPLETE
     known = context.leadership.get(name)
@@ -82,7 +83,7 @@ def phase_of(context: ControllerContext, name: TopicPartition, assignment: Repli
 def plan(
     context: ControllerContext, name: TopicPartition, target: tuple[int, ...] | None, *, may_resize: bool = True
 ) -> ReplicaAssignment:
-    """The assignment with which the move begins; `target` None: back to what it was.
+    """Return the assignment with which the move begins; a `target` of None cancels the present move.
 
     Raises UnknownTopicOrPartition, NoReassignmentInProgress, InvalidReplicaAssignment or InvalidReplicationFactor.
     """
@@ -126,10 +127,10 @@ def _check_target(
 
 
 class Reassignment(Operation):
-    """Of one controller, from its election to its end."""
+    """The reassignments of one controller, from its election to its end."""
 
     def __init__(self, parts: Dependencies, *, is_marked: Callable[[str], bool]) -> None:
-        """`is_marked`: whether a topic waits to be deleted, so that no new move of it begins."""
+        """`is_marked`: whether a topic is to be deleted, in which case no new move of it begins."""
         self._context = parts.context
         self._store = parts.store
         self._outbox = parts.outbox
@@ -139,7 +140,7 @@ class Reassignment(Operation):
         self._is_marked = is_marked
 
     async def ask(self, targets: Targets, *, may_resize: bool = True) -> dict[TopicPartition, KafkaError | None]:
-        """Begin to move partitions, or stop; why not, by partition."""
+        """Begin to move partitions, or cancel (a target of None). Return the error of each partition, or None."""
         await read_again(self._context, self._store, [name for name in targets if name in self._context.leadership])
         answers: dict[TopicPartition, KafkaError | None] = {}
         planned = {}
@@ -158,7 +159,7 @@ class Reassignment(Operation):
         return answers
 
     async def asked_in_store(self) -> None:
-        """Begin with what /admin/reassign_partitions asks for, if it is there; drop from it what cannot be done."""
+        """Begin the moves in /admin/reassign_partitions, if it exists; remove those that are refused from it."""
         node = await self._store.read(_find, REASSIGN_PARTITIONS)
         if node is None:
             return
@@ -181,13 +182,13 @@ class Reassignment(Operation):
             await self._advance(name)
 
     async def brokers_came(self, brokers: Collection[int]) -> None:
-        """Some of them may have what is being moved, or be to have it."""
+        """Continue the moves of partitions that have replicas on these brokers."""
         for name in sorted(self._context.reassigning):
             if not set(brokers).isdisjoint(self._context.assignment(name).replicas):
                 await self._advance(name)
 
     async def isr_changed(self, names: Collection[TopicPartition]) -> None:
-        """Moves that waited for these ISRs are completed."""
+        """Complete the moves that waited for these ISRs."""
         moving = sorted(self._context.reassigning & set(names))
         ready = [
             each for each in moving if phase_of(self._context, each, self._context.assignment(each)) is Phase.COMPLETE
@@ -197,7 +198,7 @@ class Reassignment(Operation):
                 await self._advance(name)
 
     def _together(self, names: Collection[TopicPartition]) -> AbstractContextManager[None]:
-        """The moves of several partitions tell each broker at once."""
+        """Hold the requests of several partitions back, so that each broker gets them at once."""
         return self._outbox.held() if len(names) > 1 else nullcontext()
 
     async def _begin(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
@@ -215,7 +216,7 @@ class Reassignment(Operation):
         await self._advance(name)
 
     async def _give_up(self, name: TopicPartition, unwanted: Collection[int]) -> None:
-        """Remove those that the former move was adding; none of them leads any more, nor comes into the ISR again."""
+        """Remove replicas that the former move was adding, so that none of them leads or joins the ISR again."""
         known = self._context.leadership.get(name)
         if known and known.leader in unwanted:
             await self._partitions.move([name], PartitionState.ONLINE)
@@ -256,7 +257,7 @@ class Reassignment(Operation):
         self._note(Kind.REASSIGNMENT_COMPLETED, name, replicas=done.replicas)
 
     async def _move_leader(self, name: TopicPartition, done: ReplicaAssignment) -> bool:
-        """Whether one of the target leads now, knowing of no replicas but the target."""
+        """Ensure that a target replica leads and knows only the target; return whether that succeeded."""
         known = self._context.leadership.get(name)
         if known and known.leader in done.replicas and self._context.is_online(known.leader, name):
             await self._bump_leader_epoch(name)
@@ -264,7 +265,7 @@ class Reassignment(Operation):
         return not await self._partitions.move([name], PartitionState.ONLINE, Election.REASSIGNMENT)
 
     async def _bump_leader_epoch(self, name: TopicPartition) -> None:
-        """Have all replicas take over the assignment as it is now: they follow only what has a new leader epoch."""
+        """Raise the leader epoch, as replicas apply a changed assignment only with a new leader epoch."""
         for _ in range(MAX_ROUNDS):
             known = self._context.leadership.get(name)
             if known is None:
@@ -282,7 +283,7 @@ class Reassignment(Operation):
         raise StoreError(f"the state of {name} changes whenever it is written")
 
     async def _remove(self, name: TopicPartition, brokers: Iterable[int]) -> None:
-        """Stop these replicas and have their logs deleted, but for one that alone is in sync."""
+        """Stop these replicas and delete their logs, except a replica that is the only one in sync."""
         there = [
             replica
             for broker in brokers
@@ -299,7 +300,7 @@ class Reassignment(Operation):
             await self._replicas.move(gone, state)
 
     async def _write(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Put it into the topic's node, and leave there what others write: partitions may be added at any time."""
+        """Write the assignment to the topic's node and keep other changes in it: partitions may be added any time."""
         path = f"{TOPICS}/{name.topic}"
         for _ in range(MAX_ROUNDS):
             node: Node = await self._store.read(_get, path)
@@ -321,7 +322,7 @@ class Reassignment(Operation):
         raise StoreError(f"{path} changes whenever it is written")
 
     async def _take_from_request(self, drop: Callable[[TopicPartition, tuple[int, ...]], bool]) -> None:
-        """Leave in /admin/reassign_partitions what is not to be dropped; delete it where nothing is left."""
+        """Remove from /admin/reassign_partitions what `drop` selects; delete the node if nothing is left."""
         for _ in range(MAX_ROUNDS):
             node = await self._store.read(_find, REASSIGN_PARTITIONS)
             if node is None:
@@ -344,7 +345,7 @@ class Reassignment(Operation):
 
 
 def encode_request(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
-    """As it stands in /admin/reassign_partitions."""
+    """Return the data of /admin/reassign_partitions."""
     partitions = [
         {"topic": name.topic, "partition": name.partition, "replicas": list(target)} for name, target in targets.items()
     ]
@@ -352,7 +353,7 @@ def encode_request(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
 
 
 def decode_request(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """Nothing where it makes no sense."""
+    """Parse the data of /admin/reassign_partitions; return nothing if it is invalid."""
     try:
         return {
             TopicPartition(str(part["topic"]), int(part["partition"])): tuple(int(each) for each in part["replicas"])

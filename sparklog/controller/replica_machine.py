@@ -1,7 +1,7 @@
-"""Moves replicas from state to state: decides, writes, remembers, tells the brokers (as partition_machine does).
+"""State transitions of replicas: decide, write, update the context, inform the brokers (as in partition_machine).
 
-A replica that goes offline leaves the ISR, but for the last one in it: nobody else has all that was acknowledged, so
-only with it can the partition go on. Of several that go at once the leader is that one: it may have more than others.
+A replica that goes offline leaves the ISR, except the last one in it: no other replica has all acknowledged records, so
+the partition can resume only with it. If several go offline at once, the leader stays: it may have more records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReplicaMachine:
-    """Of one controller, from its election to its end."""
+    """The state machine of replicas of one controller, from its election to its end."""
 
     def __init__(
         self, context: ControllerContext, store: FencedStore, outbox: Outbox, *, note: Note = note_nothing
@@ -36,7 +36,7 @@ class ReplicaMachine:
         self._note = note
 
     async def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
-        """Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError."""
+        """Move replicas to a state. Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError."""
         moved = list(dict.fromkeys(replicas))
         check_moves(REPLICA_MOVES, {each: self._context.replica_state(each) for each in moved}, target)
         match target:
@@ -74,7 +74,7 @@ class ReplicaMachine:
         for replica in replicas:
             self._outbox.stop_replica(replica, delete=False)
             if replica.name.topic in self._context.deleting:
-                continue  # nobody will lead it again: who is in sync does not matter
+                continue  # the partition gets no leader again, so its ISR does not matter
             if replica.name in self._context.leadership:
                 leaving.setdefault(replica.name, []).append(replica.broker_id)
             else:
@@ -94,7 +94,7 @@ class ReplicaMachine:
         raise StoreError(f"the states of {list(leaving)} change whenever they are written")
 
     def _without(self, name: TopicPartition, gone: Sequence[int]) -> Leadership | None:
-        """The partition's state without these replicas; None: they are in no part of it."""
+        """Return the partition's state without these replicas; None if that changes nothing."""
         known = self._context.leadership.get(name)
         if known is None or not ({known.leader, *known.isr} & set(gone)):
             return None

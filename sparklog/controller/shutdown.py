@@ -1,13 +1,13 @@
-"""Controlled shutdown: a broker that is about to stop leads nothing any more, and nobody waits for it.
+"""Controlled shutdown: a stopping broker hands over its leaderships and leaves the ISRs.
 
-    1. it is elected for nothing from now on (`shutting_down`), until it is registered again; no leader may take it into
-       an ISR any more (`epoch_publication.py`)
-    2. partitions that it leads: a leader among the others that are online and in sync, if there is one; its replica
-       leaves the ISR
-    3. partitions that it follows: it is told to stop, and its replica leaves the ISR
+    1. the broker is no longer elected (`shutting_down`) until it registers again, and no leader may add it to an ISR
+       (`epoch_publication.py`)
+    2. partitions that it leads: another replica that is online and in sync becomes the leader, if there is one; the
+       broker's replica leaves the ISR
+    3. partitions that it follows: the broker is told to stop its replica, which leaves the ISR
 
-What remains are the partitions that it leads still. Where it has the only replica there is nobody to take over, so it
-does not remain. It may be asked again, as long as the broker wishes; what was done is not done twice.
+The answer has the partitions that the broker still leads. It leaves out partitions with a single replica, as no other
+broker could lead them. The broker may ask again as often as it wants; no step is repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from sparklog.controller.states import PartitionState, ReplicaState
 
 
 async def shut_down(parts: Dependencies, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
-    """What the broker leads still; raises BrokerNotAvailable or StaleBrokerEpoch, or what the machines raise."""
+    """Shut a broker down; return the partitions that it still leads.
+
+    Raises BrokerNotAvailable or StaleBrokerEpoch, or what the state machines raise.
+    """
     context = parts.context
     broker = context.brokers.get(broker_id)
     if broker is None:
@@ -40,7 +43,7 @@ async def shut_down(parts: Dependencies, *, broker_id: int, broker_epoch: int) -
 
 
 def _shared(context: ControllerContext, broker_id: int) -> list[TopicPartition]:
-    """The partitions that the broker has, and others too."""
+    """Return the broker's partitions that also have replicas on other brokers."""
     return [
         name
         for name in context.partitions()

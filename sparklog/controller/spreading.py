@@ -1,12 +1,12 @@
-"""Where replicas should be, given where they are: moves as few of them as it takes.
+"""Even spread of replicas over brokers, with as few moves from their present brokers as possible.
 
-    1. a replica on a broker that is not to have any goes to another, in its place in the order of preference
-    2. partitions get as many replicas as they are to have; the last in the order go first
-    3. with `even`: while one broker has two replicas more than another, the first gives the second one
-    4. with `even`: a partition prefers another of its replicas as its leader, while that evens out who is preferred
+    1. a replica on a broker outside of `racks` moves to another broker, and keeps its place in the order of preference
+    2. partitions get the wanted number of replicas; the last in the order are removed first
+    3. with `even`: while one broker has at least two replicas more than another, it gives one of them to the other
+    4. with `even`: a partition prefers another of its replicas as leader, while that evens out the preferred leaders
 
-A broker that gets a replica is one in a rack that has none of the partition, if there is such a rack; of those the one
-with the fewest replicas. Racks count where every broker says its own.
+A replica goes to a broker in a rack without a replica of the partition, if there is one; of these brokers, to the one
+with the fewest replicas. Racks count only if every broker has one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def spread(
     factor: int | None = None,
     even: bool = True,
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The partitions that change, with their new replicas. `racks`: the brokers that are to have replicas.
+    """Return the partitions that change, with their new replicas. `racks`: the brokers to use, with their racks.
 
-    `only`: the others just count; without `even`. Raises InvalidReplicationFactor where there are too few brokers.
+    `only`: move only these partitions, the others just count; use it without `even`. Raises InvalidReplicationFactor if
+    there are too few brokers.
     """
     chosen = sorted(current if only is None else only)
     wanted = max((factor or len(current[name]) for name in chosen), default=0)
@@ -47,7 +48,7 @@ def spread(
 
 
 class _Spreading:
-    """The assignments on their way."""
+    """The assignments while they change."""
 
     def __init__(self, current: Assignments, racks: Mapping[int, str]) -> None:
         self.replicas = {name: list(current[name]) for name in sorted(current)}
@@ -100,7 +101,7 @@ class _Spreading:
             replicas[0], replicas[place] = replicas[place], replicas[0]
 
     def _pairs(self) -> list[tuple[int, int]]:
-        """Who has at least two replicas more than whom, the greatest differences first."""
+        """Return pairs of brokers of which the first has at least two replicas more, the greatest differences first."""
         pairs = [(giver, taker) for giver in self._load for taker in self._load if self._lead(giver, taker) >= 2]
         return sorted(pairs, key=lambda pair: (-self._lead(*pair), pair))
 
@@ -108,7 +109,7 @@ class _Spreading:
         return self._load[giver] - self._load[taker]
 
     def _hand_over(self, giver: int, taker: int) -> bool:
-        """Whether there was a replica that could go from the one to the other."""
+        """Move one replica from `giver` to `taker` if that is possible; return whether it was."""
         for replicas in self.replicas.values():
             if giver not in replicas or taker in replicas:
                 continue

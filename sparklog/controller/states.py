@@ -1,19 +1,20 @@
-"""What a partition and a replica can be for the controller, as two tables.
+"""The states of partitions and replicas in the controller, and the tables of their transitions.
 
-    partition   NonExistent   there is none, or it was deleted
+    partition   NonExistent   it does not exist, or was deleted
                 New           it has replicas, but has never had a leader
                 Online        it has a leader
-                Offline       it has had one, and has none now
-    replica     New           of a partition that is being created or reassigned; it cannot be elected
-                Online        its broker has been told of it; it can be elected
+                Offline       it has had a leader, and has none now
+    replica     New           its partition is being created or reassigned; it cannot be elected
+                Online        its broker has been informed of it; it can be elected
                 Offline       its broker is down, or was told to stop it, or its disk has failed
                 DeletionStarted       its broker was told to delete it
-                DeletionSuccessful    its broker has
-                DeletionIneligible    it cannot be deleted now: its broker is down or has failed to. It is tried again
+                DeletionSuccessful    its broker has deleted it
+                DeletionIneligible    it cannot be deleted now: its broker is down or has failed to delete it. The
+                                      deletion is tried again
                 NonExistent   it was deleted
 
-A pair that is not in its table raises IllegalMove, and changes nothing. `python -m sparklog.controller.states` prints
-both tables, and their diagrams, as docs/concepts/controller.md shows them.
+A transition that is not in its table raises IllegalMove, and changes nothing. `python -m sparklog.controller.states`
+prints both tables and their diagrams, as docs/concepts/controller.md shows them.
 """
 
 from __future__ import annotations
@@ -84,25 +85,25 @@ S = TypeVar("S", PartitionState, ReplicaState)
 
 
 class IllegalMove(SparklogError):
-    """A partition or a replica was to be moved as it cannot be: a mistake in the controller."""
+    """A transition of a partition or a replica is not allowed: a bug in the controller."""
 
 
 def check_moves(moves: Mapping[tuple[S, S], str], things: Mapping[Any, S], target: S) -> None:
-    """Raises IllegalMove if one of `things`, each with the state it is in, cannot be moved to `target`."""
+    """Raise IllegalMove if one of `things` cannot move from its state, which is the value, to `target`."""
     for thing, state in things.items():
         if (state, target) not in moves:
             raise IllegalMove(f"{thing} cannot become {target.value}: it is {state.value}")
 
 
 def print_table(moves: Mapping[tuple[S, S], str]) -> str:
-    """The moves as a Markdown table."""
+    """Return the transitions as a Markdown table."""
     lines = ["| From | to | what happens |", "| --- | --- | --- |"]
     lines += [f"| {state.value} | {target.value} | {what} |" for (state, target), what in moves.items()]
     return "\n".join(lines) + "\n"
 
 
 def print_diagram(moves: Mapping[tuple[S, S], str]) -> str:
-    """The moves as Mermaid draws them; those from a state to itself left out."""
+    """Return the transitions as a Mermaid diagram, without those from a state to itself."""
     arrows: list[str] = [f"    {state.value} --> {target.value}" for state, target in moves if state is not target]
     return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"]) + "\n"
 

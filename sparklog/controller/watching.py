@@ -1,16 +1,16 @@
-"""What in the cluster store the controller watches, and what a change there is for it.
+"""The paths in the cluster store that the controller watches, and the events that their changes cause.
 
-    /brokers/ids                               BROKERS       one has come, gone, or come again
-    /brokers/topics, /brokers/topics/T         TOPICS        a topic is there, or has more partitions, or is gone
+    /brokers/ids                               BROKERS       a broker has come, gone, or registered again
+    /brokers/topics, /brokers/topics/T         TOPICS        a topic was added, has more partitions, or is gone
     /admin/delete_topics                       DELETIONS     a topic is to be deleted
-    /isr_change_notification                   ISR_CHANGES   leaders have changed who is in sync
-    /config/changes                            CONFIGS       a topic or a broker is configured otherwise
-    /log_dir_event_notification                DISKS         a broker has lost a disk
+    /isr_change_notification                   ISR_CHANGES   leaders have changed ISRs
+    /config/changes                            CONFIGS       the configuration of a topic or a broker has changed
+    /log_dir_event_notification                DISKS         a disk of a broker has failed
     /admin/reassign_partitions, /admin/preferred_replica_election
-                                               REQUESTS      somebody asks for it without a broker, as tools once did
+                                               REQUESTS      a request in the store, as older tools make it
 
-A watch is called once. It is set again in the same read that looks for what has changed, so nothing is missed between;
-and only if it was called, so there is one for each path.
+A watch is called once. The read that follows sets it again, so that no change is missed in between; it is set only if
+it was called, so that there is one for each path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.cluster.store import Node, Store, Watch
 
 
 class StoreEvent(Enum):
-    """What is to be looked at again. CONTROLLER: whether this broker is the controller."""
+    """The part of the store to read again. CONTROLLER: which broker is the controller."""
 
     CONTROLLER = "controller"
     BROKERS = "brokers"
@@ -38,7 +38,7 @@ class StoreEvent(Enum):
 
 
 class Watching:
-    """The watches of one controller. Set in threads; what they say is told on the event loop."""
+    """The watches of one controller. They are set in threads, and report on the event loop."""
 
     def __init__(self, tell: Callable[[StoreEvent], None]) -> None:
         self._tell = tell
@@ -47,23 +47,26 @@ class Watching:
         self._is_closed = False
 
     def is_set(self, path: str) -> bool:
-        """Whether nothing has changed there since it was read."""
+        """Return whether the watch is still set: nothing has changed at `path` since it was read."""
         return path in self._set
 
     def watch(self, path: str, event: StoreEvent) -> Watch | None:
-        """To be given with a read that raises nothing but what ends the controller's time; None: one is set still."""
+        """Return a watch to give with a read; None if one is still set.
+
+        The only errors of that read must be those that end the controller.
+        """
         if path in self._set:
             return None
         self._set.add(path)
 
         def called(_: str) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+            with suppress(RuntimeError):  # the loop is closed: the event is not needed
                 self._loop.call_soon_threadsafe(self._called, path, event)
 
         return called
 
     def get(self, store: Store, path: str, event: StoreEvent) -> Node | None:
-        """None where there is no such node; then it is not watched."""
+        """Return the node; None, with no watch set, if it does not exist."""
         watch = self.watch(path, event)
         try:
             return store.get(path, watch)
@@ -79,7 +82,7 @@ class Watching:
         return store.exists(path, self.watch(path, event))
 
     def close(self) -> None:
-        """Tell nothing any more."""
+        """Report nothing any more."""
         self._is_closed = True
 
     def _called(self, path: str, event: StoreEvent) -> None:
