@@ -1,1 +1,1 @@
-"""The partitions that this broker has a replica of: what is committed, and the logs below."""
+"""The replicas on this broker: their roles, what is committed, and copying from leaders."""

@@ -1,14 +1,14 @@
-"""Where the closed segments of a follower differ from its leader's.
+"""Finds where a follower's closed segments differ from its leader's.
 
-Both logs hold the same records, but for what a cleaner has taken away, so wherever a segment begins in both they can be
-compared, and what lies between two such offsets can be replaced as a whole:
+Both logs hold the same records, except those that a cleaner has removed. So they can be compared from each offset where
+both begin a segment, and all segments between two such offsets can be replaced together:
 
     leader      0         20             50        60
     follower    0    10   20   30   40   50        60
                 └ differ ┘└─── differ ──┘└ the same?
 
-Borders that only one of them has stay inside of a difference. What lies before the first offset where segments begin in
-both, or behind the last, is not compared: retention takes the one away, the other is compared once it is closed.
+A border that only one log has lies inside a difference. Segments before the first common border or after the last are
+not compared: retention deletes the former, and the latter are compared once they are closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.log.description import SegmentSum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The follower's segments, and the leader's that are to take their place: the same offsets."""
+    """Segments of the follower, and those of the leader that replace them; both cover the same offsets."""
 
     own: tuple[SegmentSum, ...]
     leaders: tuple[SegmentSum, ...]
@@ -31,11 +31,11 @@ class Difference:
 class Comparison:
     differences: tuple[Difference, ...]
     end: int
-    """Compared is up to there; -1: the logs have nothing to compare."""
+    """Offset up to which the logs were compared; -1: they have nothing to compare."""
 
 
 def compare(own: Sequence[SegmentSum], leaders: Sequence[SegmentSum]) -> Comparison:
-    """Of neighbouring segments each, oldest first."""
+    """Compare two lists of adjacent segments, each oldest first."""
     borders = sorted(_borders(own) & _borders(leaders))
     mine, theirs = _by_range(own, borders), _by_range(leaders, borders)
     differences = (
@@ -49,7 +49,7 @@ def _borders(segments: Sequence[SegmentSum]) -> set[int]:
 
 
 def _by_range(segments: Sequence[SegmentSum], borders: Sequence[int]) -> list[tuple[SegmentSum, ...]]:
-    """The segments between each border and the next."""
+    """Return the segments between each border and the next."""
     ranges: list[list[SegmentSum]] = [[] for _ in borders[1:]]
     number = 0
     for each in segments:

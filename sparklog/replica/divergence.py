@@ -1,15 +1,16 @@
-"""Where a follower's log departs from its leader's, found by leader epochs (KIP-101, KIP-279, KIP-595).
+"""Finds where a follower's log diverges from its leader's, by leader epochs (KIP-101, KIP-279, KIP-595).
 
-A leader epoch has one leader, and that one writes each offset once: logs that agree on the epoch of a record agree on
-everything up to it. A fetch says where the follower's log ends and of which epoch its last record is.
+A leader epoch has one leader, which writes each offset once: logs that agree on the epoch of a record agree on all
+records up to it. A fetch names the follower's log end and the leader epoch of its last record.
 
-    the leader     knows where that epoch ends in its own log. Does it end before the follower's log, or not exist at
-                   all, then the logs differ, and the answer names the greatest epoch at or below it, and its end
-    the follower   cuts its log to where they can agree: to the end of that epoch in either log. Where it has not that
-                   epoch it goes back to the greatest below it, and asks again; each round leaves fewer epochs, and ends
+    the leader     looks up where that epoch ends in its own log. If it ends before the follower's log does, or does not
+                   exist, the logs diverge; the response names the greatest epoch at or below it, and its end
+    the follower   truncates its log to where both can agree: the smaller end of that epoch in the two logs. Without
+                   that epoch, it truncates to the end of the greatest one below, and fetches again. Each round leaves
+                   fewer epochs, so this ends
 
-Nothing is ever cut because it lies above the high watermark: that a follower has heard of comes later than what is
-committed, so records that it cut away could be the only copies of what was acknowledged (KIP-101 has the example).
+Records are never truncated for being above the high watermark. A follower learns the high watermark late, so such
+records could be the only copies of acknowledged ones (KIP-101 has the example).
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from sparklog.log.epochs import NO_EPOCH, EpochEnd, LeaderEpochs
 def find_divergence(
     epochs: LeaderEpochs, *, first_offset: int, end_offset: int, fetch_offset: int, last_epoch: int | None
 ) -> EpochEnd | None:
-    """At the leader: where the log of a follower that ends at `fetch_offset` departs from this one; None: nowhere.
+    """Return where a follower's log, ending at `fetch_offset`, diverges from the leader's; None: nowhere. Leader side.
 
-    epochs: the leader's, its own with it. first_offset: where its oldest segment begins. last_epoch: of the follower's
-    last record; None where it has none.
+    epochs: the leader's, including its current one. first_offset: base offset of its oldest segment. end_offset: its
+    log end. last_epoch: leader epoch of the follower's last record; None if its log is empty.
 
-    Raises OffsetOutOfRange where the follower must begin anew at `first_offset`: what it needs next is gone here, or
-    it is empty and would begin behind the end.
+    Raises OffsetOutOfRange if the follower must start again at `first_offset`: its next record is gone at the leader,
+    or its log is empty and ends beyond the leader's.
     """
     if fetch_offset < first_offset or (last_epoch is None and fetch_offset > end_offset):
         raise OffsetOutOfRange(f"a follower at offset {fetch_offset}: the log has {first_offset} to {end_offset}")
     if last_epoch is None:
         return None
     end = epochs.end_offset_for(last_epoch, end_offset)
-    if end.end_offset < 0:  # of an epoch that nobody here has led: all that is known is where this log ends
+    if end.end_offset < 0:  # an epoch that this log does not know: all it can name is its own end
         return EpochEnd(epochs.latest, end_offset)
     if end.epoch < last_epoch or end.end_offset < fetch_offset:
         return end
@@ -42,7 +43,7 @@ def find_divergence(
 
 
 def where_to_cut(epochs: LeaderEpochs, end_offset: int, leader: EpochEnd) -> int:
-    """At the follower: the offset to which its log, with these epochs and this end, is to be cut."""
+    """Return the offset to truncate the follower's log to; `epochs` and `end_offset` are its own. Follower side."""
     if leader.epoch == NO_EPOCH:
         return min(leader.end_offset, end_offset)
     own = epochs.end_offset_for(leader.epoch, end_offset)

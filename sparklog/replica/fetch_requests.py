@@ -1,8 +1,8 @@
-"""A follower's half of a fetch session: what is said to the leader again, and what goes without saying.
+"""The follower's half of a fetch session (`broker/fetch_sessions.py` is the leader's half).
 
-The first request of a session names every partition; those that follow name what has changed. An answer with session 0
-is one without a session: everything is named again. After an error, or a request that was given up, nobody knows what
-the leader has heard, so the session begins anew (`broker/fetch_sessions.py` is the leader's half).
+The first request of a session names every partition; later ones name changes only. A response with session 0 means that
+there is no session: the next request names everything again. After an error or a cancelled request, the leader's state
+is unknown, so a new session begins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LAST_EPOCH = 2**31 - 1
 
 
 class Changes(NamedTuple):
-    """What one request says."""
+    """The session fields of one request: changed and forgotten partitions."""
 
     session_id: int
     session_epoch: int
@@ -28,7 +28,7 @@ class Changes(NamedTuple):
 
 
 class FetchRequests:
-    """The requests of one session after another."""
+    """Builds the requests of one session after another."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
@@ -36,7 +36,7 @@ class FetchRequests:
         self._said: dict[TopicPartition, FetchPartition] = {}
 
     def next(self, wanted: Mapping[TopicPartition, FetchPartition]) -> Changes:
-        """What to say so that the leader reads `wanted` and no more."""
+        """Return the changes after which the leader reads exactly the partitions in `wanted`."""
         if self._epoch == INITIAL_EPOCH:
             self._said = dict(wanted)
             return Changes(self._session_id, INITIAL_EPOCH, tuple(wanted.values()), ())
@@ -55,5 +55,5 @@ class FetchRequests:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
     def begin_anew(self) -> None:
-        """The next request names everything; it also closes the session that there may be."""
+        """Begin a new session: the next request names everything, and closes the present session, if any."""
         self._epoch = INITIAL_EPOCH

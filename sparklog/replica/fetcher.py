@@ -1,25 +1,25 @@
-"""Copies partitions from one of their leaders: asks, waits, writes, asks again, on and on.
+"""Copies partitions from one leader: fetch, wait, append, fetch again.
 
-    ask        from the end of each log on, in one long poll for all partitions (replica/fetch_requests.py). That also
-               tells the leader how far each log goes, so nothing is asked for before what came last is written
+    fetch      from the end of each log on, in one long poll for all partitions (replica/fetch_requests.py). The fetch
+               offset also tells the leader how far the log goes, so the next fetch follows once the records are written
     records    appended as they are: offsets, leader epochs and segments are the leader's, so the files become equal
-    diverging  the log is cut (replica/divergence.py), and the next request is from its new end
-    OFFSET_OUT_OF_RANGE   what the log needs next is no longer there, or it is empty and the leader has less: it is
-               emptied, and begins where the leader's oldest segment does
-    any other error       the partition is left alone for a while: the leader does not know yet that it is one, or this
-               broker does not know yet that it is one no longer. What a disk or the network has damaged is an error
-               too: nothing of it is written, and it is fetched again
-    no answer  all partitions are left alone for a while. Pauses grow up to replica.fetch.backoff.ms
+    diverging  the log is truncated (replica/divergence.py), and the next fetch starts at its new end
+    OFFSET_OUT_OF_RANGE   the leader no longer has the log's next record, or the log is empty and ends beyond the
+               leader's: it is emptied, and begins at the leader's oldest segment
+    any other error       the partition pauses: the leader does not know yet that it leads, or this broker does not know
+               yet that the leader no longer does. Data damaged by a disk or the network is an error too: nothing of
+               it is written, and it is fetched again
+    no answer  all partitions pause. Pauses grow up to replica.fetch.backoff.ms
 
-With every answer the high watermark and the log start become the leader's, as far as the log goes. Where the leader has
-replaced closed segments since, they are taken over beside that (replica/segment_sync.py).
+Every response also sets the high watermark and the log start offset to the leader's, up to the log's end. Closed
+segments that the leader has replaced are synced beside fetching (replica/segment_sync.py).
 
-A partition that comes gives up the poll that waits, so that it is asked for at once; who acknowledges a new topic's
-first record waits for that. The next poll is not given up, but a short one: many that come one after the other would
-else keep all the others from being copied.
+Adding a partition cancels the waiting poll, so that the partition is fetched at once: the acknowledgement of a new
+topic's first record waits for it. The next poll is short and not cancelled: partitions added one after the other would
+otherwise keep all others from being copied.
 
-What may wait for a disk (cutting, rolling, flushing) is done in a thread, as the partition's `work`: whoever takes the
-partition away waits for that, and no later step is taken then. Appends stay on the event loop, as those of producers.
+Steps that may wait for a disk (truncating, rolling, flushing) run in a thread, as the partition's `work`. Removing the
+partition waits for that work, and no later step follows. Appends run on the event loop, like those of producers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 class Followed:
-    """One partition that is copied."""
+    """One partition that this broker copies."""
 
     __slots__ = ("failures", "lag", "mirror", "name", "retry_at", "state", "work")
 
@@ -70,9 +70,9 @@ class Followed:
         self.state = state
         self.failures = 0
         self.retry_at = 0.0
-        """On the loop's clock."""
+        """Time of the next fetch after a pause, in seconds on the event loop's clock."""
         self.lag: int | None = None
-        """How far the log is behind the leader's high watermark; None: not known."""
+        """Offsets by which the log is behind the leader's high watermark; None: not known."""
         self.work: asyncio.Task[None] | None = None
         self.mirror = mirror
 
@@ -82,7 +82,7 @@ class Followed:
 
 
 class Step(NamedTuple):
-    """Work that waits for a disk, and what is left of the leader's answer after it."""
+    """Work that waits for a disk, and the rest of the leader's response to handle after it."""
 
     work: Callable[[], None]
     then: FetchedPartition
@@ -90,7 +90,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetcherContext:
-    """What all fetchers of a broker work with."""
+    """Dependencies shared by all fetchers of a broker."""
 
     replicas: ReplicaManager
     config: BrokerConfig
@@ -111,7 +111,7 @@ class LeaderFetcher:
         self._woken = asyncio.Event()
         self._poll: asyncio.Future[ReplicaFetchResponse] | None = None
         self._may_give_up = True
-        """The last poll has had its answer. Of two in a row one does, however fast partitions come."""
+        """Whether `add` may cancel the poll: never two polls in a row, however fast partitions are added."""
         self._task = asyncio.create_task(self._run(), name=f"copying from broker {leader}")
 
     def __len__(self) -> int:
@@ -128,7 +128,7 @@ class LeaderFetcher:
         self._parts.pop(name, None)
 
     def stop(self) -> asyncio.Task[None]:
-        """Ask no more; -> the task, which is about to end."""
+        """Stop fetching; return the task, which is about to end."""
         self._task.cancel()
         return self._task
 
@@ -137,7 +137,7 @@ class LeaderFetcher:
             self._woken.clear()
             try:
                 await self._ask_once()
-            except Exception as error:  # noqa: BLE001 - nobody else would begin to copy again
+            except Exception as error:  # noqa: BLE001 - nothing else would restart copying
                 self._requests.begin_anew()
                 await self._failed(error)
 
@@ -185,7 +185,7 @@ class LeaderFetcher:
         return part.lag != 0 and is_listed(listed, part.name.partition, self._context.config.broker_id)
 
     async def _wait(self) -> None:
-        """Until a partition comes, or the first of those that pause is due."""
+        """Wait until a partition is added or the first pause ends."""
         now = asyncio.get_running_loop().time()
         due = min((part.retry_at for part in self._parts.values() if part.retry_at > now), default=None)
         with contextlib.suppress(TimeoutError):
@@ -193,13 +193,13 @@ class LeaderFetcher:
                 await self._woken.wait()
 
     async def _ask(self, wanted: Wanted) -> ReplicaFetchResponse | None:
-        """None: there is no answer, and the pause after that is over."""
+        """Return the leader's response; None if there was none, after the pause that follows an error."""
         poll = self._poll = asyncio.ensure_future(self._context.ask(self.leader, self._request(wanted)))
         try:
             await asyncio.wait([poll])
         finally:
             self._poll = None
-            poll.cancel()  # without effect once it is done
+            poll.cancel()  # no effect once it is done
         self._may_give_up = not poll.cancelled()
         if not poll.cancelled() and poll.exception() is None:
             self._failures = 0
@@ -249,7 +249,7 @@ class LeaderFetcher:
                 self._context.throttle.sent(len(got.records), asyncio.get_running_loop().time())
             try:
                 work = self._handle(part, replica, got)
-            except Exception as error:  # noqa: BLE001 - one partition's, whatever it is: the others are copied on
+            except Exception as error:  # noqa: BLE001 - it concerns one partition: the others go on
                 self._delay(part, error)
                 continue
             if work:
@@ -259,7 +259,7 @@ class LeaderFetcher:
                 part.mirror.tell(replica, got.generation)
 
     def _is_as_asked(self, part: Followed, replica: Replica, asked: FetchPartition) -> bool:
-        """Whether the answer is for the log as it is now: another leader may be followed by now, or another topic."""
+        """Return whether the response fits the log's state: leader, topic or log end may have changed meanwhile."""
         return (part.state.topic_id, part.state.leader_epoch, replica.log.log_end_offset) == (
             asked.topic_id,
             asked.current_leader_epoch,
@@ -267,7 +267,7 @@ class LeaderFetcher:
         )
 
     def _handle(self, part: Followed, replica: Replica, got: FetchedPartition) -> Coroutine[None, None, None] | None:
-        """Do at once what can be; -> what must wait for a disk."""
+        """Handle the response as far as possible at once; return the rest, which must wait for a disk."""
         if isinstance(got.error, OffsetOutOfRange):
             return self._begin_anew(replica, got)
         if got.error:
@@ -286,7 +286,7 @@ class LeaderFetcher:
             self._delay(part, error)
 
     def _append(self, replica: Replica, got: FetchedPartition) -> Step | None:
-        """Write what came; -> what is to be done before, if anything."""
+        """Append the records, or return the step that must come first."""
         log = replica.log
         if got.segment_base_offset >= 0 and not log.is_at_segment(got.segment_base_offset):
             return Step(partial(log.follow_segment, got.segment_base_offset), got)
@@ -307,7 +307,7 @@ class LeaderFetcher:
         left: Step | None = step
         while left:
             await asyncio.to_thread(left.work)
-            self._replicas.truncated(replica)  # it may have been a cut
+            self._replicas.truncated(replica)  # the step may have truncated the log
             if self._parts.get(part.name) is not part:
                 return
             step, left = left, self._append(replica, left.then)
@@ -318,7 +318,7 @@ class LeaderFetcher:
     async def _cut(self, replica: Replica, leader: EpochEnd) -> None:
         log, committed = replica.log, replica.partition.high_watermark
         offset = where_to_cut(log.stored_epochs, log.log_end_offset, leader)
-        if offset >= log.log_end_offset:  # its epochs do not say where it departs
+        if offset >= log.log_end_offset:  # its epochs do not show where it diverges
             offset = log.first_base_offset
         logger.info("%r is cut to %d: the leader's epoch %d ends at %d", log, offset, *leader)
         if offset < committed:
@@ -335,7 +335,7 @@ class LeaderFetcher:
         self._replicas.truncated(replica)
 
     def _delay(self, part: Followed, error: Exception) -> None:
-        """Leave the partition alone for a while."""
+        """Pause the partition after an error."""
         part.failures += 1
         part.retry_at = asyncio.get_running_loop().time() + self._pause_ms(part.failures) / 1000
         if not isinstance(error, KafkaError):
@@ -345,11 +345,11 @@ class LeaderFetcher:
 
 
 def _begin_across(replica: Replica, records: bytes | memoryview) -> int | None:
-    """Where the first batch begins, if the log ends in the middle of it; None: it does not.
+    """Return the first batch's base offset if the log ends within that batch and may be truncated to it, else None.
 
-    Logs that agree never do: a cut that the epochs asked for has left this one so, in the middle of what the leader has
-    as one batch. Where the log has committed records from there on nothing is cut: what came is more likely damaged.
-    Raises CorruptRecord.
+    Logs that agree never end within a batch: a truncation by leader epochs has cut this log within what is one batch
+    at the leader. A log with committed records from that offset on is not truncated: the received batch is more likely
+    damaged. Raises CorruptRecord if the batch is damaged.
     """
     log = replica.log
     if int.from_bytes(records[:8], "big", signed=True) >= log.log_end_offset:

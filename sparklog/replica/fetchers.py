@@ -1,4 +1,4 @@
-"""All fetchers of a broker: num.replica.fetchers for each leader that it follows, made and ended as they are needed."""
+"""All fetchers of a broker: up to num.replica.fetchers per leader, created and ended as needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparklog.replica.following import FetchState
 from sparklog.replica.segment_sync import SegmentSync
 
 Key = tuple[int, int]
-"""A leader, and the number of one of its fetchers."""
+"""A leader's broker id, and the number of one of its fetchers."""
 
 
 class ReplicaFetchers:
@@ -26,18 +26,18 @@ class ReplicaFetchers:
         self._is_stopped = False
 
     def __len__(self) -> int:
-        """How many partitions are copied."""
+        """Number of partitions that are copied."""
         return len(self._parts)
 
     @property
     def max_lag(self) -> int:
-        """Of all partitions, how far one is behind its leader's high watermark at most."""
+        """Largest lag of any partition behind its leader's high watermark, in offsets."""
         return max((part.lag or 0 for part in self._parts.values()), default=0)
 
     def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
-        """Copy these from now on; nothing that was begun before must still be under way (`unfollow`).
+        """Copy these partitions; earlier copying of them must have ended (`unfollow`).
 
-        After `stop` nothing is copied any more: what the controller has ordered may come to its end only then.
+        Does nothing after `stop`: a request of the controller may finish only then.
         """
         if self._is_stopped:
             return
@@ -52,7 +52,7 @@ class ReplicaFetchers:
         self._end_idle()
 
     async def unfollow(self, names: Iterable[TopicPartition]) -> None:
-        """Copy these no more. When it returns nothing is done to their logs any more, in no thread either."""
+        """Stop copying these partitions. On return, no task or thread works on their logs any more."""
         parts = [part for name in names if (part := self._remove(name))]
         self._end_idle()
         working = [part.work for part in parts if part.work and part.is_busy]
@@ -61,7 +61,7 @@ class ReplicaFetchers:
             await asyncio.wait(working)
 
     async def stop(self) -> None:
-        """End all, once nothing is done to any log any more."""
+        """Stop all fetchers; return once none works on any log."""
         self._is_stopped = True
         tasks = [fetcher.stop() for fetcher in self._fetchers.values()]
         self._fetchers.clear()

@@ -1,4 +1,4 @@
-"""Who copies the leaders' logs, as the replica manager sees them."""
+"""The fetchers that copy leaders' logs, as the replica manager sees them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparklog.base.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchState:
-    """Whom a partition is copied from."""
+    """The leader that a partition is copied from."""
 
     leader: int
     leader_epoch: int
@@ -23,9 +23,9 @@ class Fetchers(Protocol):
     """Copies the logs of partitions that this broker follows. Used on the event loop."""
 
     def follow(self, states: Mapping[TopicPartition, FetchState]) -> None:
-        """Copy these from now on, from where their logs end; what was said of them before is over."""
+        """Copy these partitions from their log ends on; replaces their earlier states."""
         ...
 
     async def unfollow(self, names: Iterable[TopicPartition]) -> None:
-        """Copy these no more. When it returns nothing is done to their logs any more, in no thread either."""
+        """Stop copying these partitions. On return, no task or thread works on their logs any more."""
         ...

@@ -1,9 +1,9 @@
-"""`replication-offset-checkpoint` in each log directory: up to where each partition is committed.
+"""`replication-offset-checkpoint` in each log directory: the high watermark of each partition.
 
-Written on a schedule and at the stop; read when a partition is opened, and by readers of the files that have no broker
-to ask (Spark's `path` mode). It is always behind what it describes, never ahead: a replica that starts with an old
-high watermark learns the rest from its leader, or from its followers if it leads. A partition that nobody has spoken of
-since the start keeps what was written of it; one that is deleted is struck out before another can get its name.
+Written on a schedule and at shutdown. Read when a partition is opened, and by readers of the files without a broker
+(Spark's `path` mode). It may lag behind the actual high watermark, and is never ahead of it: a replica that starts with
+an old one learns the rest from its leader, or from its followers if it leads. A partition without a state since the
+start keeps its entry. The entry of a deleted partition is removed before the name can be used again.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from sparklog.log.directory.checkpoints import HIGH_WATERMARKS, CorruptCheckpoin
 
 logger = logging.getLogger(__name__)
 HighWatermarks = dict[str, dict[TopicPartition, int]]
-"""By log directory."""
+"""High watermarks of partitions, by log directory."""
 
 
 class HighWatermarkFiles:
     """The checkpoints of one broker. All methods block; they may be called from any thread."""
 
     def __init__(self, fs: Fs, is_here: Callable[[TopicPartition], bool]) -> None:
-        """is_here: whether there is a log of the partition, or one that is offline."""
+        """is_here: whether this broker has a log of the partition, even an offline one."""
         self._fs = fs
         self._is_here = is_here
         self._lock = threading.Lock()
         self._written: HighWatermarks = {}
 
     def find(self, folder: str, name: TopicPartition) -> int | None:
-        """What is written of a partition in a log directory."""
+        """Return the stored high watermark of a partition in a log directory, or None."""
         with self._lock:
             return self._of(folder).get(name)
 
     def write(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Write and flush one file in each directory, unless it says so already."""
+        """Write and flush one file per directory, unless it is up to date."""
         with self._lock:
             for folder, offsets in found.items():
                 kept = {name: offset for name, offset in self._of(folder).items() if self._is_here(name)}
                 self._write(folder, {**kept, **offsets})
 
     def forget(self, names: Collection[TopicPartition]) -> None:
-        """Strike out partitions that are deleted."""
+        """Remove the entries of deleted partitions."""
         with self._lock:
             for folder, offsets in tuple(self._written.items()):
                 if not offsets.keys().isdisjoint(names):

@@ -1,12 +1,12 @@
-"""ISR changes on their way to the cluster store: one at a time for a partition.
+"""Writes ISR changes to the cluster store, one at a time per partition. Outcomes:
 
-written            the partition takes it over
-store not reached  the write may have been done, or not: tried again, with pauses. What comes after the last try is
-                   left until the store is reached again, to the next look for laggards, or to the controller: until
-                   then the change is pending
-BadVersion         the node is another leader's, or another leader epoch's: this broker is told so by the controller
-                   soon. Nothing is tried until then
-InvalidUpdateVersion   a broker that was to join is not in the life any more in which it had caught up: undone
+written            the partition takes over the new ISR
+store not reached  the write may or may not have happened: it is retried, with pauses. After the last try the change
+                   stays pending until the store is reached again, the next check for lagging replicas, or a new
+                   state from the controller
+BadVersion         the node has another leader or leader epoch: the controller will tell this broker soon. No retry
+                   until then
+InvalidUpdateVersion   a joining broker has restarted since it caught up: the change is undone
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ FIRST_PAUSE_MS = 100
 LONGEST_PAUSE_MS = 2_000
 WriteIsr = Callable[[AlterIsr], Awaitable[IsrAltered]]
 OnIsrChange = Callable[[Partition, tuple[int, ...]], None]
-"""The partition as it is now, and the ISR that was before."""
+"""Arguments: the partition in its new state, and its previous ISR."""
 logger = logging.getLogger(__name__)
 
 
 def tell_nobody(partition: Partition, before: tuple[int, ...]) -> None:
-    """An OnIsrChange."""
+    """Do nothing: the default OnIsrChange."""
 
 
 class IsrChanges:
-    """The changes under way, and how many there have been. Used on the event loop."""
+    """The changes being written, and counts of past ones. Used on the event loop."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class IsrChanges:
         on_high_watermark: Callable[[TopicPartition], None],
         on_change: OnIsrChange,
     ) -> None:
-        """on_change: told of each change that is written."""
+        """on_change: called for each change that was written."""
         self._write = write
         self._clock = clock
         self._on_high_watermark = on_high_watermark
@@ -53,23 +53,23 @@ class IsrChanges:
         self.shrinks = 0
         self.expands = 0
         self.failures = 0
-        """Writes that were refused, or of which it is not known whether they were done."""
+        """Number of writes that were refused or whose outcome is unknown."""
 
     def carry_out(self, partition: Partition, effects: Effects) -> None:
-        """Do what follows from an event at a partition."""
+        """Carry out the effects of an event at a partition."""
         if effects.alter:
             self.resume(partition)
         if effects.has_committed:
             self._on_high_watermark(partition.name)
 
     def resume(self, partition: Partition) -> None:
-        """Write what is pending, unless that is under way."""
+        """Write the partition's pending change, unless that is under way."""
         if partition.pending and partition.name not in self._running:
             task = asyncio.get_running_loop().create_task(self._run(partition))
             self._running[partition.name] = task
 
     async def stop(self) -> None:
-        """Try no more: what is pending stays so."""
+        """Stop writing; pending changes stay pending."""
         running = tuple(self._running.values())
         for task in running:
             task.cancel()
@@ -87,7 +87,7 @@ class IsrChanges:
             del self._running[partition.name]
 
     async def _try(self, partition: Partition, change: AlterIsr) -> bool:
-        """Whether there is more to try."""
+        """Write `change` once; return whether to try again."""
         before = tuple(partition.in_sync_replicas)
         try:
             altered = await self._write(change)
@@ -105,7 +105,7 @@ class IsrChanges:
             self._tell(partition, partition.isr_refused(change))
             return True
         if partition.pending is not change:
-            return partition.pending is not None  # something newer has come meanwhile
+            return partition.pending is not None  # a newer change or state has come meanwhile
         effects = partition.isr_altered(change, altered, self._clock.monotonic_ms())
         self.shrinks += len(altered.isr) < len(before)
         self.expands += len(altered.isr) > len(before)

@@ -1,14 +1,14 @@
-"""The replicas of this broker: the shell that does what `Partition` decides on their logs.
+"""The replicas of this broker: the shell that carries out on their logs what `Partition` decides.
 
-    append     at the leader; whoever waits for committed records is told when the high watermark moves
-    fetched    a follower has asked: it moves the high watermark, and may join the ISR
-    shrink     time has passed: replicas that lag leave the ISR
-    followed   at a follower: its log has taken what the leader answered
+    append             at the leader; operations waiting for records are checked when the high watermark moves
+    follower_fetched   at the leader: a follower's fetch may move the high watermark, and the follower may join the ISR
+    shrink_isr         at the leader, on a schedule: replicas that lag leave the ISR
+    followed           at a follower: its log has taken the leader's response
 
-All methods run on the event loop, but for those that say any thread may ask. Appends and reads are a system call into
-the page cache, cheaper than handing them to a thread; whatever waits for a disk is done in a thread.
+All methods run on the event loop, except those marked "any thread". Appends and reads are a system call into the page
+cache, cheaper than a hand-over to a thread; work that waits for a disk runs in a thread.
 
-Which partitions are led and followed here is the controller's business: state_changes.py. Changes of the ISR:
+The controller decides which partitions are led and followed here: state_changes.py. Changes of the ISR:
 isr_changes.py.
 """
 
@@ -32,29 +32,29 @@ from sparklog.replica.partition import NO_EPOCH, NOTHING, Partition
 
 logger = logging.getLogger(__name__)
 OnLeadership = Callable[[TopicPartition, bool, int], None]
-"""The partition, whether it is led here from now on, the leader epoch."""
+"""Arguments: the partition, whether this broker leads it now, the leader epoch."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Replica:
-    """One partition and the log it is kept in."""
+    """One partition, its log and its topic's configuration."""
 
     partition: Partition
     log: Log
     config: TopicConfig
 
     def end_offset_for(self, epoch: int) -> EpochEnd:
-        """Where a leader epoch ends; the leader's own begins at the log's end where it has written nothing yet."""
+        """Return where `epoch` ends. The current epoch begins at the log end while it has no records."""
         end_offset = self.log.log_end_offset
         return self.log.epochs.assign(self.partition.leader_epoch, end_offset).end_offset_for(epoch, end_offset)
 
     def is_replicated(self, last_offset: int, led_since: int) -> bool:
-        """As `Partition.is_replicated`, with the topic's min.insync.replicas."""
+        """Call `Partition.is_replicated` with the topic's min.insync.replicas."""
         return self.partition.is_replicated(last_offset, led_since, self.config.min_insync_replicas)
 
 
 class ReplicaManager:
-    """The replicas that are here, what has become of those whose log has failed, and what is done to them."""
+    """The replicas on this broker, online and offline, and the operations on them."""
 
     def __init__(
         self,
@@ -69,13 +69,17 @@ class ReplicaManager:
         on_log_end: Callable[[TopicPartition], None] = lambda _: None,
         on_isr_change: OnIsrChange = tell_nobody,
     ) -> None:
-        """on_high_watermark: whoever waits for a partition's records, or for the end of their wait, looks again.
-        exists: whether the cluster has the partition. on_log_end: a partition that others follow has records that are
-        not committed yet. alter_isr: writes to the store; raises StoreError. broker_epoch_of: of a broker that is
-        alive. on_isr_change: told of each change that is written."""
+        """Create a manager without replicas.
+
+        on_high_watermark: called when operations that wait for the partition must check again: its high watermark,
+        leadership or a follower's log start has changed. on_log_end: called when a partition with followers has new
+        uncommitted records. exists: whether the cluster has the partition. alter_isr: writes an ISR change to the
+        store; raises StoreError. broker_epoch_of: the epoch of a live broker, else None. on_isr_change: called for each
+        ISR change that was written.
+        """
         self.broker_id = broker_id
         self.broker_epoch = NO_BROKER_EPOCH
-        """This broker's own, once it has one."""
+        """This broker's own epoch, once it has one."""
         self._on_high_watermark = on_high_watermark
         self._on_log_end = on_log_end
         self._on_leadership: list[OnLeadership] = []
@@ -88,29 +92,29 @@ class ReplicaManager:
         self._offline: dict[TopicPartition, str] = {}
 
     def watch_leadership(self, told: OnLeadership) -> None:
-        """`told` hears of every change from now on."""
+        """Call `told` for every later change of leadership."""
         self._on_leadership.append(told)
 
-    # Which there are
+    # Look-up
 
     def __iter__(self) -> Iterator[Replica]:
         return iter(tuple(self._replicas.values()))
 
     @property
     def names(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are here, those whose directory has failed too."""
+        """The partitions on this broker, including those that are offline."""
         return (*self._replicas, *self._offline)
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
-        """The partitions whose log cannot be used, and why."""
+        """The partitions whose log cannot be used, each with the reason."""
         return self._offline
 
     def get(self, name: TopicPartition) -> Replica:
-        """Whatever it is here, leader or not.
+        """Return the partition's replica, whether leader or not.
 
-        Raises KafkaStorageError where the partition's log has failed, NotLeaderOrFollower where others have it, and
-        UnknownTopicOrPartition.
+        Raises KafkaStorageError if its log has failed, NotLeaderOrFollower if only other brokers have a replica, and
+        UnknownTopicOrPartition if the cluster does not have the partition.
         """
         replica = self._replicas.get(name)
         if replica is None:
@@ -122,7 +126,11 @@ class ReplicaManager:
         return replica
 
     def get_leader(self, name: TopicPartition) -> Replica:
-        """The same, of a partition that is led here: raises NotLeaderOrFollower for others, as long as they exist."""
+        """Return the replica of a partition that this broker leads.
+
+        Raises as `get` does, NotLeaderOrFollower if another broker leads it, and UnknownTopicOrPartition if it was
+        deleted meanwhile.
+        """
         replica = self._replicas.get(name) or self.get(name)
         if not replica.partition.is_leader:
             if not self._exists(name):
@@ -134,7 +142,7 @@ class ReplicaManager:
         return self._replicas.get(name)
 
     def is_led(self, name: TopicPartition) -> bool:
-        """Whether this broker leads it; any thread may ask."""
+        """Return whether this broker leads the partition. Any thread."""
         replica = self._replicas.get(name)
         return replica is not None and replica.partition.is_leader
 
@@ -142,10 +150,10 @@ class ReplicaManager:
         replica = self._replicas.get(name)
         return replica.partition.high_watermark if replica else None
 
-    # Coming and going
+    # Adding and removing
 
     def put(self, name: TopicPartition, log: Log, config: TopicConfig, *, high_watermark: int) -> Replica:
-        """The partition's replica; a new one, up to that high watermark, where there is none with that log."""
+        """Return the partition's replica with this log; create it with `high_watermark` if there is none."""
         replica = self._replicas.get(name)
         if replica and replica.log is not log:
             self._leave(name)
@@ -160,17 +168,17 @@ class ReplicaManager:
         return replica
 
     def drop(self, name: TopicPartition) -> None:
-        """Forget a partition; whoever waits for it learns that it is gone."""
+        """Remove a partition; operations that wait for it end with an error."""
         self._offline.pop(name, None)
         self._leave(name)
 
     def set_offline(self, name: TopicPartition, why: str) -> None:
-        """Serve the partition no more, and tell why, also whoever waits for it."""
+        """Stop serving the partition; requests, including waiting ones, get KafkaStorageError with the reason `why`."""
         self._offline[name] = why
         self._leave(name)
 
     def set_dir_offline(self, path: str, why: str) -> None:
-        """Serve the partitions of a log directory that has failed no more."""
+        """Stop serving the partitions of a failed log directory; `path` is its folder."""
         for replica in self:
             if posixpath.dirname(replica.log.folder) == path:
                 self.set_offline(replica.partition.name, why)
@@ -182,7 +190,7 @@ class ReplicaManager:
             self.leadership_changed(replica.partition, before)
 
     def leadership_changed(self, partition: Partition, before: tuple[bool, int]) -> None:
-        """Tell whoever waits, and whoever goes by the leadership. before: whether it led, and the leader epoch."""
+        """Call the leadership and high watermark callbacks if `before` (led here, leader epoch) differs from now."""
         if before == (partition.is_leader, partition.leader_epoch):
             return
         logger.info(
@@ -194,7 +202,7 @@ class ReplicaManager:
             told(partition.name, partition.is_leader, partition.leader_epoch)
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
-        """From now on, the topic's partitions go by `config`."""
+        """Set the configuration of the topic's partitions."""
         for replica in self:
             if replica.partition.name.topic == topic:
                 replica.config = config
@@ -204,13 +212,13 @@ class ReplicaManager:
     def append(
         self, name: TopicPartition, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """As `append_to`; raises as `get_leader` does, too."""
+        """Call `append_to` with the partition's replica. Raises as `get_leader` and `append_to` do."""
         return self.append_to(self.get_leader(name), data, acks=acks, leader_epoch=leader_epoch)
 
     def append_to(
         self, replica: Replica, data: bytearray | memoryview, *, acks: int, leader_epoch: int | None = None
     ) -> Appended:
-        """Append the batches of one produce request; their offsets are written into `data`. Call `flush_if_due` then.
+        """Append the batches of one produce request; their offsets are written into `data`. Call `flush_if_due` next.
 
         Raises as `Partition.check_leader_epoch`, `Partition.check_in_sync` and `Log.append` do.
         """
@@ -226,8 +234,9 @@ class ReplicaManager:
         return appended
 
     async def flush_if_due(self, replica: Replica) -> None:
-        """Return once what was appended is on the disk, where flush.messages wants that; at the leader it counts then,
-        whether whoever asks still waits or not. Raises KafkaStorageError.
+        """Return once the appended records are flushed, if flush.messages requires it; then they count at the leader.
+
+        The flush goes on if the caller is cancelled. Raises KafkaStorageError.
         """
         if replica.log.must_flush:
             await asyncio.shield(self._flush(replica))
@@ -244,7 +253,7 @@ class ReplicaManager:
             self._on_high_watermark(partition.name)
 
     def read(self, replica: Replica, offset: int, max_bytes: int, *, min_one_batch: bool) -> LogSlice:
-        """Committed batches from `offset`; raises OffsetOutOfRange outside of the log."""
+        """Return committed batches from `offset` on. Raises OffsetOutOfRange if `offset` is not in the log."""
         return replica.log.read(
             offset, max_bytes, max_offset=replica.partition.high_watermark, min_one_batch=min_one_batch
         )
@@ -252,10 +261,10 @@ class ReplicaManager:
     def follower_fetched(
         self, replica: Replica, broker_id: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int
     ) -> None:
-        """A follower asks for what comes after `fetch_offset`, in the current leader epoch, and its log does not
-        diverge from the leader's. It counts only in the life of the broker that the controller has spoken of.
+        """Record a follower's fetch in the current leader epoch; its log must not diverge from the leader's.
 
-        Raises NotLeaderOrFollower where it is none of the partition's replicas.
+        The fetch is ignored unless `broker_epoch` is the one known for that broker: an earlier one is from before its
+        restart. Raises NotLeaderOrFollower if the broker has no replica of the partition.
         """
         if self._broker_epoch_of(broker_id) != broker_epoch:
             return
@@ -273,16 +282,16 @@ class ReplicaManager:
         if effects is not NOTHING:
             self.isr_changes.carry_out(partition, effects)
         if is_trimmed:
-            self._on_high_watermark(partition.name)  # a DeleteRecords may wait for that
+            self._on_high_watermark(partition.name)  # a DeleteRecords request may wait for it
 
     def low_watermark(self, replica: Replica) -> int:
-        """The lowest log start of the partition's live replicas."""
+        """Return the lowest log start offset of the partition's live replicas."""
         partition = replica.partition
         alive = {each for each in partition.replicas if self._broker_epoch_of(each) is not None}
         return partition.low_watermark(replica.log.log_start_offset, alive)
 
     def shrink_isr(self) -> None:
-        """Let those who lag leave the ISRs; to be called every half of replica.lag.time.max.ms."""
+        """Remove lagging replicas from the ISRs; call it every half of replica.lag.time.max.ms."""
         now_ms = self._clock.monotonic_ms()
         for replica in self:
             partition = replica.partition
@@ -290,23 +299,23 @@ class ReplicaManager:
             self.isr_changes.resume(partition)
 
     def resume_isr_changes(self) -> None:
-        """The cluster store can be reached again: write what could not be written meanwhile."""
+        """Write pending ISR changes, after the cluster store has become reachable again."""
         for replica in self:
             self.isr_changes.resume(replica.partition)
 
     async def close(self) -> None:
-        """Change no ISR any more: the broker stops."""
+        """Stop changing ISRs: the broker stops."""
         await self.isr_changes.stop()
 
     # At a follower
 
     def followed(self, replica: Replica, leader_high_watermark: int) -> None:
-        """The log has taken what the leader answered, if anything."""
+        """Take over the leader's high watermark, after the log has taken the records of the response."""
         if replica.partition.followed(replica.log.log_end_offset, leader_high_watermark):
             self._on_high_watermark(replica.partition.name)
 
     def truncated(self, replica: Replica) -> None:
-        """The log has been cut."""
+        """Take over the log's end after it was truncated."""
         replica.partition.truncated(replica.log.log_end_offset)
 
 

@@ -1,17 +1,17 @@
-"""What controller, leaders and followers say to one another about partitions (gRPC service Replication).
+"""Messages about partitions between controller, leaders and followers (gRPC service Replication).
 
-    LeaderAndIsr   controller → broker   these partitions are yours, and this is who leads them
-    StopReplica    controller → broker   follow or lead these no more; delete their logs, where it says so
-    ReplicaFetch   follower → leader     records from the follower's log end on; and how far the follower is
-    DescribeFiles  follower → leader     the closed segments, by which the follower compares its own
-    ReadFile       follower → leader     a piece of one of them, where they differ
-    AlterIsr       leader → store        the in-sync replicas as they are to be from now on, by compare and set
+    LeaderAndIsr   controller → broker   the broker's partitions and their leaders
+    StopReplica    controller → broker   stop leading or following partitions; delete their logs if requested
+    ReplicaFetch   follower → leader     fetch records from the follower's log end on, which it thereby reports
+    DescribeFiles  follower → leader     list the closed segments, for comparison with the follower's
+    ReadFile       follower → leader     read a piece of a file that differs
+    AlterIsr       leader → store        the new in-sync replicas, by compare and set
 
-The controller's requests carry its epoch: one older than the last that was seen is refused with
-STALE_CONTROLLER_EPOCH. They carry the epoch of the broker that they are for (`Node.created` of its node in the store):
-one that is not the receiver's is refused with STALE_BROKER_EPOCH, as it was meant for the broker before its restart.
-They are numbered: a request that was sent again, and whose first copy comes after a later one, changes nothing by that.
-Each partition carries its leader epoch: an older one than the receiver knows gets FENCED_LEADER_EPOCH.
+The controller's requests carry the controller epoch: one older than the newest that the receiver has seen is refused
+with STALE_CONTROLLER_EPOCH. They carry the epoch of the receiving broker (`Node.created` of its node in the store): one
+older than the receiver's is refused with STALE_BROKER_EPOCH, as it was meant for the broker before its restart. They
+are numbered: a request that arrives after a later one is refused, so a late copy changes nothing. Each partition
+carries its leader epoch: one older than the receiver's gets FENCED_LEADER_EPOCH.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition as the cluster store has it (LeaderAndIsrPartitionState)."""
+    """One partition's state in the cluster store (LeaderAndIsrPartitionState)."""
 
     name: TopicPartition
     topic_id: UUID
     leader: int
-    """NO_LEADER: nobody leads; who has a replica waits."""
+    """NO_LEADER: there is none; replicas wait."""
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     partition_epoch: int
-    """The version of the partition's node in the store: what a leader that changes the ISR must compare with."""
+    """Version of the partition's node in the store; a leader's ISR change compares with it."""
     is_new: bool = False
-    """No replica of it can have records yet."""
+    """Whether the partition is new, so that no replica can have records yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class LeaderAndIsr:
     broker_epoch: int
     partitions: tuple[PartitionState, ...]
     overrides: Mapping[str, Mapping[str, str]]
-    """The configuration of each of the topics, as far as it is its own."""
+    """Each topic's own configuration keys."""
     number: int = 0
-    """Grows with each request of a controller's to a broker: a copy that comes late is older than what was seen."""
+    """Increases with each request of a controller to a broker, so that a late copy is recognized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class LeaderAndIsrResponse:
 class StopPartition:
     name: TopicPartition
     leader_epoch: int
-    """LEADER_EPOCH_DURING_DELETE: the topic is being deleted, whatever epoch the broker knows."""
+    """LEADER_EPOCH_DURING_DELETE: the topic is being deleted; the epoch is not checked."""
     delete: bool = False
 
 
@@ -93,25 +93,25 @@ class StopReplicaResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterIsr:
-    """What a leader wants its partition's node to say, if that is still what the leader last knew of it."""
+    """An ISR change that a leader writes to its partition's node, if the node has not changed since it was read."""
 
     name: TopicPartition
     leader: int
     leader_epoch: int
     controller_epoch: int
-    """Of the controller that made it the leader: stays in the node."""
+    """Epoch of the controller that made it the leader; the node keeps it."""
     isr: tuple[int, ...]
     partition_epoch: int
-    """The version that the node must have."""
+    """Version that the node must have."""
     joining: Mapping[int, int] = field(default_factory=dict)
-    """The brokers that come into the ISR, with the epoch that each had when it was seen at the log's end: the broker
-    must still be in that life."""
+    """Brokers that join the ISR, each with its broker epoch when it reached the log's end: it must still have that
+    epoch, so that a restarted broker does not join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrAltered:
-    """What the node says now: what was asked for; or, where a controller has written it meanwhile and left the leader
-    and its epoch, what that one wrote."""
+    """The node's content after an AlterIsr: the requested ISR, or what a controller wrote meanwhile, if it kept the
+    leader and its epoch."""
 
     isr: tuple[int, ...]
     partition_epoch: int
@@ -119,7 +119,7 @@ class IsrAltered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
-    """What a follower asks of one partition. `fetch_offset` is its log end offset."""
+    """A follower's fetch of one partition. `fetch_offset` is its log end offset."""
 
     name: TopicPartition
     topic_id: UUID
@@ -127,17 +127,17 @@ class FetchPartition:
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int | None
-    """The leader epoch of its last record; None: its log is empty."""
+    """Leader epoch of the follower's last record; None: its log is empty."""
     log_start_offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFetch:
-    """`partitions` and `forgotten` change what the session reads, as in broker/fetch_sessions.py."""
+    """A follower's fetch. `partitions` and `forgotten` change the fetch session (broker/fetch_sessions.py)."""
 
     replica_id: int
     broker_epoch: int
-    """Of the follower: what its life before a restart has fetched does not count (KIP-903)."""
+    """The follower's own: fetches from before its restart do not count (KIP-903)."""
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -149,7 +149,7 @@ class ReplicaFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedPartition:
-    """Whole batches of one of the leader's segments."""
+    """Response for one partition: whole batches from one of the leader's segments."""
 
     name: TopicPartition
     error: KafkaError | None = None
@@ -157,12 +157,12 @@ class FetchedPartition:
     log_start_offset: int = -1
     records: bytes | memoryview = b""
     segment_base_offset: int = -1
-    """Of the leader's segment that the records are in: the follower rolls where the leader has."""
+    """Base offset of the leader's segment with the records: the follower rolls where the leader did."""
     diverging: EpochEnd | None = None
-    """Where the follower's log departs from the leader's: it truncates and asks again."""
+    """Set if the follower's log diverges from the leader's: the follower truncates and fetches again."""
     leader_epoch: int = -1
     generation: int = NO_GENERATION
-    """Another one where closed segments of the leader's have been replaced since the follower has compared its own."""
+    """Changes when closed segments of the leader were replaced; the follower then compares its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class ReplicaFetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeFiles:
-    """What the leader's log consists of, from the offset `since` on."""
+    """Request for the leader's closed segments from the offset `since` on."""
 
     name: TopicPartition
     topic_id: UUID
@@ -181,7 +181,7 @@ class DescribeFiles:
     leader_epoch: int
     since: int
     wants_sums: bool
-    """With checksums, also where the leader would leave them out."""
+    """Ask for checksums even if the leader would leave them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,28 +191,31 @@ class SnapshotFile:
     end_offset: int
     leader_epoch: int
     size_bytes: int
-    """Of its record batches."""
+    """Size of its record batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesDescribed:
     generation: int
     segments: tuple[SegmentSum, ...]
-    """Closed ones below the high watermark, oldest first; maybe not all."""
+    """Closed segments below the high watermark, oldest first; possibly not all of them."""
     closed_to: int
-    """Where the segment begins that is written."""
+    """Base offset of the active segment."""
     cleaned_offset: int
-    """What has been said to be compacted ends there."""
+    """End of the offsets that are known to be compacted."""
     is_summed: bool
-    """Whether the segments have checksums: nothing was ever replaced in a log that goes without."""
+    """Whether the segments have checksums; the leader may omit them only if its log never had a replacement."""
     snapshot: SnapshotFile | None = None
-    """The newest."""
+    """The newest snapshot, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """A piece of a file of the leader's: of the segment that begins at `offset` and has that identity still; or, of the
-    snapshot that ends there, if its record before has `snapshot_epoch`, from the record batches."""
+    """Request for a piece of a leader's file.
+
+    The file is the segment with base offset `offset`, if it still has `identity`; or, with `snapshot_epoch`, the record
+    batches of the snapshot that ends at `offset`, if the record before `offset` has that leader epoch.
+    """
 
     name: TopicPartition
     topic_id: UUID
@@ -228,4 +231,4 @@ class ReadFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRead:
     data: bytes
-    """Empty where nothing may be sent for now."""
+    """Empty if nothing may be sent now (throttle)."""

@@ -1,36 +1,36 @@
-"""One partition as a replica of it knows it: who leads, who is in sync, how far the log goes, how much is committed.
+"""One partition as its replica on this broker knows it: leader, ISR, log end offset and high watermark.
 
-Pure: events come in as method calls with what happened, and the answer says what follows from it. No file, no clock, no
-waiting.
+Pure: each event is a method call, and the return value says what follows from it. No file, no clock, no waiting.
 
     log end offset (LEO)      the offset that the next record will get
-    high watermark (HW)       records below it are committed: the whole in-sync set has them, and only they are read
-    in-sync replicas (ISR)    as the cluster store has them. A leader changes them there by compare and set, one change
-                              at a time; until it knows how that ended, the change is pending
-    maximal ISR               the ISR, and who is to join it by a pending change
+    high watermark (HW)       records below it are committed: the whole ISR has them, and only they are read
+    in-sync replicas (ISR)    as stored in the cluster store. The leader changes them there by compare and set, one
+                              change at a time; the change is pending until the leader knows its outcome
+    maximal ISR               the ISR and the replicas that join it by a pending change
 
-    role        LEADER      takes records. Made by a LeaderAndIsr with a leader epoch that it did not know
-                FOLLOWER    copies the leader's log, or waits where nobody leads
-                NONE        it may not serve: nobody has said yet what it is, or it was taken away
+    role        LEADER      takes records. Assigned by a LeaderAndIsr with a new leader epoch
+                FOLLOWER    copies the leader's log, or waits while there is no leader
+                NONE        must not serve: no role was assigned yet, or the replica was removed
 
 The leader's rules:
 
-- HW = the lowest LEO in the maximal ISR. The leader's own counts as far as no record must be flushed first: where
-  flush.messages asks for that, a power cut would take what was shown. (Followers flush before they fetch again.)
-- Who is pending to leave still counts for the HW, as the store may say no; who is pending to join counts already. A
-  follower outside that is caught up counts too, though it need not: else a leader alone would always be ahead of a
-  follower that has come back, which could never join. HW never moves back while the leader stays.
-- A new leader epoch resets what is known of followers: HW stays until every one in the ISR has fetched in that epoch.
+- HW = the lowest LEO in the maximal ISR. With flush.messages, the leader's own log counts only as far as it is flushed:
+  a power cut would otherwise lose records that consumers have seen. (Followers flush before they fetch again.)
+- A replica that is pending to leave still counts for the HW, as the store may refuse the change. A replica that is
+  pending to join counts already. A caught-up follower outside the ISR counts too. Otherwise a leader that is alone in
+  the ISR would always be ahead of a returning follower, which could never join. HW never moves back while the leader
+  stays.
+- A new leader epoch resets the state of all followers: HW stays until every ISR member has fetched in that epoch.
 - A follower leaves once it has not been at the log's end for replica.lag.time.max.ms. It may join when its LEO has
-  reached the HW and the start of the leader epoch: before that its log may hold what the leader's does not. Its log
-  starts where the leader's does by then.
-- What has an unknown end is pending: a write that may have been done or not. A later state of the partition, from the
-  store or the controller, ends it.
-- acks=all is refused with fewer in the ISR than min.insync.replicas, before the append and when HW has passed. There,
-  the ISR is the one in the store: who is pending to join does not make up the number. (Apache Kafka counts the maximal
-  ISR after the append, which may promise copies that no later leader must have.)
+  reached the HW and the start of the leader epoch: until then its log may diverge from the leader's. Its log must also
+  start at or after the leader's log start offset.
+- A change with an unknown outcome stays pending: the write may or may not have happened. A later state of the
+  partition, from the store or the controller, resolves it.
+- acks=all is refused with fewer ISR members than min.insync.replicas, before the append and when HW has passed. Both
+  checks use the ISR in the store: a replica that is pending to join does not count. (Apache Kafka counts the maximal
+  ISR after the append, which may promise copies that a later leader need not have.)
 
-A follower's HW is the leader's, as far as its own log goes; a truncation lowers it.
+A follower's HW is the leader's, up to the follower's own log end; a truncation lowers it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, IsrA
 
 ALL_IN_SYNC = -1  # acks: answered when the whole in-sync set has the records
 NO_EPOCH = -1
-UNKNOWN = -1  # an offset of which nothing has been heard
+UNKNOWN = -1  # an offset that has not been reported yet
 NEVER = -(1 << 62)  # a time before all others
 
 
@@ -62,12 +62,12 @@ class Role(Enum):
 
 
 class Effects(NamedTuple):
-    """What follows from an event, for the shell to do."""
+    """Actions that follow from an event; the shell carries them out."""
 
     has_committed: bool = False
-    """The high watermark has moved: look at who waits for it."""
+    """The high watermark has moved: check the operations that wait for it."""
     alter: AlterIsr | None = None
-    """To be written to the store; `isr_altered` or `isr_refused` takes the answer."""
+    """ISR change to write to the store; pass the outcome to `isr_altered` or `isr_refused`."""
 
 
 NOTHING = Effects()
@@ -75,7 +75,7 @@ COMMITTED = Effects(has_committed=True)
 
 
 class Follower:
-    """What the leader knows of one of the others, in this leader epoch."""
+    """What the leader knows about one follower in the current leader epoch."""
 
     __slots__ = (
         "broker_epoch", "broker_id", "caught_up_ms", "fetched_ms", "is_caught_up", "leader_end_offset",
@@ -88,12 +88,12 @@ class Follower:
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
         self.caught_up_ms = caught_up_ms
-        """The latest time of which it is known that the follower had all that the leader had then."""
+        """Latest time at which the follower is known to have had the leader's whole log."""
         self.is_caught_up = False
-        """That time is no longer ago than a follower may lag."""
+        """Whether `caught_up_ms` is within the maximum lag (replica.lag.time.max.ms)."""
         self.fetched_ms = NEVER
         self.leader_end_offset = UNKNOWN
-        """The leader's, when the follower last fetched."""
+        """The leader's log end offset at the follower's last fetch."""
 
     def fetched(
         self, offset: int, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -101,7 +101,7 @@ class Follower:
         if offset >= leader_end_offset:
             self.caught_up_ms, self.is_caught_up = now_ms, True
         elif self.log_end_offset >= 0 and offset >= self.leader_end_offset:
-            # It has what there was when it fetched before: so it is under steady load, where it never is at the end.
+            # It has reached the log end of its previous fetch: under steady load it never reaches the current one.
             self.caught_up_ms, self.is_caught_up = self.fetched_ms, True
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
@@ -111,7 +111,7 @@ class Follower:
 
 
 class Partition:
-    """One replica's knowledge of its partition."""
+    """State of one partition as one replica knows it."""
 
     __slots__ = (
         "_counted", "_doubtful", "adding", "broker_id", "controller_epoch", "counted_end_offset", "followers",
@@ -120,7 +120,7 @@ class Partition:
     )  # fmt: skip
 
     def __init__(self, name: TopicPartition, *, broker_id: int, log_end_offset: int, high_watermark: int) -> None:
-        """high_watermark: as far as it is known from before; a log that ends below it lowers it."""
+        """high_watermark: the last known one; lowered to `log_end_offset` if that is smaller."""
         self.name = name
         self.broker_id = broker_id
         self.role = Role.NONE
@@ -128,9 +128,9 @@ class Partition:
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = UNKNOWN
-        """The leader's log end when its epoch began."""
+        """The leader's log end offset when its epoch began."""
         self.led_since = NO_EPOCH
-        """The leader epoch in which this broker became the leader, and has stayed it since; NO_EPOCH: it is not."""
+        """Epoch in which this broker became the leader, and has stayed so since; NO_EPOCH: it does not lead."""
         self.controller_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
@@ -140,18 +140,18 @@ class Partition:
         self.followers: dict[int, Follower] = {}
         self.log_end_offset = log_end_offset
         self.counted_end_offset = log_end_offset
-        """At the leader: up to where its own log counts for the high watermark."""
+        """Leader only: the offset up to which its own log counts for the high watermark."""
         self.high_watermark = min(high_watermark, log_end_offset)
         self._counted: tuple[Follower, ...] = ()
-        """Those whose log ends the high watermark may not pass."""
+        """Followers whose log end offsets limit the high watermark."""
         self._doubtful: tuple[int, ...] = ()
-        """Who may be in the ISR in the store by a change that was then given up."""
+        """Brokers that an abandoned ISR change may have put into the ISR in the store."""
 
-    # What it is
+    # State
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction has ended: the high watermark, as there are no transactions."""
+        """Offset below which every transaction has ended: the high watermark, as there are no transactions."""
         return self.high_watermark
 
     @property
@@ -160,13 +160,13 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether it is led here with fewer in sync than it has replicas, those that are being added left out."""
+        """Whether this broker leads it with fewer ISR members than replicas, not counting those being added."""
         return self.is_leader and len(self.in_sync_replicas) < len(self.replicas) - len(self.adding)
 
     def check_leader_epoch(self, known: int | None) -> None:
-        """Refuse a client that takes another epoch for the leader's; None: it makes no claim (KIP-320).
+        """Check the leader epoch that a client's request names (KIP-320); None: the request names none.
 
-        Raises FencedLeaderEpoch where the client is behind, UnknownLeaderEpoch where this broker is.
+        Raises FencedLeaderEpoch if the client's epoch is older, UnknownLeaderEpoch if it is newer than this broker's.
         """
         if known is None or known == self.leader_epoch:
             return
@@ -174,18 +174,21 @@ class Partition:
         raise FencedLeaderEpoch(text) if known < self.leader_epoch else UnknownLeaderEpoch(text)
 
     def check_leader(self) -> None:
-        """Raises NotLeaderOrFollower."""
+        """Raise NotLeaderOrFollower if this broker does not lead the partition."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self.name}: broker {self.broker_id} does not lead it, but {self.leader}")
 
     def check_in_sync(self, acks: int, min_insync_replicas: int) -> None:
-        """Raises NotEnoughReplicas where acks=all cannot mean what the topic wants it to mean."""
+        """Raise NotEnoughReplicas for acks=all if the ISR has fewer than `min_insync_replicas` members."""
         if acks == ALL_IN_SYNC and len(self.in_sync_replicas) < min_insync_replicas:
             raise NotEnoughReplicas(self._too_few(min_insync_replicas))
 
     def check_offset_is_known(self) -> None:
-        """Raises OffsetNotAvailable as long as a new leader does not know how much its predecessor had committed, and
-        would tell a high watermark below one that was told before (KIP-207)."""
+        """Raise OffsetNotAvailable while the high watermark is below the start of the leader epoch (KIP-207).
+
+        A new leader does not know yet how much its predecessor had committed, and would report a high watermark below
+        one that clients have already seen.
+        """
         if self.high_watermark < self.leader_epoch_start:
             raise OffsetNotAvailable(
                 f"{self.name}: the high watermark {self.high_watermark} is below the start of the leader epoch, "
@@ -202,10 +205,10 @@ class Partition:
         return last_offset < self.high_watermark
 
     def is_replicated(self, last_offset: int, led_since: int, min_insync_replicas: int) -> bool:
-        """Whether a record that was appended with acks=all, while `led_since` was what it is, can be acknowledged.
+        """Return whether a record can be acknowledged that was appended with acks=all at this `led_since`.
 
-        Raises NotLeaderOrFollower where this broker has lost the leadership since: the record may be gone, or will be.
-        Raises NotEnoughReplicasAfterAppend where it is committed, but by too few.
+        Raises NotLeaderOrFollower if this broker has lost the leadership since: the record may be lost.
+        Raises NotEnoughReplicasAfterAppend if the record is committed, but the ISR has become too small.
         """
         if self.led_since != led_since or not self.is_leader:
             raise NotLeaderOrFollower(
@@ -218,11 +221,11 @@ class Partition:
         return True
 
     def low_watermark(self, log_start_offset: int, is_alive: frozenset[int] | set[int]) -> int:
-        """The lowest log start of the replicas that are alive; `log_start_offset` is the leader's own."""
+        """Return the lowest log start offset of the live replicas; `log_start_offset` is the leader's own."""
         others = (each.log_start_offset for each in self.followers.values() if each.broker_id in is_alive)
         return min((log_start_offset, *others))
 
-    # What it becomes
+    # Changes of role
 
     def become_leader(
         self,
@@ -233,9 +236,9 @@ class Partition:
         counted_end_offset: int | None = None,
         now_ms: int,
     ) -> Effects:
-        """Lead from now on; with the epoch that it leads in already: take over ISR and replicas if they are newer.
+        """Become the leader. If it leads in this epoch already, take over ISR and replicas if they are newer.
 
-        counted_end_offset: where less than all of the log counts as yet.
+        counted_end_offset: up to where the log counts for the high watermark, if not all of it does yet.
         """
         if self.is_leader and state.leader_epoch == self.leader_epoch:
             if state.partition_epoch <= self.partition_epoch:
@@ -250,13 +253,13 @@ class Partition:
         self.leader, self.leader_epoch = self.broker_id, state.leader_epoch
         self.log_end_offset = self.leader_epoch_start = log_end_offset
         self.counted_end_offset = log_end_offset if counted_end_offset is None else counted_end_offset
-        self.high_watermark = min(self.high_watermark, log_end_offset)  # or an append below would pass for safe
+        self.high_watermark = min(self.high_watermark, log_end_offset)  # or an append would seem committed
         self.followers.clear()
         self._follow_up(now_ms)
         return self._advance()
 
     def become_follower(self, state: PartitionState, controller_epoch: int) -> bool:
-        """Follow `state.leader` from now on. Whether that is new: fetching must begin anew then."""
+        """Become a follower of `state.leader`; return whether leader or epoch is new, so that fetching must restart."""
         is_new = self.role is not Role.FOLLOWER or (self.leader, self.leader_epoch) != (
             state.leader,
             state.leader_epoch,
@@ -269,12 +272,12 @@ class Partition:
         return is_new
 
     def stop(self, leader_epoch: int) -> None:
-        """Follow or lead no more, until there is a newer state."""
+        """Stop following or leading until a newer state arrives."""
         self._resign(Role.FOLLOWER)
         self.leader, self.leader_epoch = NO_LEADER, max(leader_epoch, self.leader_epoch)
 
     def leave(self) -> None:
-        """The partition is taken away from this broker, or its disk has failed."""
+        """Give up the replica: it was removed from this broker, or its disk has failed."""
         self._resign(Role.NONE)
         self.leader = NO_LEADER
 
@@ -291,7 +294,7 @@ class Partition:
         self._set_isr(state.isr, state.partition_epoch)
 
     def _set_isr(self, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """As it is in the store. Who has left it is not waited for, until it fetches again: it may be dead."""
+        """Set the ISR as stored. A broker that left it may be dead: it does not count until it fetches again."""
         for broker_id in self.in_sync_replicas:
             if broker_id not in isr and (follower := self.followers.get(broker_id)):
                 follower.is_caught_up = False
@@ -299,7 +302,7 @@ class Partition:
         self.pending, self._doubtful = None, ()
 
     def _follow_up(self, now_ms: int) -> None:
-        """Know of those who are replicas, and of no others; of who is new, nothing."""
+        """Keep state for exactly the other replicas; a new one starts with unknown offsets."""
         for broker_id in tuple(self.followers):
             if broker_id not in self.replicas:
                 del self.followers[broker_id]
@@ -308,24 +311,24 @@ class Partition:
                 self.followers[broker_id] = Follower(broker_id, now_ms if broker_id in self.in_sync_replicas else NEVER)
         self._count()
 
-    # What happens at the leader
+    # Events at the leader
 
     def log_appended(self, log_end_offset: int, *, counts: bool = True) -> bool:
-        """The leader's own log has grown. True: the high watermark has moved, so look at who waits for it.
+        """Record that the leader's own log has grown; return whether the high watermark has moved.
 
-        counts: not where it must be flushed first; `log_counts` says when it is.
+        counts: False if the log must be flushed first; call `log_counts` after the flush.
         """
         self.log_end_offset = log_end_offset
         if not counts:
             return False
         self.counted_end_offset = log_end_offset
         if self._counted or log_end_offset <= self.high_watermark:
-            return False  # a follower that counts is at the old end at best, and so is the high watermark
+            return False  # followers that count are at the old end at best
         self.high_watermark = log_end_offset
         return True
 
     def log_counts(self, end_offset: int) -> bool:
-        """The leader's own log is on the disk up to there, where it must be. Whether the high watermark has moved."""
+        """Record that the leader's own log counts up to `end_offset`; return whether the high watermark has moved."""
         if end_offset <= self.counted_end_offset:
             return False
         self.counted_end_offset = end_offset
@@ -341,11 +344,11 @@ class Partition:
         now_ms: int,
         leader_log_start_offset: int = 0,
     ) -> Effects:
-        """A follower that is alive, in this life of it, asks in the current leader epoch for what comes after its log
-        end, and its log is as the leader's up to there.
+        """Record a fetch of a live follower, in its current broker epoch and the current leader epoch.
 
-        It joins the ISR only once its log starts where the leader's does: as a leader it would bring back what has
-        been deleted. Raises NotLeaderOrFollower where it is none of the replicas.
+        The follower's log must match the leader's up to `fetch_offset`. The follower joins the ISR only once its log
+        start offset has reached the leader's: as a leader it would otherwise bring back deleted records. Raises
+        NotLeaderOrFollower if `broker_id` is not a replica.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
@@ -363,7 +366,7 @@ class Partition:
         return self._advance(alter)
 
     def look_for_laggards(self, now_ms: int, max_lag_ms: int) -> Effects:
-        """Time has passed: who has not been at the log's end for `max_lag_ms` counts no more, and leaves the ISR."""
+        """Stop counting followers that have lagged for `max_lag_ms`, and remove them from the ISR."""
         if not self.is_leader:
             return NOTHING
         oldest_ms = now_ms - max_lag_ms
@@ -384,7 +387,7 @@ class Partition:
         return follower.log_end_offset != self.log_end_offset and follower.caught_up_ms < oldest_ms
 
     def isr_altered(self, change: AlterIsr, altered: IsrAltered, now_ms: int) -> Effects:
-        """What the store says after `change` was to be written. Nothing, where something newer has come meanwhile."""
+        """Take over what the store holds after writing `change`; do nothing if `change` is no longer pending."""
         if self.pending is not change:
             return NOTHING
         self._set_isr(altered.isr, altered.partition_epoch)
@@ -392,16 +395,16 @@ class Partition:
         return self._advance()
 
     def isr_refused(self, change: AlterIsr) -> Effects:
-        """Who was to join is not in the life any more in which it was at the log's end.
+        """Undo `change`: a broker that was to join has restarted since it was at the log's end.
 
-        An earlier try may have been written all the same, so this is undone in the store: until it is known how that
-        ended, who was to join counts.
+        An earlier try may have been written nevertheless, so the current ISR is written to the store again. The joining
+        brokers count for the high watermark until the outcome of that write is known.
         """
         if self.pending is not change:
             return NOTHING
         self._doubtful = (*self._doubtful, *change.isr)
         for broker_id in change.joining:
-            self.followers[broker_id].is_caught_up = False  # the life that was is over
+            self.followers[broker_id].is_caught_up = False  # it had caught up before its restart
         return Effects(alter=self._alter(self.in_sync_replicas, {}))
 
     def _may_join(self, follower: Follower) -> bool:
@@ -421,7 +424,7 @@ class Partition:
         return self.pending
 
     def _count(self) -> None:
-        """Find those whose log ends count for the high watermark."""
+        """Determine the followers whose log end offsets count for the high watermark."""
         isr = self.maximal_isr
         self._counted = tuple(each for each in self.followers.values() if each.is_caught_up or each.broker_id in isr)
 
@@ -434,18 +437,18 @@ class Partition:
         self.high_watermark = lowest
         return Effects(has_committed=True, alter=alter) if alter else COMMITTED
 
-    # What happens at a follower
+    # Events at a follower
 
     def followed(self, log_end_offset: int, leader_high_watermark: int) -> bool:
-        """The log has been written up to there, and the leader's high watermark is known. Whether the own has moved."""
+        """Record the log end and the leader's high watermark; return whether the own one has moved."""
         self.log_end_offset = log_end_offset
         committed = min(leader_high_watermark, log_end_offset)
         if committed <= self.high_watermark:
-            return False  # a new leader may know of less than its predecessor had told
+            return False  # a new leader may know of a lower one than its predecessor
         self.high_watermark = committed
         return True
 
     def truncated(self, log_end_offset: int) -> None:
-        """The log ends there now."""
+        """Record that the log was truncated to `log_end_offset`."""
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)

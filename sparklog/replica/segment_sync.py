@@ -1,26 +1,25 @@
-"""Makes the closed segments of a follower the same files as its leader's.
+"""Makes a follower's closed segments the same files as its leader's.
 
-What a cleaner replaces, it replaces in the leader's log. Followers take it over: they are not told what was done, but
-compare what there is, so it does not matter what they have missed, what a crash has left of it, or that the leader has
-never heard of what another leader had.
+A cleaner replaces segments in the leader's log, and followers copy the result. They are not told what was done, but
+compare the files. So missed changes, remains of a crash, and changes that only an earlier leader had all heal.
 
-    when     the leader's leader epoch or generation (`Log.generation`, told with what is fetched) is another one than
-             at the last comparison, or that one could not go to where the leader's closed segments ended: this log had
-             not come so far
-    compare  the leader's closed segments below its high watermark, with their checksums, with this log's below its own
+    when     the leader epoch or the leader's generation (`Log.generation`, sent with fetch responses) has changed since
+             the last comparison, or that comparison was incomplete: this log did not reach the end of the leader's
+             closed segments, and does now
+    compare  the leader's closed segments below its high watermark, by checksum, with this log's below its own
              (differences.py)
-    take     for each difference the leader's files are copied, piece by piece, staged, verified, and put in the place
-             of this log's (log/swap.py): it holds the old files or the new ones at every moment
-    then     the offset up to which the log is said to be compacted becomes the leader's, and the leader's newest
-             snapshot (log/offset_snapshot.py) is copied where this log has none as new
+    take     for each difference, the leader's files are copied in pieces, staged, verified, and swapped in for this
+             log's (log/swap.py): the log holds the old files or the new ones at every moment
+    then     the log's cleaned offset is set to the leader's, and the leader's newest snapshot (log/offset_snapshot.py)
+             is copied unless this log has one as new
 
-The leader is who is right, also where it has what this log has compacted away: one that had not been told when it was
-elected is compacted again, and this log goes back with it.
+The leader is always right, even if it still has records that this log has compacted away: a leader that had not synced
+before its election is compacted again, and until then this log goes back to the leader's files.
 
-Beside fetching, which goes on; one partition of a leader at a time, one piece in memory. Retention, truncation and
-deletion may come in between: what was seen is checked when the names change (log/replace.py). Who follows another
-leader, or leads, has given this up before, and waits no longer than until the next batch is verified or names that
-began to change have changed.
+Syncing runs beside fetching: one partition per leader fetcher at a time, one piece in memory. Retention, truncation and
+deletion may interfere, so the compared segments are checked again when the names change (log/replace.py). A replica
+ends its sync before it follows another leader or leads. That takes no longer than verifying the next batch, or
+finishing a change of names that has begun.
 """
 
 from __future__ import annotations
@@ -58,25 +57,25 @@ MAX_PAUSE_MS = 60_000
 READ_BYTES = 1 << 26
 Result = TypeVar("Result")
 Ask = Callable[[int, Any], Awaitable[Any]]
-"""Asks a broker, by its id, something that one of its APIs for brokers takes; -> its answer. Raises KafkaError."""
+"""Sends a request of an inter-broker API to the broker with this id and returns its response. Raises KafkaError."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Compared:
-    """The last comparison with the leader of this epoch."""
+    """Result of the last comparison with the leader of this epoch."""
 
     generation: int = NO_GENERATION
     closed_to: int = -1
-    """Where the leader's closed segments ended."""
+    """End offset of the leader's closed segments."""
     committed_to: int = -1
-    """Where the leader's newest snapshot ended."""
+    """End offset of the leader's newest snapshot; -1: none."""
     is_complete: bool = True
-    """This log went so far."""
+    """Whether this log reached both offsets."""
 
 
 class SegmentSync:
-    """One partition's, as long as it is copied from one leader. Used on the event loop."""
+    """Segment sync of one partition while it follows one leader. Used on the event loop."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class SegmentSync:
         throttle: Throttle,
         turn: asyncio.Semaphore,
     ) -> None:
-        """turn: of those that may copy from this leader at the same time."""
+        """turn: limits how many partitions are synced from this leader at a time."""
         self._name = name
         self._state = state
         self._ask = ask
@@ -101,13 +100,13 @@ class SegmentSync:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, replica: Replica, generation: int) -> None:
-        """The leader has answered, and what it sent has been written."""
+        """Start syncing if due. Call it after a fetch response was written; `generation` is the response's."""
         self._told = generation
         if (self._task is None or self._task.done()) and self._is_due(replica):
             self._task = asyncio.create_task(self._run(replica), name=f"comparing {self._name}")
 
     def end(self) -> asyncio.Task[None] | None:
-        """Do no more; -> what is still to be waited for."""
+        """Stop syncing; return the task to wait for, or None if there is none."""
         self._is_over = True
         if self._task is None or self._task.done():
             return None
@@ -117,7 +116,7 @@ class SegmentSync:
     def _is_due(self, replica: Replica) -> bool:
         if self._is_over or self._told == NO_GENERATION:
             return False
-        if self._told == 0 and len(replica.log.segments) == 1:  # nothing is closed here, and nothing was replaced there
+        if self._told == 0 and len(replica.log.segments) == 1:  # nothing closed here, nothing replaced there
             return False
         if self._compared.generation != self._told:
             return True
@@ -130,7 +129,7 @@ class SegmentSync:
                 async with self._turn:
                     await self._follow(replica)
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - whatever it is, what is there stays, and is compared again
+            except Exception as error:  # noqa: BLE001 - the old files stay, and are compared again
                 failures += 1
                 self._log(error, failures)
                 await asyncio.sleep(self._pause_ms(failures) / 1000)
@@ -145,7 +144,7 @@ class SegmentSync:
         return min(MAX_PAUSE_MS, FIRST_PAUSE_MS << min(failures - 1, 16))
 
     async def _follow(self, replica: Replica) -> None:
-        """Compare once, and take over what differs. Raises KafkaError."""
+        """Compare once and copy the differences. Raises KafkaError."""
         here = Compared(closed_to=_closed_to(replica), committed_to=replica.partition.high_watermark)
         there, leaders = await self._describe(wants_sums=False)
         found = compare(await self._own(replica, is_summed=there.is_summed), leaders)
@@ -164,7 +163,7 @@ class SegmentSync:
         self._compared = Compared(there.generation, there.closed_to, end_offset, is_complete)
 
     async def _describe(self, *, wants_sums: bool) -> tuple[FilesDescribed, list[SegmentSum]]:
-        """The leader's first answer, and the segments of all."""
+        """Return the leader's first response, and the segments of all its responses."""
         first = there = await self._ask_for_files(0, wants_sums=wants_sums)
         segments = list(there.segments)
         while there.segments and segments[-1].next_offset < first.closed_to:
@@ -181,7 +180,7 @@ class SegmentSync:
         return answer
 
     async def _own(self, replica: Replica, *, is_summed: bool) -> list[SegmentSum]:
-        """This log's closed segments below the high watermark; files are read for some at a time, then it may end."""
+        """Return this log's closed segments below the high watermark; it can be cancelled between the reads."""
         log, committed, segments = replica.log, replica.partition.high_watermark, list[SegmentSum]()
         limit = READ_BYTES if is_summed else 0
         while True:
@@ -248,7 +247,7 @@ class SegmentSync:
             await self._in_thread(lambda: _set_cleaned_offset(log, offset))
 
     async def _take_snapshot(self, replica: Replica, snapshot: SnapshotFile) -> None:
-        """Unless there is a newer one, or the log is not yet one that it can be of."""
+        """Copy the snapshot, unless this log has one as new or does not cover its end offset and epoch yet."""
         log, there = replica.log, SnapshotId(snapshot.end_offset, snapshot.leader_epoch)
         newest = await self._in_thread(log.newest_snapshot_id)
         is_held = log.log_start_offset < there.end_offset <= replica.partition.high_watermark
@@ -269,19 +268,19 @@ class SegmentSync:
         await self._in_thread(partial(log.install_snapshot, writer))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Not left alone: who cancels waits until the thread is done with the log."""
+        """Run `work` in a thread; a cancelled caller still waits until the thread is done with the log."""
         running = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.wait([running])
             if not running.cancelled():
-                running.exception()  # nobody asks for it any more
+                running.exception()  # mark it as retrieved
             raise
 
 
 def _closed_to(replica: Replica) -> int:
-    """Where the segments end that can be compared."""
+    """Return the end offset of the segments that can be compared."""
     return min(replica.log.segments[-1].base_offset, replica.partition.high_watermark)
 
 

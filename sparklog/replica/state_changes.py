@@ -1,13 +1,13 @@
-"""What the controller says: LeaderAndIsr and StopReplica. One such request at a time.
+"""Carries out the controller's requests: LeaderAndIsr and StopReplica, one at a time.
 
     become    lead or follow partitions
-    stop      follow or lead no more; and take the log away, where the request says so
+    stop      stop leading or following; delete the log if the request says so
 
-A partition that becomes led is followed no more before, so nobody else writes to its log. It is led from the moment the
-event loop says so: an append that comes earlier is refused, one that comes later has the new epoch. Whoever waits for
-records that are not committed when the leadership goes is told at once (`Partition.is_replicated`).
+Copying a partition ends before this broker leads it, so that nothing else writes to its log. Leadership begins in one
+step on the event loop: an earlier append is refused, a later one has the new epoch. When leadership ends, requests that
+wait for uncommitted records fail at once (`Partition.is_replicated`).
 
-A broker leads and follows nothing before the controller has spoken.
+A broker leads and follows no partition before the controller's first request.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Opened:
-    """A log that a partition is to have, and what is known of its high watermark."""
+    """A partition's opened log and the high watermark to start from."""
 
     log: Log
     high_watermark: int
 
 
 class StateChanges:
-    """Carries out what the controller asks for, on replicas, their logs and those who copy them."""
+    """Carries out the controller's requests on replicas, their logs and their fetchers."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StateChanges:
         topic_defaults: TopicConfig | None = None,
         newest_change: Callable[[], int] = lambda: 0,
     ) -> None:
-        """newest_change: of the store; may block."""
+        """newest_change: returns the number of the cluster store's newest change; may block."""
         self._logs = logs
         self._replicas = replicas
         self._fetchers = fetchers
@@ -87,25 +87,26 @@ class StateChanges:
         self._turns = SerialExecutor()
         self._controller_epoch = NO_EPOCH
         self._number = 0
-        """Of the controller's last request."""
+        """Number of the controller's last request."""
 
     def check_controller(self, request: LeaderAndIsr | StopReplica) -> None:
-        """Refuse a controller that has been deposed, what was meant for this broker before its restart, and what comes
-        after a later request: it was sent again, and done, long ago.
+        """Refuse outdated requests; otherwise remember the request's controller epoch and number.
 
-        Raises StaleControllerEpoch or StaleBrokerEpoch; else the controller is the newest that is known.
+        Raises StaleControllerEpoch if a newer controller epoch or a later request has been seen: the request is from a
+        deposed controller, or a late copy of one that was carried out. Raises StaleBrokerEpoch if the request was meant
+        for this broker before its restart.
         """
         asked, seen = (request.controller_epoch, request.number), (self._controller_epoch, self._number)
         if asked < seen:
             raise StaleControllerEpoch(f"controller epoch and request {asked} are over: {seen} have been seen")
-        if NO_BROKER_EPOCH < request.broker_epoch < self._replicas.broker_epoch:  # greater: the controller knows first
+        if NO_BROKER_EPOCH < request.broker_epoch < self._replicas.broker_epoch:  # greater: not known here yet
             raise StaleBrokerEpoch(f"for broker epoch {request.broker_epoch}; this is {self._replicas.broker_epoch}")
         self._controller_epoch, self._number = asked
 
     async def become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
-        """Lead or follow partitions; each that cannot be has an error. Raises as `check_controller` does.
+        """Lead or follow partitions; the response has an error for each failure. Raises as `check_controller` does.
 
-        Carried out whether whoever asks waits or not: half of it must not stay.
+        Runs to its end even if the caller is cancelled, so that it is never half done.
         """
         return await self._turns.run(self, partial(self._become, request))
 
@@ -137,7 +138,7 @@ class StateChanges:
         return LeaderAndIsrResponse(errors=errors)
 
     async def stop(self, request: StopReplica) -> StopReplicaResponse:
-        """Follow or lead partitions no more; carried out like `become`. Raises as `check_controller` does."""
+        """Stop leading or following partitions; runs to its end like `become`. Raises as `check_controller` does."""
         return await self._turns.run(self, partial(self._stop, request))
 
     async def _stop(self, request: StopReplica) -> StopReplicaResponse:
@@ -167,7 +168,7 @@ class StateChanges:
         return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
 
     def _is_moved(self, state: PartitionState) -> bool:
-        """Whether the partition must not be copied as it is now."""
+        """Return whether its present copying must end: there is no replica, or leader or epoch change."""
         replica = self._replicas.find(state.name)
         if replica is None:
             return True
@@ -175,7 +176,7 @@ class StateChanges:
         return (partition.leader, partition.leader_epoch) != (state.leader, state.leader_epoch)
 
     def _apply(self, state: PartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig) -> bool:
-        """Whether it is to be copied from another broker from now on."""
+        """Apply the state to the replica; return whether copying from another broker must start."""
         replica = self._replicas.put(state.name, opened.log, config, high_watermark=opened.high_watermark)
         partition = replica.partition
         before = (partition.is_leader, partition.leader_epoch)
@@ -209,7 +210,7 @@ class StateChanges:
             logger.error("the configuration of topic %s is not used: %s", topic, error)
             return self._topic_defaults
 
-    # What follows blocks: it runs in a thread.
+    # The methods below block: they run in a thread.
 
     def _open_all(
         self,
@@ -227,7 +228,7 @@ class StateChanges:
         opened = self._logs.in_threads(open_one, states.values())
         try:
             self._logs.list_new()
-        except KafkaStorageError as error:  # nobody may count on what is new
+        except KafkaStorageError as error:  # new logs are not listed yet, so they must not be used
             opened = [each if isinstance(each, KafkaStorageError) or each.log.size_bytes else error for each in opened]
         self._keep_configs(overrides)
         return dict(zip(states, opened, strict=True))
@@ -236,7 +237,7 @@ class StateChanges:
         log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
         if log.config != config:
             log.configure(config)
-        if log.must_flush:  # whoever leads counts what is flushed
+        if log.must_flush:  # the leader counts flushed records only
             log.flush()
         committed = self._files.find(posixpath.dirname(log.folder), state.name)
         return _Opened(log, log.log_start_offset if committed is None else committed)
@@ -254,28 +255,28 @@ class StateChanges:
         except KafkaStorageError:
             return True
 
-    # Configuration, and the end
+    # Configuration and shutdown
 
     def update_config(self, topic: str, config: TopicConfig) -> None:
-        """From now on, the topic's logs and partitions go by `config`."""
+        """Set the configuration of the topic's logs and partitions."""
         self._logs.update_config(topic, config)
         self._replicas.update_config(topic, config)
 
     async def keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
-        """Keep a copy of what topics go by, where this broker has logs of them."""
+        """Store a copy of the topics' own configuration, for topics with logs on this broker."""
         await asyncio.to_thread(self._keep_configs, overrides)
 
     def _keep_configs(self, overrides: Mapping[str, Overrides]) -> None:
         self._logs.keep_configs(overrides, self._newest_change())
 
     async def close(self) -> None:
-        """End what is under way: the broker stops."""
+        """Wait for requests that are being carried out: the broker stops."""
         await self._turns.settled()
 
     # High watermarks on the disk
 
     def high_watermarks(self) -> HighWatermarks:
-        """By log directory, what `write_high_watermarks` is to write."""
+        """Return the high watermarks by log directory, for `write_high_watermarks`."""
         found: HighWatermarks = {folder: {} for folder in self._logs.dirs}
         for replica in self._replicas:
             folder = posixpath.dirname(replica.log.folder)
@@ -283,5 +284,5 @@ class StateChanges:
         return found
 
     def write_high_watermarks(self, found: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-        """Blocks: writes and flushes one file in each directory, unless it says so already."""
+        """Write and flush one file per directory, unless it is up to date. Blocks."""
         self._files.write(found)
