@@ -1,1 +1,1 @@
-"""What the event loop waits for: conditions with a time limit, and work that comes round again."""
+"""Tools for the event loop: operations that wait, scheduled work, serial execution and state machines."""

@@ -1,8 +1,8 @@
 """Start a coroutine at once instead of on the next turn of the event loop.
 
-A request that has nothing to wait for is then answered without a task being made, scheduled and awaited, which
-would cost more than the request itself. What Python 3.12 calls an eager task, but for this: until the coroutine
-first waits, it runs inside the task of whoever started it, so it must not ask for the current task before that.
+A request that never waits is then answered without creating, scheduling and awaiting a task, which would cost more than
+the request itself. This is like an eager task of Python 3.12, with one difference: until its first wait the coroutine
+runs inside the caller's task, so it must not use the current task before that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
-    """Run `coroutine` to its first wait; its outcome, which is there already if it never waits."""
+    """Run `coroutine` to its first wait; return a future of its outcome, already done if it never waits."""
     loop = asyncio.get_running_loop()
     try:
         waits_for = coroutine.send(None)
@@ -24,7 +24,7 @@ def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         done: asyncio.Future[Result] = loop.create_future()
         done.set_result(end.value)
         return done
-    except Exception as error:  # noqa: BLE001 - it is the outcome
+    except Exception as error:  # noqa: BLE001 - the error is the outcome
         failed: asyncio.Future[Result] = loop.create_future()
         failed.set_exception(error)
         return failed
@@ -33,11 +33,11 @@ def start(coroutine: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
 
 @types.coroutine
 def go_on(coroutine: Coroutine[Any, Any, Result], waits_for: Any) -> Generator[Any, Any, Result]:
-    """The rest of a coroutine that was begun with `send` and left waiting for `waits_for`; to be made a task."""
+    """Run the rest of a coroutine that was started with `send` and waits for `waits_for`; wrap it in a task."""
     while True:
         try:
             value = yield waits_for
-        except BaseException as error:  # noqa: BLE001 - cancellation included: all of it is the coroutine's
+        except BaseException as error:  # noqa: BLE001 - the coroutine handles all, cancellation included
             send: Any = coroutine.throw
             value = error
         else:

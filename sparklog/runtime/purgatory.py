@@ -1,11 +1,11 @@
-"""Requests that wait for something to happen, each with a time limit (org.apache.kafka.server.purgatory).
+"""Operations that wait for a condition, each with a time limit (org.apache.kafka.server.purgatory).
 
-A waiting operation is watched under one or more keys. Whoever changes what a key stands for calls `check(key)`, and
-every operation under it tries again: an `attempt` returns its result once it can be had, and None until then.
-An operation ends exactly once: by its attempt, by its time limit, by `release_all`, or by being cancelled. In each case
-nothing of it stays behind.
+A waiting operation is watched under one or more keys. The code that changes what a key stands for calls `check(key)`,
+and every operation under that key tries again: its `attempt` returns the result, or None while there is none yet.
+An operation ends exactly once: by its attempt, its time limit, `release_all` or cancellation. Each of these removes
+the operation completely.
 
-Everything happens on one event loop. An attempt must not wait and must not check a key itself.
+All methods run on one event loop. An attempt must not wait and must not call `check`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _Waiting:
-    """One operation: what it tries, and the future that its owner awaits."""
+    """One operation: its attempt, and the future that its owner awaits."""
 
     __slots__ = ("attempt", "ended")
 
@@ -42,16 +42,16 @@ class _Waiting:
 
 
 class Purgatory(Generic[Key]):
-    """Operations that wait, by the keys that may end them."""
+    """Waiting operations, by the keys that may end them."""
 
     def __init__(self) -> None:
         self._watched: dict[Key, dict[_Waiting, None]] = {}
         self.waiting = 0
-        """Number of operations that wait; any thread may look."""
+        """Number of waiting operations; any thread may read it."""
         self.is_released = False
 
     async def wait(self, keys: Iterable[Key], attempt: Callable[[], Result | None], timeout_ms: int) -> Result | None:
-        """What `attempt` returns, as soon as it is not None; None once `timeout_ms` have passed without.
+        """Return the first result of `attempt` that is not None; None after `timeout_ms` or `release_all`.
 
         Raises what `attempt` raises.
         """
@@ -80,7 +80,7 @@ class Purgatory(Generic[Key]):
                 operation.try_to_end()
 
     def release_all(self) -> None:
-        """End every operation as if its time were up, and let none wait any more: for a broker that stops."""
+        """End every operation as if timed out, and let none wait from now on: the broker stops."""
         self.is_released = True
         for watchers in self._watched.values():
             for operation in watchers:

@@ -1,8 +1,8 @@
-"""The part of a request's time that it waits for others: other clients' records, other replicas, members of its group.
+"""Remote time of a request: its waits for other clients' records, other replicas or members of its group.
 
-That time is neither the broker's nor the network's (RemoteTimeMs of kafka.network.RequestMetrics), and a request that
-waits so does no work. Whoever runs requests sets `OBSERVER` in the context of each; whoever makes one wait for others
-says so with `waiting_for_others`.
+That time is neither the broker's nor the network's (RemoteTimeMs of kafka.network.RequestMetrics), and the request does
+no work meanwhile. The code that runs requests sets `OBSERVER` in each request's context; the code that lets a request
+wait wraps the wait in `waiting_for_others`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class WaitObserver(Protocol):
-    """Who wants to know when a request waits. What a request began and does not wait for may tell of waits too."""
+    """Is called when a request starts and stops waiting; also for waits in background work that the request started."""
 
     def wait_begins(self) -> None: ...
 
@@ -26,7 +26,7 @@ OBSERVER: ContextVar[WaitObserver | None] = ContextVar("OBSERVER", default=None)
 
 @contextmanager
 def waiting_for_others() -> Iterator[None]:
-    """The request that runs waits for others inside the block."""
+    """Report that the current request waits for others inside the block."""
     observer = OBSERVER.get()
     if observer is None:
         yield

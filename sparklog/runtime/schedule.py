@@ -1,7 +1,7 @@
-"""Work that comes round again on the event loop, one task for each kind of work.
+"""Periodic work on the event loop, with one task per kind of work.
 
-The next run is due an interval after the last one ended, so a run that takes long is never doubled. A run that fails is
-logged and the next one comes all the same: the work must be such that a later run makes up for it.
+The next run starts one interval after the last one ended, so runs never overlap. A failed run is logged, and the next
+one follows as usual: a later run must be able to make up for it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ logger = logging.getLogger(__name__)
 
 
 class Schedule:
-    """The running tasks; `stop` ends them."""
+    """The periodic tasks; `stop` ends them."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
     def every(self, interval_ms: int, name: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Do `work` each `interval_ms`, for the first time one interval from now; never where it is 0."""
+        """Run `work` every `interval_ms`, first one interval from now; never if `interval_ms` is 0."""
         if interval_ms > 0:
             self._tasks.append(asyncio.create_task(_repeat(interval_ms, name, work), name=name))
 
     async def stop(self) -> None:
-        """End all tasks; a run that is under way is cancelled at its next await."""
+        """End all tasks; a current run is cancelled at its next await."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Work on something that only one at a time may change, such as a file: each piece runs to its end, whoever asked.
+"""Runs work on a resource, such as a file, that only one caller at a time may change.
 
-A caller that is cancelled stops waiting; its work goes on, and who comes next still waits for it. So nothing is closed
-or removed under a thread that writes to it.
+A cancelled caller stops waiting; its work runs to its end, and the next work for the key still waits for it. So no
+resource is closed or removed while a thread writes to it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Result = TypeVar("Result")
 
 
 class SerialExecutor:
-    """A line for each key. Used on one event loop."""
+    """A queue for each key. Used on one event loop."""
 
     def __init__(self) -> None:
         self._locks: WeakKeyDictionary[Hashable, asyncio.Lock] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def run(self, key: Hashable, work: Callable[[], Awaitable[Result]]) -> Result:
-        """What `work` returns or raises, once it has had its turn."""
+        """Run `work` after earlier work for `key`; return or raise what `work` does."""
         lock = self._locks.setdefault(key, asyncio.Lock())
 
         async def take_turn() -> Result:
@@ -35,7 +35,7 @@ class SerialExecutor:
         return await asyncio.shield(task)
 
     async def run_in_thread(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """The same with work that blocks."""
+        """As `run`, for blocking work: it runs in a thread."""
         return await self.run(key, lambda: asyncio.to_thread(work))
 
     async def settled(self) -> None:
@@ -46,4 +46,4 @@ class SerialExecutor:
     def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waited has it; if nobody did, it is nobody's
+            task.exception()  # mark it as retrieved: a cancelled caller no longer does

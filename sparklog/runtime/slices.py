@@ -1,4 +1,4 @@
-"""Work that a request asks for, done in slices: after each, whoever else waits for the event loop has a turn."""
+"""Splits the work of a large request into slices; between slices, other tasks get the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Outcome = TypeVar("Outcome")
 
 
 def in_parts(items: Iterable[Item], weigh: Callable[[Item], int], most: int) -> list[list[Item]]:
-    """Neighbours together, up to so much weight in all: one that weighs more is a part. Never empty."""
+    """Split items into runs of at most `most` total weight; a heavier item is a part of its own.
+
+    Returns at least one part; for no items, it is empty.
+    """
     parts: list[list[Item]] = [[]]
     weight = 0
     for item in items:
@@ -29,32 +32,32 @@ def in_parts(items: Iterable[Item], weigh: Callable[[Item], int], most: int) -> 
 
 
 def of_many(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
-    """At most so many neighbours at a time."""
+    """Split items into runs of at most `most` items."""
     return (items[at : at + most] for at in range(0, len(items), most))
 
 
 class Slices:
-    """Of one event loop: between two turns of others there is one slice, however many requests have some to do."""
+    """Slices of one event loop: one slice at a time between turns of other tasks, for all requests together."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self.few = asyncio.Semaphore(FEW)
-        """To be held for as long as a large request that names much is in memory: it takes many times its bytes there,
-        and none is served sooner for there being more of them."""
+        """Hold it while a large request with many names is in memory. Such a request takes many times its bytes there,
+        and serving more of them at once makes none faster."""
 
     async def give_way(self) -> None:
-        """Let everybody else go on, and those who gave way before."""
+        """Let other tasks run, first those that gave way earlier."""
         async with self._turn:
             await asyncio.sleep(0)
 
     async def each_if_many(
         self, items: Sequence[Item], do: Callable[[Item], Awaitable[Outcome]], few: int = 100
     ) -> list[Outcome]:
-        """As `each`, but a few items are done in one go, however long that takes."""
+        """As `each`, but process up to `few` items in one go, however long that takes."""
         return [await do(item) for item in items] if len(items) <= few else await self.each(items, do)
 
     async def each(self, parts: Iterable[Part], do: Callable[[Part], Awaitable[Outcome]]) -> list[Outcome]:
-        """What `do` returned for each part, in their order. A part is to take a few milliseconds at most."""
+        """Return what `do` returns for each part, in order. A part should take a few milliseconds at most."""
         outcomes = []
         began = monotonic()
         for part in parts:

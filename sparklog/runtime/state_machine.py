@@ -1,23 +1,23 @@
-"""The shape of a state machine whose state is kept in a log: it decides, a shell does.
+"""The shape of a state machine whose state is kept in a log: the machine decides, a shell carries out.
 
-    decide    a method for each request: `decide(request, now) -> Decision`. It reads the state, and says what is to be
-              written, what is to be answered, and which timers are to run. It waits for nothing and does no I/O.
-    replay    `replay(record)` is the only thing that changes the state that the log keeps. The shell replays each
-              record once it is appended; loading the log after a failover is the same replay.
+    decide    a method for each request: `decide(request, now) -> Decision`. It reads the state and returns the records
+              to write, the replies to send and the timers to set. It never waits and does no I/O.
+    replay    `replay(record)` alone changes the state that the log keeps. The shell replays each record after the
+              append; loading the log after a failover is the same replay.
 
-What the log does not keep (who waits for an answer, whose timer runs) a machine changes as it decides; it is lost with
-the machine, and clients come again.
+State that the log does not keep (waiting requests, running timers) changes while the machine decides. It is lost with
+the machine, and clients retry.
 
-The shell does what a Decision says in this order, the first three before anything else is decided:
+The shell carries out a Decision in this order, steps 1 to 3 before the next decision:
 
-    1. append the records, as one batch: all or none
+    1. append the records as one batch: all or none
     2. replay them
-    3. set and cancel timers, in their order; not where the append failed: the members that it was about are still there
-    4. once the records are committed, or have failed: send the replies, call `written` where there is a `then`, and
-       answer who asked: with the response, or with what went wrong. Where there are none, once those before them are
+    3. set and cancel timers, in order; not if the append failed: the members concerned are still there
+    4. once the records are committed or have failed: send the replies, call `written` if `then` is set, and answer the
+       request with the response or the error. Without records, once all earlier records are committed or have failed
 
-So a reply to somebody who waits must not promise what the records of the same Decision say; what depends on them is
-said when `written` tells that they are there.
+So a reply to a waiting request must not depend on the records of the same Decision: such a reply is sent when `written`
+reports that they are committed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to a request that waits, known by its ticket."""
+    """The answer to a waiting request, identified by its ticket."""
 
     ticket: Hashable
     response: Any
@@ -42,7 +42,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Call `timer_fired(key)` after `delay_ms`; a timer of that key that runs is replaced."""
+    """Call `timer_fired(key)` after `delay_ms`; replaces a running timer with that key."""
 
     key: Hashable
     delay_ms: int
@@ -50,7 +50,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTimer:
-    """Nothing, where no timer of that key runs."""
+    """Cancel the timer with that key, if it runs."""
 
     key: Hashable
 
@@ -60,19 +60,19 @@ Timer = SetTimer | CancelTimer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision(Generic[Record, Response]):
-    """What is to be done."""
+    """What the shell must do for one request or event."""
 
     response: Response | None = None
-    """None: the request waits, its answer comes in a `Reply` to its ticket."""
+    """None: the request waits, and a later `Reply` to its ticket answers it."""
     records: Sequence[Record] = ()
     replies: Sequence[Reply] = ()
     timers: Sequence[Timer] = ()
     then: Any = None
-    """What the machine wants to be told of, by `written`, when the records are committed or have failed."""
+    """Event to pass to `written` when the records are committed or have failed; None: no call."""
 
 
 class Draft(Generic[Record]):
-    """A Decision in the making: the parts of a machine add what each wants done."""
+    """Collects the records, replies and timers of one Decision from the parts of a machine."""
 
     __slots__ = ("records", "replies", "then", "timers")
 
@@ -98,16 +98,16 @@ class Draft(Generic[Record]):
 
 
 class Machine(Protocol[Record]):
-    """What a shell needs of a machine beside its methods for requests."""
+    """Methods that a shell needs of a machine, beside those for requests."""
 
     def replay(self, record: Record) -> None:
-        """Take up a record that is in the log."""
+        """Apply a record of the log to the state."""
         ...
 
     def timer_fired(self, key: Any, now_ms: int) -> Decision[Record, Any]:
-        """The time that a `SetTimer` asked for has passed."""
+        """Decide what follows from a timer that has run out."""
         ...
 
     def written(self, event: Any, error: KafkaError | None, now_ms: int) -> Decision[Record, Any]:
-        """The records of a Decision with `then` are committed; or they are not, and why."""
+        """Decide what follows once a Decision's records are committed (`error`: None) or failed; event: its `then`."""
         ...
