@@ -1,1 +1,1 @@
-"""What every layer shares: identifiers, errors, clock, file system and configuration."""
+"""Code shared by all layers: identifiers, errors, clock, file system and configuration."""

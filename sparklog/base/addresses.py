@@ -7,9 +7,9 @@ from typing import NamedTuple
 from sparklog.base.errors import ConfigError
 
 DEFAULT_GRPC_ADDRESS = "127.0.0.1:9094"
-"""Where a broker listens, and clients look for one, unless told otherwise."""
+"""Default address of a broker's gRPC listener, for brokers and clients."""
 DEFAULT_KAFKA_ADDRESS = "127.0.0.1:9092"
-"""Where it listens for clients that speak Kafka's protocol."""
+"""Default address of a broker's listener for Kafka's protocol."""
 
 
 class Address(NamedTuple):
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, key: str) -> Address:
-        """Raises ConfigError, naming the configuration key, where `text` is not HOST:PORT."""
+        """Parse HOST:PORT. Raises ConfigError, naming the configuration key `key`, if `text` is anything else."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         if not (colon and bare and port.isascii() and port.isdigit() and int(port) <= 65535):

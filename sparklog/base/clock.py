@@ -1,4 +1,4 @@
-"""Time as an argument, so that a test or a simulation decides what time it is."""
+"""Time as an argument, so that a test or a simulation controls it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings of time, both in milliseconds."""
+    """A source of wall time and monotonic time, both in milliseconds."""
 
     def time_ms(self) -> int:
-        """Wall time since the Unix epoch: for timestamps; may jump either way."""
+        """Return the wall time since the Unix epoch: for timestamps; may jump either way."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Time that never goes back: for time-outs and intervals."""
+        """Return a time that never goes back: for time-outs and intervals."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Several brokers on one machine, made of one configuration: what each of them is started with besides.
+"""Settings of several brokers on one machine, derived from one configuration.
 
-Brokers are numbered from 1. Each has a folder of its own in every log directory, and its ports: broker 1 has those that
-are configured, each further one has ten more than the one before; port 0 stays 0. All have one cluster store.
+Brokers are numbered from 1. Each has its own folder in every log directory and its own ports: broker 1 has the
+configured ports, each further broker adds 10 to those of the one before; port 0 stays 0. All share one cluster store.
 
-`conf/three-brokers/` is written from here too: ``python -m sparklog.base.cluster_config conf/three-brokers``.
+This module also writes `conf/three-brokers/`: ``python -m sparklog.base.cluster_config conf/three-brokers``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ CLUSTER_STORE = "cluster.sqlite"
 
 
 def cluster_defaults(brokers: int) -> Mapping[str, str]:
-    """What a cluster of so many brokers goes by where nothing else is said: it loses nothing when one broker dies.
+    """Return the default settings of a cluster with `brokers` brokers.
 
-    Every record that is acknowledged (acks=all) is with two brokers, as soon as there are two that live to take it. And
-    it keeps its history, which a broker alone has little use for.
+    With three or more brokers, every record acknowledged with acks=all is on two of them, so none is lost when one
+    broker dies. With two brokers, that holds while both are in sync. The cluster history is enabled; a single
+    broker has little use for it.
     """
     replicas = str(min(brokers, MOST_REPLICAS))
     return {
@@ -35,7 +36,7 @@ def cluster_defaults(brokers: int) -> Mapping[str, str]:
 
 
 def broker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
-    """What broker `number` has for itself, of a cluster whose brokers all have `config`."""
+    """Return the settings that broker `number` has besides the common `config`."""
     further = PORTS_APART * (number - 1)
     settings = {
         "broker.id": str(number),
@@ -56,7 +57,7 @@ def broker_settings(config: BrokerConfig, number: int) -> dict[str, str]:
 
 
 def _moved(listener: str, further: int) -> str:
-    """HOST:PORT or NAME://HOST:PORT with a port that is so much higher."""
+    """Return HOST:PORT or NAME://HOST:PORT with the port raised by `further`."""
     host, _, port = listener.rpartition(":")
     if not port.isdigit() or int(port) == 0:
         return listener
@@ -72,7 +73,7 @@ _THREE = """\
 
 
 def broker_toml(number: int) -> str:
-    """The configuration file of one of three brokers with ZooKeeper."""
+    """Return the configuration file of one of three brokers with ZooKeeper."""
     config = BrokerConfig(
         log_dirs=("./sparklog-data",), zookeeper_connect="127.0.0.1:2181", listeners=("PLAINTEXT://127.0.0.1:9092",)
     )
@@ -90,7 +91,7 @@ def _toml(value: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write the files into the folder that is named."""
+    """Write the files into the folder named by the only argument."""
     [folder] = map(Path, arguments)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(1, MOST_REPLICAS + 1):

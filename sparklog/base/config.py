@@ -1,6 +1,7 @@
-"""What a broker is started with: its configuration keys (org.apache.kafka.server.config), and the defaults of topics.
+"""The broker's configuration keys (org.apache.kafka.server.config) and the defaults of topics.
 
-Made by parsing text, once, and never changed. `conf/broker.toml` and the tables in the docs are generated from here.
+A configuration is parsed from text once and never changes. `conf/broker.toml` and the tables in the docs are generated
+from here.
 """
 
 from __future__ import annotations
@@ -323,18 +324,18 @@ BROKER_KEYS = declared_keys(BrokerConfig)
 
 
 class Setting(NamedTuple):
-    """One key as somebody wrote it."""
+    """One key as written in a configuration source."""
 
     name: str
     raw: str
     where: str
-    """For error messages, such as ``broker.toml:3: ``."""
+    """Prefix of error messages, such as ``broker.toml:3: ``."""
 
 
 def parse_broker_config(settings: Iterable[Setting]) -> BrokerConfig:
-    """The configuration that `settings` give, later ones over earlier ones.
+    """Return the configuration that `settings` give; later ones override earlier ones.
 
-    Raises ConfigError for a key that is unknown (with the nearest known one) or a value that is not allowed.
+    Raises ConfigError for an unknown key (naming the nearest known one) or a value that is not allowed.
     """
     broker: dict[str, Any] = {}
     topic: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """`conf/broker.toml`, written from the configuration keys: ``python -m sparklog.base.config_doc > conf/broker.toml``.
 
-Every key is there with what it means, what is allowed and its default, commented out: a file that says what would be so
-without it, in which to change what should be different.
+Every key is there, commented out, with its meaning, allowed values and default. The file shows the defaults; users
+change the keys that should differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = """\
 
 
 def broker_toml() -> str:
-    """The whole file."""
+    """Return the content of the whole file."""
     return "\n".join([_HEAD, *_section("The broker", BROKER_KEYS), *_section("Defaults of topics", _defaults())])
 
 
@@ -45,12 +45,12 @@ def _section(title: str, keys: dict[str, Key]) -> Iterator[str]:
 
 
 def _toml_key(name: str) -> str:
-    """In quotes where the beginning of the name is a key too: TOML would take that for a table."""
+    """Quote the name if a prefix of it is a key too: TOML would take that prefix for a table."""
     return f'"{name}"' if any(name.startswith(f"{other}.") for other in BROKER_KEYS) else name
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML has it."""
+    """Return a value in TOML's notation."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,15 +1,15 @@
-"""Where a broker's configuration comes from, the weakest first: a TOML file, the environment, ``KEY=VALUE`` arguments.
+"""Reads a broker's configuration from a TOML file, the environment and ``KEY=VALUE`` arguments; later ones win.
 
-    [log]                                    a TOML key is Kafka's name for it, its dots being TOML's dots,
-    segment.bytes = 1_073_741_824            so tables may be used or not: log.segment.bytes = …
-    dirs = ["/data/a", "/data/b"]            a list may be written as an array or with commas
-    "max.connections.per.ip" = 100           in quotes where the beginning is a key itself, as max.connections is
+    [log]                                    a TOML key is Kafka's key, dots included,
+    segment.bytes = 1_073_741_824            so tables are optional: log.segment.bytes = …
+    dirs = ["/data/a", "/data/b"]            a list is an array, or a text with commas
+    "max.connections.per.ip" = 100           quoted if a prefix is itself a key, as max.connections is
 
-    SPARKLOG_CONFIG_LOG_SEGMENT_BYTES        in the environment: capitals, with underscores for dots
+    SPARKLOG_CONFIG_LOG_SEGMENT_BYTES        environment: capitals, with underscores for dots
 
-Every key and value is checked, and an error says where it was written. Line numbers of keys are found by reading the
-file a second time, as Python's TOML reader has none: in a file with multi-line strings or arrays of tables, neither of
-which has a place here, a number may be missing.
+Every key and value is checked, and errors say where it was written. Python's TOML reader gives no line numbers, so they
+are found by reading the file a second time. In a file with multi-line strings or arrays of tables, neither of which
+is of use here, a line number may be missing.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KEY = re.compile(r"\s*\"?([A-Za-z0-9_.\s-]+?)\"?\s*=")
 
 
 def load_broker_config(path: str | None, environment: Mapping[str, str], arguments: Iterable[str]) -> BrokerConfig:
-    """The configuration from all three places; raises ConfigError, saying where, for anything that is wrong."""
+    """Return the configuration from all three sources. Raises ConfigError, with the place, for anything invalid."""
     in_file = read_toml(path) if path else []
     return parse_broker_config([*in_file, *read_environment(environment), *read_arguments(arguments)])
 
 
 def given_keys(path: str | None, environment: Mapping[str, str], arguments: Iterable[str]) -> set[str]:
-    """The keys that any of the three places says something of; raises as `load_broker_config` does."""
+    """Return the names of all keys that any of the three sources sets. Raises ConfigError as the readers do."""
     in_file = read_toml(path) if path else []
     return {setting.name for setting in [*in_file, *read_environment(environment), *read_arguments(arguments)]}
 
@@ -43,19 +43,19 @@ class Written(NamedTuple):
     """A value in a TOML file."""
 
     name: str
-    """The key's name, after those of the tables that it is in, with dots between."""
+    """The key's full name: its tables' names and its own, joined by dots."""
     value: Any
     where: str
-    """FILE:LINE, to begin an error with."""
+    """Prefix of error messages: FILE:LINE, or FILE if the line is unknown."""
 
 
 def read_toml(path: str) -> list[Setting]:
-    """The settings in a TOML file; raises ConfigError where it cannot be read or is not TOML."""
+    """Return the settings in a TOML file. Raises ConfigError if the file or the type of a value is invalid."""
     return [Setting(name, _text(name, value, where), where) for name, value, where in read_values(path)]
 
 
 def read_values(path: str) -> list[Written]:
-    """What a TOML file says, with the types that it gives; raises ConfigError as `read_toml` does."""
+    """Return the values in a TOML file, with their TOML types. Raises ConfigError if it is unreadable or not TOML."""
     try:
         with open(path, encoding="utf-8") as file:
             content = file.read()
@@ -72,7 +72,7 @@ def read_values(path: str) -> list[Written]:
 
 
 def read_environment(environment: Mapping[str, str]) -> list[Setting]:
-    """The settings among environment variables."""
+    """Return the settings among environment variables."""
     return [
         Setting(variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."), value, f"{variable}: ")
         for variable, value in sorted(environment.items())
@@ -81,7 +81,7 @@ def read_environment(environment: Mapping[str, str]) -> list[Setting]:
 
 
 def read_arguments(arguments: Iterable[str]) -> list[Setting]:
-    """The settings in ``KEY=VALUE`` texts; raises ConfigError where there is no ``=``."""
+    """Return the settings in ``KEY=VALUE`` texts. Raises ConfigError for a text without ``=``."""
     settings = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -100,7 +100,7 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _text(name: str, value: Any, where: str) -> str:
-    """A TOML value as it would be written in an argument."""
+    """Return a TOML value as text for `Key.parse`."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -112,7 +112,7 @@ def _text(name: str, value: Any, where: str) -> str:
 
 
 def _lines_of_keys(content: str) -> dict[str, int]:
-    """The line, counted from 1, on which each key stands."""
+    """Return the line number of each key, counted from 1."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(content.splitlines(), 1):

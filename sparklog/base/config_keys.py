@@ -1,8 +1,8 @@
-"""What a configuration key is: Kafka's name for it, a type, a default, bounds and a meaning, declared in one place.
+"""Declaration of configuration keys: Kafka's name, type, default, bounds and documentation in one place.
 
 A key is a field of a frozen dataclass, made by `key`; its Kafka name is the field's name with dots for underscores
-(`log_segment_bytes` is ``log.segment.bytes``). Values are parsed from text, once: every later reader gets checked,
-typed ones.
+(`log_segment_bytes` is ``log.segment.bytes``). Values are parsed from text once; all later code gets checked, typed
+values.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DAY_MS = 24 * 60 * MINUTE_MS
 
 
 class Bound(NamedTuple):
-    """What values are allowed: read from text by `parse`, described by `text`."""
+    """The allowed values of a key: `parse` reads one from text, `text` describes them."""
 
     parse: Callable[[str], Any]
     text: str
     type: str = "STRING"
-    """As Kafka's tools call it: BOOLEAN, STRING, INT, LONG, DOUBLE, LIST or PASSWORD."""
+    """The type as Kafka's tools name it: BOOLEAN, STRING, INT, LONG, DOUBLE, LIST or PASSWORD."""
 
 
 def integer(low: int, high: int = MAX_LONG) -> Bound:
@@ -55,7 +55,7 @@ def real(low: float, high: float) -> Bound:
 
 
 def one_of(*allowed: str) -> Bound:
-    """One of some words."""
+    """One of the `allowed` words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -66,7 +66,7 @@ def one_of(*allowed: str) -> Bound:
 
 
 def some_of(*allowed: str) -> Bound:
-    """Some of some words, separated by commas; at least one."""
+    """One or more of the `allowed` words, separated by commas."""
 
     def parse(text: str) -> tuple[str, ...]:
         words = tuple(word.strip() for word in text.split(","))
@@ -78,7 +78,7 @@ def some_of(*allowed: str) -> Bound:
 
 
 def words(least: int = 0) -> Bound:
-    """Texts, separated by commas."""
+    """Texts separated by commas; at least `least` of them."""
 
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -124,7 +124,7 @@ def password() -> Bound:
 
 
 def pem() -> Bound:
-    """The one form of a store of keys that is read."""
+    """PEM, the only supported type of key store."""
     instead = (
         "PEM; make a PKCS12 store of a JKS one with: keytool -importkeystore -srckeystore store.jks "
         "-destkeystore store.p12 -deststoretype PKCS12; and a PEM file of that with: "
@@ -151,7 +151,7 @@ class Key:
     broker_key: str | None
 
     def parse(self, raw: str, where: str = "") -> Any:
-        """The typed value of `raw`; raises ConfigError with `where` and what is allowed."""
+        """Return the typed value of `raw`. Raises ConfigError, with `where` and the allowed values, if invalid."""
         try:
             return self.bound.parse(raw)
         except (ValueError, KeyError):
@@ -159,7 +159,7 @@ class Key:
 
 
 def declared_keys(cls: type) -> dict[str, Key]:
-    """The keys of a configuration class by their Kafka names, in the order of its fields."""
+    """Return the keys of a configuration class by Kafka name, in the order of its fields."""
     return {
         name: Key(name=name, field=item.name, default=item.default, **item.metadata)
         for item in dataclasses.fields(cls)
@@ -168,7 +168,7 @@ def declared_keys(cls: type) -> dict[str, Key]:
 
 
 def render(value: Any) -> str:
-    """A value as it would be written in a file; what `Key.parse` reads back."""
+    """Return the text of a value as `Key.parse` reads it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -177,11 +177,11 @@ def render(value: Any) -> str:
 
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
-    """What to tell somebody who wrote `name`, with the nearest of the known names."""
+    """Return the error text for the unknown key `name`, with the nearest known name."""
     return f"unknown key {name!r}" + (nearest(name, known) or "; docs/reference/configuration.md lists the keys")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The question whether the nearest of the known names was meant, to end an error with; empty if none is near."""
+    """Return the end of an error text that suggests the nearest known name; empty if none is near."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""

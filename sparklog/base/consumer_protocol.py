@@ -1,11 +1,11 @@
-"""What members of a group of consumers tell each other, as bytes: Kafka's ConsumerProtocol.
+"""Bytes that members of a consumer group exchange: Kafka's ConsumerProtocol.
 
-    subscription   from each member to the leader, with JoinGroup: what it wants, and what it has
-    assignment     from the leader to each member, with SyncGroup: what it gets
+    subscription   from each member to the group leader, with JoinGroup: its topics and its present partitions
+    assignment     from the group leader to each member, with SyncGroup: its new partitions
 
-Both begin with a 16-bit version. A later version only adds fields at the end, so a reader takes what it knows and
-leaves the rest, whatever the version says. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays
-32-bit ones, -1 being null. Written is version 3, as Java's clients do. (ConsumerProtocolSubscription.json,
+Both begin with a 16-bit version. A later version only adds fields at the end, so a reader takes the fields it knows and
+ignores the rest, whatever the version. Numbers are big-endian, strings have 16-bit lengths, bytes and arrays 32-bit
+ones, -1 being null. This module writes version 3, like Java's clients. (ConsumerProtocolSubscription.json,
 ConsumerProtocolAssignment.json)
 """
 
@@ -24,22 +24,22 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants to read, and what it knows of its last assignment."""
+    """Topics that a member subscribes to, and its last assignment."""
 
     topics: Sequence[str]
     user_data: bytes | None = None
-    """The assignor's own; see sparklog/client/assignors."""
+    """Data of the assignor; see sparklog/client/assignors."""
     owned: Sequence[TopicPartition] = ()
-    """What the member reads now: from version 1 on (KIP-429)."""
+    """Partitions that the member owns now: from version 1 on (KIP-429)."""
     generation: int = NO_GENERATION
-    """The generation in which it got that: from version 2 on."""
+    """Generation in which it got them: from version 2 on."""
     rack: str | None = None
-    """From version 3 on."""
+    """The member's rack: from version 3 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a member gets to read."""
+    """Partitions assigned to a member."""
 
     partitions: Sequence[TopicPartition]
     user_data: bytes | None = None
@@ -60,7 +60,7 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_subscription(data: bytes) -> Subscription:
-    """Raises ValueError where the bytes are none."""
+    """Parse a subscription. Raises ValueError if `data` is not one."""
     reader = Reader(data)
     version = reader.int16()
     topics = [reader.string() or "" for _ in range(reader.count())]
@@ -79,7 +79,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """Raises ValueError where the bytes are none. No bytes at all: nothing is assigned."""
+    """Parse an assignment; empty `data` is an empty one. Raises ValueError if `data` is not an assignment."""
     if not data:
         return Assignment(partitions=())
     reader = Reader(data)
@@ -88,7 +88,7 @@ def read_assignment(data: bytes) -> Assignment:
 
 
 def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """An array of topics, each with an array of its partitions."""
+    """Write an array of topics, each with an array of its partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -99,7 +99,7 @@ def write_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class Reader:
-    """Reads one value after the other; raises ValueError where the bytes end too early."""
+    """Reads one value after the other. Raises ValueError if the bytes end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -116,7 +116,7 @@ class Reader:
         return int.from_bytes(self._take(4), "big", signed=True)
 
     def count(self) -> int:
-        """The length of an array; of none, 0."""
+        """Read the length of an array; 0 for a null array."""
         count = self.int32()
         if count > self.left:
             raise ValueError(f"{count} elements in {self.left} bytes")
@@ -131,7 +131,7 @@ class Reader:
         return None if size < 0 else self._take(size)
 
     def partitions(self) -> list[TopicPartition]:
-        """What `write_partitions` wrote."""
+        """Read what `write_partitions` wrote."""
         found: list[TopicPartition] = []
         for _ in range(self.count()):
             topic = self.string() or ""

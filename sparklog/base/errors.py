@@ -3,13 +3,14 @@
     SparklogError
     ├── ConfigError                 a configuration or an option is wrong: fix it and start again
     ├── StoreError                  the cluster store refused a write or a read; handled inside the broker
+    ├── UnexpectedGap               batches for a follower's log leave out offsets; handled inside the broker
     ├── KafkaError                  has a code of Kafka's protocol; travels in responses
     │   ├── RetriableError          the same request may succeed later
     │   └── everything else         the same request will fail again
     └── ClientError                 raised in the client, never sent: closed, buffer full, timed out
 
 A KafkaError's code and name are those of org.apache.kafka.common.protocol.Errors, so any Kafka client
-understands them. `error_for(code, message)` makes the class again from what came over the wire.
+understands them. `error_for(code, message)` recreates the error from a response.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import ClassVar
 
 
 class SparklogError(Exception):
-    """The root of the tree. Its text says what was wrong, where, and what to do."""
+    """The root of the tree. The text says what was wrong, where, and what to do."""
 
 
 class ConfigError(SparklogError):
@@ -26,7 +27,7 @@ class ConfigError(SparklogError):
 
 
 class StoreError(SparklogError):
-    """The cluster store could not do what was asked (`cluster/store.py`)."""
+    """The cluster store could not carry out an operation (`cluster/store.py`)."""
 
 
 class NoNode(StoreError):
@@ -46,23 +47,23 @@ class NotEmpty(StoreError):
 
 
 class ConnectionLoss(StoreError):
-    """The store cannot be reached at the moment. A write that was under way may have been done, or not."""
+    """The store cannot be reached at the moment. A write under way may or may not have happened."""
 
 
 class SessionExpired(StoreError):
-    """The store has ended this broker's session, and with it its ephemeral nodes and watches."""
+    """The store has ended this broker's session and removed its ephemeral nodes and watches."""
 
 
 class ControllerMoved(StoreError):
-    """Another controller was elected: what this one wanted to write was not written."""
+    """Another controller was elected, so this controller's write was refused."""
 
 
 class UnexpectedGap(SparklogError):
-    """A follower's log is to get batches that leave out offsets, by a way that does not make that last."""
+    """Batches for a follower's log leave out offsets, and the append cannot make the gap durable."""
 
 
 class ClientError(SparklogError):
-    """The client could not do what was asked, without a broker having refused it."""
+    """The client failed; no broker has refused a request."""
 
 
 class ClosedError(ClientError):
@@ -78,7 +79,7 @@ class DeliveryTimeout(ClientError):
 
 
 class DataLost(ClientError):
-    """Records that were to be read are no longer there."""
+    """Records that the client should read no longer exist."""
 
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 350, 100
@@ -87,8 +88,8 @@ HEAD_CHARACTERS, TAIL_CHARACTERS = 350, 100
 class KafkaError(SparklogError):
     """An error with a code of Kafka's protocol.
 
-    A long text is cut in its middle, where it repeats what a client has said: a request of one name of 30 KB and 10,000
-    partitions would be answered with 300 MB.
+    A long text loses its middle, as it may repeat data of the request: a request with one name of 30 KB and 10,000
+    partitions would otherwise get a response of 300 MB.
     """
 
     code: ClassVar[int] = -1
@@ -107,7 +108,7 @@ class KafkaError(SparklogError):
 
 
 class RetriableError(KafkaError):
-    """The same request may succeed later; clients refresh what they know and try again."""
+    """The same request may succeed later; clients refresh their metadata and retry."""
 
     retriable = True
 
@@ -121,7 +122,7 @@ class OffsetOutOfRange(KafkaError):
 
 
 class LogTruncation(OffsetOutOfRange):
-    """Records that a consumer has read are in the log no more: an unclean election has lost them. Never sent."""
+    """An unclean leader election has lost records that a consumer has read. Raised in the client, never sent."""
 
 
 class CorruptRecord(RetriableError):
@@ -441,7 +442,7 @@ class DuplicateResource(KafkaError):
 
 
 class InvalidUpdateVersion(KafkaError):
-    """What was to be changed is no longer what it was when it was looked at."""
+    """The object to change has changed since it was read."""
 
     code, name = 95, "INVALID_UPDATE_VERSION"
 
@@ -495,6 +496,6 @@ class InvalidRegularExpression(KafkaError):
 
 
 def error_for(code: int, message: str) -> KafkaError:
-    """The error that `code` stands for; UnknownServerError, naming the code, if sparklog does not know it."""
+    """Return the error with this code; for an unknown code, an UnknownServerError that names it."""
     cls = KafkaError.by_code.get(code)
     return cls(message) if cls else UnknownServerError(f"error code {code}: {message}")

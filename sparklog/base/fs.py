@@ -1,8 +1,8 @@
-"""The file system as an argument: what the log needs of a disk, and no more.
+"""The file system as an argument: exactly the operations that the log needs.
 
-`ReadFs` is enough to read segments (a folder, S3, HDFS); `Fs` adds what a broker needs to write them. Paths are
-strings with '/' between parts. Only `File.flush` and `Fs.flush_dir` make anything survive a power cut:
-a new, renamed or removed name is durable after its folder's `flush_dir`, bytes are durable after their file's `flush`.
+`ReadFs` is enough to read segments (a folder, S3, HDFS); `Fs` adds the operations that a broker needs to write them.
+Paths are strings with '/' between parts. Only `File.flush` and `Fs.flush_dir` protect against a power cut: bytes are
+durable after their file's `flush`, a new, renamed or removed name after its folder's `flush_dir`.
 
 Every implementation passes the same contract suite (tests/base/test_fs.py). Errors are OSError, as from `os`.
 """
@@ -19,23 +19,23 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ReadFile(Protocol):
-    """An open file of which ranges can be read; several threads may read at once."""
+    """An open file with random reads; several threads may read at once."""
 
     @property
     def size(self) -> int: ...
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes from `offset`; fewer only at the end of the file."""
+        """Return `size` bytes from `offset` on; fewer only at the end of the file."""
         ...
 
     def close(self) -> None: ...
 
 
 class File(ReadFile, Protocol):
-    """An open file that is appended to, cut short, and flushed."""
+    """An open file that can also be appended to, truncated and flushed."""
 
     def append(self, data: Buffer) -> None:
-        """Write all of `data` at the end, or raise OSError (a part may then have been written)."""
+        """Write all of `data` at the end. Raises OSError if that fails; a part may then have been written."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -45,7 +45,7 @@ class File(ReadFile, Protocol):
         ...
 
     def fileno(self) -> int:
-        """The descriptor, for sendfile; raises OSError where there is none."""
+        """Return the descriptor, for sendfile. Raises OSError if there is none."""
         ...
 
 
@@ -55,21 +55,21 @@ class ReadFs(Protocol):
     def open_read(self, path: str) -> ReadFile: ...
 
     def list(self, path: str) -> list[str]:
-        """Names in the folder, sorted."""
+        """Return the names in the folder, sorted."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
 
 class Fs(ReadFs, Protocol):
-    """Folders and files that can be written too."""
+    """Folders and files that can also be written."""
 
     def free_bytes(self, path: str) -> int:
-        """On the disk that a folder is on, for whoever asks."""
+        """Return the bytes available to this process on the disk of the folder `path`."""
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending; `create` makes an empty file where there is none."""
+        """Open for reading and appending; `create` makes an empty file if there is none."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -81,7 +81,7 @@ class Fs(ReadFs, Protocol):
         ...
 
     def make_dir(self, path: str) -> None:
-        """Make the folder and the folders above it; no error if it is there."""
+        """Make the folder and its parents; no error if it exists."""
         ...
 
     def remove_dir(self, path: str) -> None:
@@ -93,12 +93,12 @@ class Fs(ReadFs, Protocol):
         ...
 
     def lock(self, path: str) -> AbstractContextManager[None]:
-        """Hold the file `path` locked, or raise BlockingIOError if another process does."""
+        """Hold a lock on the file `path`. Raises BlockingIOError if another process holds it."""
         ...
 
 
 class LocalFile:
-    """A file of this machine, read with pread and appended with write."""
+    """A local file, read with pread and appended with pwrite."""
 
     __slots__ = ("_fd", "_size")
 
@@ -124,7 +124,7 @@ class LocalFile:
     def append(self, data: Buffer) -> None:
         written = os.pwrite(self._fd, data, self._size)
         self._size += written
-        if written < len(data):  # a signal or a nearly full disk: go on where it stopped
+        if written < len(data):  # after a signal or on a nearly full disk: write the rest
             rest = memoryview(data)[written:]
             while rest:
                 written = os.pwrite(self._fd, rest, self._size)
@@ -147,7 +147,7 @@ class LocalFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        self.close()  # whoever lets go of a file last closes it: a segment may do so while a slice of it is read
+        self.close()  # the last reference closes it: a slice may outlive its segment
 
 
 class LocalFs:

@@ -1,4 +1,4 @@
-"""Identifiers: topics and partitions, as Kafka names them."""
+"""Identifiers of topics and partitions, in Kafka's forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__clu
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; its text form is also the name of its folder."""
+    """One partition of one topic; the text form is also the folder's name."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> TopicPartition:
-        """Read a folder name such as ``orders-3``; raises ValueError for any other shape."""
+        """Parse a folder name such as ``orders-3``. Raises ValueError for any other form."""
         topic, dash, partition = name.rpartition("-")
         if not (dash and topic and partition.isascii() and partition.isdigit()):
             raise ValueError(f"{name!r} is not <topic>-<partition>")
@@ -49,10 +49,10 @@ def check_topic(name: str) -> str:
 
 
 def encode_id(topic_id: uuid.UUID) -> str:
-    """A topic's id as Kafka writes it: 22 characters of base64 (org.apache.kafka.common.Uuid)."""
+    """Return a topic id in Kafka's text form: 22 characters of base64 (org.apache.kafka.common.Uuid)."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def decode_id(text: str) -> uuid.UUID:
-    """The id that `encode_id` wrote; raises ValueError for any other text."""
+    """Return the id that `encode_id` wrote. Raises ValueError for any other text."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,7 +1,7 @@
 """Packages whose public names are loaded when they are first used.
 
-A package says in `__all__` what is public, and in a table where it is. Type checkers and editors read imports below
-`if TYPE_CHECKING`, so that a misspelt name is an error to them; a running program gets the two functions of `lazy`:
+A package lists its public names in `__all__`, and their modules in a table. Type checkers and editors read the imports
+below `if TYPE_CHECKING`, so they report a misspelt name; a running program gets the two functions of `lazy`:
 
     if TYPE_CHECKING:
         from package.module import Name
@@ -20,9 +20,9 @@ from typing import Any
 def lazy(
     package: str, modules: Mapping[str, str], public: Iterable[str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__`, and its `__dir__`, which loads nothing.
+    """Return a package's `__getattr__` and `__dir__`; the latter loads nothing.
 
-    `modules` has the module of each name, which may also be that module itself.
+    `modules` maps each name to its module; a name may also stand for the module itself.
     """
 
     def find(name: str) -> Any:
@@ -30,7 +30,7 @@ def lazy(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(modules[name])
         found = module if modules[name] == f"{package}.{name}" else getattr(module, name)
-        setattr(sys.modules[package], name, found)  # so that it is asked for once
+        setattr(sys.modules[package], name, found)  # so that `find` runs once per name
         return found
 
     return find, lambda: list(public)

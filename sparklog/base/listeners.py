@@ -1,12 +1,12 @@
-"""The listeners that a broker's configuration asks for (org.apache.kafka.network.EndPoint, SocketServerConfigs).
+"""Parses the listeners in a broker's configuration (org.apache.kafka.network.EndPoint, SocketServerConfigs).
 
     listeners                         NAME://HOST:PORT, …; an IPv6 host in brackets; no host: all interfaces
-    advertised.listeners              what clients are told, by name; where a listener has none, its own address
-    listener.security.protocol.map    NAME:PROTOCOL, …; a name that is a protocol's needs no entry by default
+    advertised.listeners              the addresses for clients, by listener name; default: the listener's own address
+    listener.security.protocol.map    NAME:PROTOCOL, …; the default maps each protocol's name to that protocol
 
-Names are told apart whatever their case, and written in capitals. A listener on all interfaces is advertised under the
-machine's name. As in Apache Kafka, 0.0.0.0 and [::] must not be advertised, and two listeners may share a port only
-where one has an IPv4 and the other an IPv6 address; port 0 is any free one.
+Names are not case-sensitive, and become capitals. A listener on all interfaces is advertised under the machine's name.
+As in Apache Kafka, 0.0.0.0 and [::] must not be advertised, and two listeners may share a port only if one has an IPv4
+and the other an IPv6 address; port 0 is any free one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One address on which clients speak Kafka's protocol."""
+    """One address that serves Kafka's protocol."""
 
     name: str
     address: Address
-    """The host is empty for all interfaces, the port 0 for any free one."""
+    """Address to bind; an empty host is all interfaces, port 0 any free one."""
     protocol: str
     """One of PROTOCOLS."""
     advertised: Address
-    """The port is 0 where it is that of `address`, and that is not chosen yet."""
+    """Address for clients; port 0: that of `address`, which is not chosen yet."""
 
     @property
     def has_tls(self) -> bool:
@@ -45,7 +45,7 @@ class Listener:
 def parse_listeners(
     listeners: Iterable[str], advertised: Iterable[str], protocol_map: Iterable[str], machine_name: str
 ) -> tuple[Listener, ...]:
-    """The listeners, in the order in which they were given; raises ConfigError."""
+    """Return the listeners, in the order of `listeners`. Raises ConfigError if they are invalid."""
     protocols = protocols_of(protocol_map)
     addresses = _addresses("listeners", listeners)
     told = _addresses("advertised.listeners", advertised)
@@ -67,7 +67,7 @@ def parse_listeners(
 
 
 def protocols_of(entries: Iterable[str]) -> Mapping[str, str]:
-    """The protocols by the listeners' names, as listener.security.protocol.map has them; raises ConfigError."""
+    """Return protocols by listener name from listener.security.protocol.map. Raises ConfigError if it is invalid."""
     found: dict[str, str] = {}
     for entry in entries:
         name, _, protocol = (part.strip().upper() for part in entry.partition(":"))
@@ -120,7 +120,7 @@ def _check_advertised(name: str, address: Address, *, is_given: bool) -> None:
 
 
 def _ip_version(host: str) -> int:
-    """4 or 6, and 0 for a name."""
+    """Return 4 or 6 for an IP address, 0 for a name."""
     try:
         return ipaddress.ip_address(host).version
     except ValueError:

@@ -1,7 +1,7 @@
-"""Figures in Prometheus' text form over HTTP, on threads of their own: the listener that brokers and job servers share.
+"""HTTP server for metrics and health, on its own threads; brokers and job servers use it.
 
-/metrics    the figures
-/health     {"status": "ok"}, or what is wrong; 503 where that leaves nothing to be written to
+/metrics    the metrics in Prometheus' text format; also at /
+/health     {"status": "ok"}, or "degraded" or "down" with the troubles; 503 if not ready
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from sparklog.base.errors import ConfigError
 
 
 class Health(NamedTuple):
-    """How somebody is who serves."""
+    """State of the server process."""
 
     is_ready: bool = True
     troubles: Mapping[str, object] = {}
-    """What is wrong, by what it is called; empty where nothing is."""
+    """Current problems by name; empty if there are none."""
 
 
 class MetricsServer:
-    """Serves at one address from its making until `stop`."""
+    """Serves at one address from construction until `stop`."""
 
     def __init__(self, collector: Collector, listener: Address, health: Callable[[], Health] = Health) -> None:
-        """Raises ConfigError where the address is taken."""
+        """Start serving. Raises ConfigError if the address cannot be bound."""
         registry = CollectorRegistry()
         registry.register(collector)
         self._metrics = make_wsgi_app(registry)
@@ -72,4 +72,4 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Every scrape would be a line."""
+        """Log nothing: every scrape would be a line."""

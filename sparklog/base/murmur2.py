@@ -1,9 +1,8 @@
-"""The hash that Kafka's default partitioner gives a key: murmur2, 32 bits, with the seed 0x9747b28c.
+"""Murmur2, the hash of Kafka's default partitioner: 32 bits, with the seed 0x9747b28c.
 
-A record whose key is not null goes to partition ``(murmur2(key) & 0x7fffffff) % partitions``, so that every client that
-follows the rule, whatever its language, puts a key in the same partition
-(org.apache.kafka.common.utils.Utils.murmur2 and toPositive; the figures are the same, taken as unsigned here).
-`sparklog/base/murmur2_column.py` does it for a column of keys.
+A record with a key goes to partition ``(murmur2(key) & 0x7fffffff) % partitions``, so all clients that follow this rule
+put a key in the same partition, whatever their language. (org.apache.kafka.common.utils.Utils.murmur2 and toPositive;
+the hash has the same bits, but is unsigned here.) `sparklog/base/murmur2_column.py` hashes a column of keys.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(key: Buffer) -> int:
-    """The hash of `key`, from 0 to 2^32 - 1."""
+    """Return the hash of `key`, from 0 to 2^32 - 1."""
     length = len(key)
     whole = length // 4
     h = SEED ^ length
@@ -33,5 +32,5 @@ def murmur2(key: Buffer) -> int:
 
 
 def partition_for_key(key: Buffer, partitions: int) -> int:
-    """The partition, out of `partitions`, that Kafka's default partitioner gives a record with this key."""
+    """Return the partition, out of `partitions`, that Kafka's default partitioner chooses for this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

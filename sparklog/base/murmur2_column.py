@@ -1,9 +1,9 @@
-"""`murmur2` of a whole column of keys at once, over the two buffers in which Arrow keeps a binary column.
+"""`murmur2` of a whole column of keys at once, over the two buffers of an Arrow binary column.
 
-Key i is ``data[offsets[i] : offsets[i + 1]]``. The keys are taken longest first, so that those which still have a word
-left to hash are always a prefix of the arrays: no masks, and the work is the number of words in all keys.
-A key longer than `LONG_KEY` is hashed alone, so that one of a megabyte does not cost a quarter of a million steps over
-short arrays.
+Key i is ``data[offsets[i] : offsets[i + 1]]``. Keys are sorted longest first, so that the keys with words left to hash
+are always a prefix of the arrays: no masks are needed, and the work is the number of words in all keys.
+A key longer than `LONG_KEY` is hashed alone: one of a megabyte would cost a quarter of a million steps over short
+arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UInt32s = npt.NDArray[np.uint32]
 
 
 def murmur2_column(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> UInt32s:
-    """The hash of each key, from 0 to 2^32 - 1; `offsets` has one entry more than there are keys."""
+    """Return the hash of each key, from 0 to 2^32 - 1; `offsets` has one entry more than there are keys."""
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
     hashes = np.empty(len(starts), dtype=np.uint32)
@@ -35,19 +35,19 @@ def murmur2_column(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> UI
 
 
 def partition_column(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], partitions: int) -> npt.NDArray[np.int32]:
-    """The partition, out of `partitions`, that Kafka's default partitioner gives each key."""
+    """Return the partition, out of `partitions`, that Kafka's default partitioner chooses for each key."""
     positive = murmur2_column(offsets, data) & np.uint32(0x7FFFFFFF)
     return (positive % np.uint32(partitions)).astype(np.int32)
 
 
 def _hash_short(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> UInt32s:
-    """The hashes of keys that come longest first."""
+    """Return the hashes of keys that are sorted longest first."""
     multiplier = np.uint32(MULTIPLIER)
     padded = np.concatenate((data, np.zeros(4, dtype=np.uint8)))
     h = np.uint32(SEED) ^ lengths.astype(np.uint32)
     words = lengths // 4
     for word in range(int(words.max(initial=0))):
-        active = int(np.searchsorted(-words, -word))  # those with more than `word` words
+        active = int(np.searchsorted(-words, -word))  # keys with more than `word` words
         k = _words_at(padded, starts[:active] + 4 * word) * multiplier
         k = (k ^ (k >> np.uint32(SHIFT))) * multiplier
         h[:active] = (h[:active] * multiplier) ^ k
@@ -62,7 +62,7 @@ def _hash_short(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], d
 
 
 def _words_at(data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]) -> UInt32s:
-    """The four bytes at each position as a little-endian number."""
+    """Return the four bytes at each position as a little-endian number."""
     word = data[positions].astype(np.uint32)
     for byte in range(1, 4):
         word |= data[positions + byte].astype(np.uint32) << np.uint32(8 * byte)

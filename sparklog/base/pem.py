@@ -1,4 +1,4 @@
-"""Private keys and certificates in PEM files (KIP-651), as gRPC and Python's `ssl` take them."""
+"""Reads private keys and certificates in PEM files (KIP-651) for gRPC and Python's `ssl`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _ENCRYPTED = (b"-----BEGIN ENCRYPTED PRIVATE KEY", b"\nProc-Type: 4,ENCRYPTED")
 
 
 def read_pem(key: str, path: str) -> bytes:
-    """What is in the file; raises ConfigError, naming the configuration key, where it is not PEM."""
+    """Return the file's content. Raises ConfigError, naming the configuration key, if it is unreadable or not PEM."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -23,7 +23,7 @@ def read_pem(key: str, path: str) -> bytes:
 
 
 def read_keystore_for_grpc(key: str, path: str) -> bytes:
-    """As `read_pem`; raises ConfigError also where the private key is encrypted, which gRPC cannot read."""
+    """As `read_pem`; also raises ConfigError if the private key is encrypted, which gRPC cannot read."""
     content = read_pem(key, path)
     if any(line in content for line in _ENCRYPTED):
         raise ConfigError(

@@ -1,6 +1,7 @@
 """The configuration keys of topics (org.apache.kafka.common.config.TopicConfig).
 
-A key that has a broker-wide default names it as `broker_key`; `BrokerConfig.topic_defaults` holds those.
+A key with a broker-wide default names the broker's key as `broker_key`; `BrokerConfig.topic_defaults` holds the
+defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sparklog.base.errors import ConfigError, InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What a topic may set for itself."""
+    """The configuration of one topic."""
 
     cleanup_policy: tuple[str, ...] = key(
         ("delete",),
@@ -201,14 +202,14 @@ class TopicConfig:
 
     @property
     def roll_bytes(self) -> int:
-        """Size beyond which a segment does not grow."""
+        """Size in bytes beyond which a segment does not grow."""
         return self.internal_segment_bytes or self.segment_bytes
 
     @classmethod
     def parse(cls, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-        """`defaults` with a topic's own keys put over them.
+        """Return `defaults` overridden by a topic's own keys.
 
-        Raises InvalidConfig for a key that is unknown (with the nearest known one) or a value that is not allowed.
+        Raises InvalidConfig for an unknown key (naming the nearest known one) or a value that is not allowed.
         """
         try:
             values = {TOPIC_KEYS[name].field: TOPIC_KEYS[name].parse(raw) for name, raw in overrides.items()}
@@ -221,4 +222,4 @@ class TopicConfig:
 
 TOPIC_KEYS = declared_keys(TopicConfig)
 BROKER_DEFAULTS_OF_TOPICS = {item.broker_key: item for item in TOPIC_KEYS.values() if item.broker_key}
-"""By the names that brokers have for them."""
+"""Topic keys with a broker-wide default, by the broker's key."""
