@@ -1,1 +1,1 @@
-"""Record batches: Kafka's bytes, and Arrow columns in and out of them."""
+"""Record batches: Kafka's bytes, and conversion to and from Arrow columns."""

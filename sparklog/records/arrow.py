@@ -1,11 +1,11 @@
 """Record batches to Arrow and back: the one module that other layers need for records.
 
-decode(data)             many batches' bytes, one pa.RecordBatch
-decode_batches(data)     the same, one pa.RecordBatch after the other, for bounded memory
-encode(records, …)       rows, one record batch
-encode_all(records, …)   rows, as many record batches as a size limit asks for
-schema(), COLUMNS        what decode gives
-warm_up()                compile what the first calls would compile
+decode(data)             bytes of any number of batches to one pa.RecordBatch
+decode_batches(data)     the same to several pa.RecordBatches, one at a time, for bounded memory
+encode(records, …)       rows to one record batch
+encode_all(records, …)   rows to as many record batches as a size limit requires
+schema(), COLUMNS        schema and columns of decoded records
+warm_up()                compile the kernels ahead of the first call
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
 
 
 def warm_up() -> None:
-    """Compile the kernels, or load them from the cache, so that no later call has to.
+    """Compile the kernels, or load them from the cache, so that later calls need not.
 
-    Worth calling once on a machine before many processes start to decode there.
+    Call it once on a machine before many processes start to decode there.
     """
     record = Record(offset=0, key=b"k", value=b"v", headers=(("k", b"v"),))
     encode(decode(write_records([record])), default_timestamp_ms=0)

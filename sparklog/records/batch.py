@@ -1,4 +1,4 @@
-"""The record batch of Kafka's message format v2 (KIP-98), seen through its 61-byte header.
+"""Record batches of Kafka's message format v2 (KIP-98), by their 61-byte header.
 
     position  size  field                    remark
     0         8     base offset              set by the broker; outside the CRC
@@ -17,9 +17,9 @@
     57        4     record count
     61              records, compressed together if a codec is set
 
-All integers are big-endian. A broker needs nothing but this header: it checks the CRC, sets base offset, leader epoch
-and (for LogAppendTime) the timestamp, and writes the bytes. `base offset`, `batch length` and `magic` lie at the same
-places in message formats v0 and v1 (`records/legacy.py`), so a log can be walked whatever it holds.
+All integers are big-endian. A broker needs only this header: it checks the CRC, sets base offset, leader epoch and (for
+LogAppendTime) the timestamp, and writes the bytes. `base offset`, `batch length` and `magic` have the same positions in
+message formats v0 and v1 (`records/legacy.py`), so a log can be walked whatever its format.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparklog.base.errors import CorruptRecord, InvalidRecord, UnsupportedForMes
 from sparklog.base.fs import Buffer
 
 HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and batch length: what precedes the counted bytes
+LOG_OVERHEAD = 12  # base offset and batch length, which batch length does not count
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
@@ -72,14 +72,14 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock a record's timestamp is from, numbered as in Spark's and the Java client's `timestampType`."""
+    """Origin of a record's timestamp, numbered as in Spark's and the Java client's `timestampType`."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch's header, in their order; offsets absolute, timestamps in ms."""
+    """The fields of a batch's header, in order; offsets absolute, timestamps in ms."""
 
     base_offset: int
     batch_length: int
@@ -97,7 +97,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that the whole batch takes, header included."""
+        """Size of the whole batch in bytes, header included."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptRecord for a codec number that does not exist."""
+        """Compression codec. Raises CorruptRecord for an unknown number."""
         try:
             return Codec(self.attributes & CODEC_MASK)
         except ValueError:
@@ -128,20 +128,20 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Holds a transaction marker or the like: never shown to a consumer."""
+        """Whether it holds a control record, such as a transaction marker: never shown to a consumer."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones of this batch may go (KIP-534), if the cleaner has seen it."""
+        """Time from which its tombstones may be removed (KIP-534); None if no cleaner has set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked but for magic and length.
+    """Return the header at `position`; only magic and length are checked.
 
-    Raises CorruptRecord where fewer than 61 bytes are left or the length is impossible, and
-    UnsupportedForMessageFormat where the batch is not of format v2.
+    Raises CorruptRecord if fewer than 61 bytes are left or the length is impossible, and UnsupportedForMessageFormat if
+    the batch is not of format v2.
     """
     if len(data) - position < HEADER_SIZE:
         raise CorruptRecord(f"{len(data) - position} bytes at position {position}: a batch header takes {HEADER_SIZE}")
@@ -156,9 +156,9 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def size_and_magic(data: Buffer, position: int = 0) -> tuple[int, int]:
-    """Bytes that the batch or message at `position` claims to take, and its magic (0, 1 or 2), from its first 17 bytes.
+    """Return the claimed size in bytes of the batch or message at `position`, and its magic, from its first 17 bytes.
 
-    Raises CorruptRecord where they are not there.
+    Neither is checked. Raises CorruptRecord if fewer than 17 bytes are left.
     """
     if len(data) - position <= _MAGIC_AT:
         raise CorruptRecord(
@@ -168,9 +168,9 @@ def size_and_magic(data: Buffer, position: int = 0) -> tuple[int, int]:
 
 
 def last_leader_epoch(data: Buffer) -> int:
-    """The leader epoch of the last whole batch; -1 without one, and where it is of an old format, which has none.
+    """Return the leader epoch of the last whole batch; -1 if there is none, or it is of an old format without epochs.
 
-    A length that cannot be ends the walk: who decodes the batch says so.
+    An impossible length ends the walk without an error: decoding the batch reports it.
     """
     position, epoch, end = 0, -1, len(data)
     while end - position > _MAGIC_AT:
@@ -183,7 +183,7 @@ def last_leader_epoch(data: Buffer) -> int:
 
 
 def iterate_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in `data`; a batch cut off by the end of `data` ends the walk.
+    """Yield position and header of each whole batch in `data`; a batch cut off by the end of `data` ends the walk.
 
     Raises as `read_header` does.
     """
@@ -197,14 +197,14 @@ def iterate_headers(data: Buffer, position: int = 0) -> Iterator[tuple[int, Batc
 
 
 def compute_crc(data: Buffer, position: int, size: int) -> int:
-    """CRC-32C of the batch of `size` bytes at `position`, as its header should have it."""
+    """Return the CRC-32C of the batch of `size` bytes at `position`, as its header should have it."""
     return crc32c(memoryview(data)[position + _ATTRIBUTES_AT : position + size])
 
 
 def check_batch(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, once length, CRC and counts have been found right.
+    """Check length, CRC and counts of the batch at `position`; return its header.
 
-    Raises CorruptRecord or InvalidRecord saying which was wrong, and as `read_header` does.
+    Raises CorruptRecord for a wrong length or CRC, InvalidRecord for negative counts, and as `read_header` does.
     """
     header = read_header(data, position)
     if position + header.size > len(data):
@@ -225,10 +225,10 @@ def check_batch(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches of one produce request, after every check that needs no decompression.
+    """Check the batches of one produce request without decompression; return their positions and headers.
 
-    Raises InvalidRecord where there is no batch, a batch is empty, is a control batch, or its offsets have gaps
-    (only a cleaner may leave gaps), CorruptRecord where bytes are left over, and as `check_batch` does.
+    Raises InvalidRecord if there is no batch, or if a batch is empty, is a control batch, has an unknown codec or gaps
+    in its offsets (only a cleaner may leave gaps); CorruptRecord if bytes are left over; and as `check_batch` does.
     """
     batches = []
     position, end = 0, len(data)
@@ -252,13 +252,13 @@ def check_produced(data: Buffer) -> list[tuple[int, BatchHeader]]:
 
 
 def assign(data: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its place in a log. Neither field is under the CRC."""
+    """Set base offset and leader epoch of the batch at `position`. The CRC covers neither."""
     _BASE_OFFSET.pack_into(data, position, base_offset)
     _LEADER_EPOCH.pack_into(data, position + _LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(data: bytearray | memoryview, position: int, header: BatchHeader, timestamp_ms: int) -> None:
-    """Stamp the whole batch with the broker's time and make its CRC right again (LogAppendTime)."""
+    """Set the broker's time as timestamp of the whole batch, and update its CRC (LogAppendTime)."""
     _ATTRIBUTES.pack_into(data, position + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(data, position + _MAX_TIMESTAMP_AT, timestamp_ms)
     _CRC.pack_into(data, position + _CRC_AT, compute_crc(data, position, header.size))
@@ -278,7 +278,7 @@ def build_header(
     base_sequence: int,
     record_count: int,
 ) -> bytearray:
-    """The header of a batch whose records take `records_size` bytes, with a CRC of 0: see `seal`."""
+    """Return the header of a batch whose records take `records_size` bytes, with a CRC of 0: see `seal`."""
     header = bytearray(HEADER_SIZE)
     _HEADER.pack_into(
         header, 0, base_offset, HEADER_SIZE - LOG_OVERHEAD + records_size, leader_epoch, MAGIC, 0, attributes,

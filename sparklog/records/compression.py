@@ -1,4 +1,4 @@
-"""The codecs of Kafka's record batches, with a ceiling on what may come out of them.
+"""The codecs of Kafka's record batches, with a limit on the size of the content.
 
     codec    written as                                   read as
     gzip     one member                                   any number of members
@@ -6,9 +6,9 @@
     lz4      one frame, independent 64 KiB blocks         any number of frames; `mend_lz4_header` for message format v0
     zstd     one frame, level 3                           any number of frames
 
-A compressed batch says nothing of the size of its content, and a few bytes can claim gigabytes. So the size is
-first bounded from the structure of the compressed bytes (block headers, length fields), that bound and `limit`
-decide what is allocated, and a decoder only ever writes into a buffer of that size.
+A compressed batch does not give the size of its content, and a few bytes can claim gigabytes. So the size is first
+bounded from the structure of the compressed bytes (block headers, length fields), the smaller of that bound and `limit`
+is allocated, and a decoder writes only into a buffer of that size. (gzip has no such bound: it stops at `limit`.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Buffer
 from sparklog.records.batch import Codec
 
-LIMIT_BYTES = 512 * 1024 * 1024  # what readers of batches let come out of one, and of several at a time
+LIMIT_BYTES = 512 * 1024 * 1024  # default limit for readers: content of one batch, or of several read together
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
@@ -45,11 +45,11 @@ _U32 = struct.Struct("<I")
 
 
 class _TooLarge(Exception):
-    """The content does not fit in the limit."""
+    """The content exceeds the limit."""
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` compressed as Kafka's clients write it; any client reads it."""
+    """Return `data` compressed as Kafka's clients write it; any client can read it."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -65,11 +65,11 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int) -> Buffer:
-    """The content of `data`: at most `limit` bytes, and never more memory than about that.
+    """Return the content of `data`, at most `limit` bytes, using no more memory than about that.
 
-    Raises CorruptRecord where `data` is not what `codec` writes, or holds more than `limit` bytes.
+    Raises CorruptRecord if `data` is not valid for `codec`, or holds more than `limit` bytes.
     """
-    view = memoryview(data).cast("B")  # a buffer of signed bytes would send a walk over block sizes backwards
+    view = memoryview(data).cast("B")  # signed bytes would move the walk over block sizes backwards
     try:
         match codec:
             case Codec.NONE:
@@ -95,7 +95,7 @@ def _within(view: memoryview, limit: int) -> memoryview:
 
 
 def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> memoryview:
-    """Let `module` write into a buffer of `bound` bytes, or of `limit` if the bound is above it."""
+    """Let `module` write into a buffer of `bound` bytes, or of `limit` if that is smaller."""
     output = _room(min(bound, limit))
     try:
         size = module.decompress_into(view, output)
@@ -104,12 +104,12 @@ def _decompress_into(module: Any, view: memoryview, bound: int, limit: int) -> m
             raise _TooLarge from None
         raise
     used = output[:size]
-    return used if 2 * size >= len(output) else memoryview(bytes(used))  # keep little more than what is used
+    return used if 2 * size >= len(output) else memoryview(bytes(used))  # keep at most twice what is used
 
 
 def _room(size: int) -> memoryview:
-    """Memory that nobody has written to yet, which costs little while nobody does."""
-    import numpy as np  # takes a tenth of a second, which a broker that decompresses nothing need not wait for
+    """Return uninitialized memory, which costs little until it is written to."""
+    import numpy as np  # takes 0.1 s, which a broker that decompresses nothing is spared
 
     return np.empty(size, np.uint8).data
 
@@ -132,7 +132,7 @@ def _decompress_gzip(view: memoryview, limit: int) -> bytes:
 
 
 def _compress_lz4(data: Buffer) -> bytes:
-    """Blocks that do not depend on each other: Kafka reads no others."""
+    """Compress into independent blocks: Kafka reads no others."""
     view = memoryview(data)
     parts: list[Buffer] = [_LZ4_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_SIZE):
@@ -191,7 +191,7 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def _lz4_bound(view: memoryview) -> int:
-    """At least the size of the content of a sequence of lz4 frames: each block may fill its frame's block size.
+    """Return an upper bound of the content of a sequence of lz4 frames: each block may fill its frame's block size.
 
     https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
     """
@@ -212,9 +212,9 @@ def _lz4_bound(view: memoryview) -> int:
 
 
 def mend_lz4_header(data: Buffer) -> bytes:
-    """The lz4 frame `data` with the right checksum of its header, whatever it had before.
+    """Return the lz4 frame `data` with a correct header checksum, whatever checksum it had.
 
-    Raises CorruptRecord where there is no lz4 frame.
+    Raises CorruptRecord if `data` is not an lz4 frame.
     """
     frame = bytearray(data)
     if len(frame) < 7 or _U32.unpack_from(frame)[0] != _LZ4_MAGIC:
@@ -227,7 +227,7 @@ def mend_lz4_header(data: Buffer) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """XXH32 with seed 0 of fewer than 16 bytes."""
+    """Return the XXH32 with seed 0 of fewer than 16 bytes."""
     accumulator = 374761393 + len(data)
     lanes = len(data) // 4
     for (lane,) in struct.iter_unpack("<I", data[: 4 * lanes]):
@@ -246,7 +246,7 @@ def _rotate(number: int, bits: int) -> int:
 
 
 def _zstd_bound(view: memoryview) -> int:
-    """At least the size of the content of a sequence of zstd frames: a block regenerates at most 128 KiB.
+    """Return an upper bound of the content of a sequence of zstd frames: a block regenerates at most 128 KiB.
 
     RFC 8878, sections 3.1.1 and 3.1.2.
     """

@@ -1,4 +1,4 @@
-"""Bytes of record batches to Arrow's buffers, in compiled loops.
+"""Decodes record batches to Arrow's buffers, in compiled loops.
 
 A record of message format v2 (org.apache.kafka.common.record.DefaultRecord); every number is a zigzag varint:
 
@@ -9,13 +9,13 @@ A record of message format v2 (org.apache.kafka.common.record.DefaultRecord); ev
 Three steps, so that every buffer has its exact size before it is filled:
 
     scan_batches     walks the headers and writes one row per batch into a table
-    parse_records    walks the records of the batches, checks them, writes offsets and timestamps, and notes where each
-                     key, value and list of headers starts and how the column's offsets run
-    copy_values      copies keys or values from where those notes say
-    copy_headers     reads the headers again from where those notes say
+    parse_records    walks the records of the batches, checks them, writes offsets and timestamps, and notes the start
+                     of each key, value and list of headers, and the column's offsets
+    copy_values      copies the noted keys or values
+    copy_headers     reads the noted headers again
 
-What is not asked for is not looked at: with keys alone, the walk jumps from a record's key to the next record.
-The rules of `kernels` hold: nothing read from the data is trusted, not even by copy_headers, which reads it a
+Fields that are not wanted are skipped: with keys alone, the walk jumps from a record's key to the next record.
+The rules of `kernels` apply: nothing read from the data is trusted, not even by copy_headers, which reads it a
 second time.
 """
 
@@ -35,27 +35,27 @@ MAX_TIMESTAMP = 4
 ATTRIBUTES = 5
 RECORD_COUNT = 6
 CRC = 7
-RECORDS_START = 8  # where its records begin and end, in the data or in the decompressed bytes
+RECORDS_START = 8  # range of its records, in the data or in the decompressed bytes
 RECORDS_END = 9
-ACTION = 10  # what is to be done with it:
+ACTION = 10  # how to read it, one of:
 TABLE_COLUMNS = 11
 
 READ = 0  # walk its records in the data
 READ_DECOMPRESSED = 1  # walk its records in the decompressed bytes
-COUNT = 2  # the header says all that is asked for: one record at each offset
+COUNT = 2  # the header is enough: one record at each offset
 SKIP = 3
 
 # Why a scan stopped.
 END_OF_DATA, TABLE_FULL, OLD_FORMAT, BAD_LENGTH, BAD_MAGIC, BAD_COUNTS = range(6)
 
-# What is asked of parse_records, as bits; in the order of a record's fields.
+# Fields wanted of parse_records, as bits, in the order of a record's fields.
 WANT_TIMESTAMP, WANT_TIMESTAMP_TYPE, WANT_KEY, WANT_VALUE, WANT_HEADERS = 1, 2, 4, 8, 16
 
-# What parse_records adds up.
+# Indices of the totals that parse_records adds up.
 HEADERS, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, NULL_KEYS, NULL_VALUES = range(5)
 TOTALS = 5
 
-# What can be wrong with a batch's records.
+# Faults in a batch's records.
 BAD_LENGTH_OF_RECORD, BAD_NUMBER, BAD_OFFSET, BAD_FIELD, BAD_HEADERS, BAD_SIZE, BAD_COUNT, NO_ROOM = range(1, 9)
 FAULTS = {
     BAD_LENGTH_OF_RECORD: "a record's length is not a number or leaves the batch",
@@ -73,7 +73,7 @@ _LOG_APPEND_TIME_BIT = 8
 
 
 class Selection(NamedTuple):
-    """Which columns (WANT_ bits) of which offsets, and how many of the timestamp's units make a millisecond."""
+    """The wanted columns (WANT_ bits), the range of offsets, and the timestamp units per millisecond."""
 
     want: int
     offset_from: int
@@ -82,7 +82,7 @@ class Selection(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """The columns of fixed width; those not asked for are empty."""
+    """The columns of fixed width; those not wanted are empty."""
 
     offsets: Any  # int64[records]
     timestamps: Any  # int64[records]
@@ -90,9 +90,7 @@ class Fixed(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Of a column of byte strings, or of lists: where each lies in the source, and Arrow's offsets and validity
-    bits.
-    """
+    """Positions in the source, and Arrow's offsets and validity bits, of a column of byte strings or lists."""
 
     starts: Any  # int64[records]
     offsets: Any  # int32[records + 1], the first set to 0
@@ -100,7 +98,7 @@ class Note(NamedTuple):
 
 
 class Notes(NamedTuple):
-    """Of the columns of variable width; those not asked for are empty."""
+    """Notes of the columns of variable width; those not wanted are empty."""
 
     key: Any  # Note
     value: Any  # Note
@@ -109,7 +107,7 @@ class Notes(NamedTuple):
 
 @helper
 def read_varint(data, position, end):
-    """A zigzag varint of 32 bits and the position after it; position -1 if it leaves `end` or its range."""
+    """Return a zigzag varint of 32 bits and the position after it; position -1 if it leaves `end` or its range."""
     if position >= end:
         return 0, -1
     byte = byte_at(data, position)
@@ -130,7 +128,7 @@ def read_varint(data, position, end):
 
 @helper
 def read_varlong(data, position, end):
-    """As read_varint, of 64 bits."""
+    """As read_varint, for 64 bits."""
     value = 0
     shift = 0
     while shift < 70 and position < end:
@@ -145,7 +143,7 @@ def read_varlong(data, position, end):
 
 @helper
 def big_endian(data, position, size):
-    """The signed integer in `size` bytes."""
+    """Return the signed integer in `size` bytes."""
     value = byte_at(data, position)
     if value > 127:
         value -= 256
@@ -156,9 +154,9 @@ def big_endian(data, position, size):
 
 @kernel
 def scan_batches(data, position, max_bytes, table):
-    """Write a row per whole batch from `position` on, as many as take `max_bytes` in all, and one in any case.
+    """Write a row per whole batch from `position` on, up to `max_bytes` of batches, but at least one batch.
 
-    Answers (rows, position after the last, why it stopped).
+    Returns (rows, position after the last, why it stopped).
     """
     end = data.shape[0]
     start = position
@@ -196,7 +194,7 @@ def scan_batches(data, position, max_bytes, table):
 
 @helper
 def _note(note, record, position, size):
-    """Note one byte string; answers 1 where it is null."""
+    """Note one byte string; return 1 if it is null, else 0."""
     note.starts[record] = position
     note.offsets[record + 1] = note.offsets[record] + max(size, 0)
     if size < 0:
@@ -207,14 +205,14 @@ def _note(note, record, position, size):
 
 @helper
 def read_size(data, position, end):
-    """The length of a key or value (below zero: null) and where it starts; position -1 if it leaves `end`."""
+    """Return the length of a key or value (negative: null) and where it starts; position -1 if it leaves `end`."""
     size, position = read_varint(data, position, end)
     return size, position if size <= end - position else -1
 
 
 @helper
 def _walk_headers(data, position, end):
-    """Walk one record's headers: (position after them or -1, headers, bytes of keys, bytes of values)."""
+    """Walk one record's headers; return (position after them or -1, headers, bytes of keys, bytes of values)."""
     count, position = read_varint(data, position, end)
     if position < 0 or count < 0 or count > (end - position) // 2:
         return -1, 0, 0, 0
@@ -235,7 +233,7 @@ def _walk_headers(data, position, end):
 
 @helper
 def _scaled(timestamp, units_per_ms):
-    """Milliseconds in a finer unit; what does not fit becomes the farthest time that does."""
+    """Convert milliseconds to a finer unit, clamped to the range of 64 bits."""
     if units_per_ms == 1:
         return timestamp
     farthest = MAX_LONG // units_per_ms
@@ -244,8 +242,9 @@ def _scaled(timestamp, units_per_ms):
 
 @helper
 def read_head(data, position, batch_end):
-    """The fields before a record's key: (where the record ends, position after them or -(fault), timestamp delta,
-    offset delta).
+    """Read the fields before a record's key.
+
+    Returns (end of the record, position after the fields or -(fault), timestamp delta, offset delta).
     """
     length, position = read_varint(data, position, batch_end)
     if position < 0 or length < 1 or length > batch_end - position:
@@ -262,9 +261,9 @@ def read_head(data, position, batch_end):
 
 @helper
 def read_fields(data, position, end, want):
-    """The fields from a record's key on, as far as they are wanted: what follows the last of them is not looked at.
+    """Read the wanted fields from a record's key on; fields after the last wanted one are not read.
 
-    Answers (0 or -(fault), key start, key size, value start, value size, headers start, headers, bytes of their keys,
+    Returns (0 or -(fault), key start, key size, value start, value size, headers start, headers, bytes of their keys,
     bytes of their values).
     """
     key_size, key_start = read_size(data, position, end)
@@ -286,9 +285,7 @@ def read_fields(data, position, end, want):
 
 @helper
 def _parse_batch(source, batch, selection, record, fixed, key, value, headers, totals):
-    """Walk the records of one batch, the first being number `record`; answers the number after the last, or
-    -(fault).
-    """
+    """Walk the records of one batch, beginning with number `record`; return the number after the last, or -(fault)."""
     position = batch[RECORDS_START]
     batch_end = batch[RECORDS_END]
     base_offset = batch[BASE_OFFSET]
@@ -334,7 +331,7 @@ def _parse_batch(source, batch, selection, record, fixed, key, value, headers, t
 
 @helper
 def _count_batch(batch, selection, record, fixed):
-    """As _parse_batch, of a batch that has one record at each offset, all with its append time."""
+    """As _parse_batch, for a batch with one record at each offset, all with its append time."""
     first = max(batch[BASE_OFFSET], selection.offset_from)
     end = min(batch[BASE_OFFSET] + batch[RECORD_COUNT], selection.offset_to)
     if end - first > fixed.offsets.shape[0] - record:
@@ -350,9 +347,9 @@ def _count_batch(batch, selection, record, fixed):
 
 @kernel
 def parse_records(data, decompressed, table, selection, fixed, notes, row_ends, totals):
-    """Walk the records of the table's batches; fill `fixed` and `notes` as far as they are wanted.
+    """Walk the records of the table's batches; fill the wanted columns of `fixed` and `notes`.
 
-    Answers (records, row): a negative number is -(fault) of the batch in that row. Records outside the selection's
+    Returns (records, row): a negative number is -(fault) of the batch in that row. Records outside the selection's
     offsets are checked and left out. `row_ends[i]` becomes the number of records up to and including row i.
     """
     key, value, headers = notes
@@ -375,7 +372,7 @@ def parse_records(data, decompressed, table, selection, fixed, notes, row_ends, 
 
 @kernel
 def copy_values(data, decompressed, table, row_ends, note, output):
-    """Copy the byte strings that parse_records noted to `output`; answers False if they do not fit, True else."""
+    """Copy the byte strings that parse_records noted to `output`; return whether they fit."""
     record = 0
     for row in range(table.shape[0]):
         source = decompressed if table[row, ACTION] == READ_DECOMPRESSED else data
@@ -391,9 +388,10 @@ def copy_values(data, decompressed, table, row_ends, note, output):
 
 @kernel
 def copy_headers(data, decompressed, table, row_ends, note, key, keys, value, values):
-    """Write the header columns whose sizes parse_records added up: offsets and validity to the notes `key` and
-    `value`, bytes to `keys` and `values`; answers the number of null values, or -1 if the headers are not what was
-    added up.
+    """Write the header columns whose sizes parse_records added up.
+
+    Offsets and validity go to the notes `key` and `value`, bytes to `keys` and `values`. Returns the number of null
+    values, or -1 if the headers do not match the totals.
     """
     record = 0
     header = 0

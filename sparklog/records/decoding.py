@@ -1,15 +1,15 @@
-"""Bytes of record batches to Arrow columns.
+"""Decodes record batches to Arrow columns.
 
-Data may be one batch or many, back to back, compressed or not; a last one that is cut off is ignored, as a segment
-that is being written ends so. Message sets of formats v0 and v1 are converted on the way (`legacy`). Control
-batches are left out: they are the broker's notes about transactions, not records.
+The data is any number of batches, back to back, compressed or not. A last batch that is cut off is ignored, as the
+active segment may end so. Message sets of formats v0 and v1 are converted (`legacy`). Control batches are left out:
+they are the broker's notes about transactions, not records.
 
-Memory, besides the data: a batch may decompress to `limit_bytes` and the columns made of it may take twice that; one
-that needs more is refused (CorruptRecord). With what is on its way at the same time, no data whatsoever costs more than
-five times `limit_bytes`. Records of common sizes take about their own size once more.
+Memory besides the data: a batch may decompress to `limit_bytes`, and its columns may take twice that; a batch that
+needs more is refused (CorruptRecord). Including working space, no data costs more than five times `limit_bytes`.
+Records of common sizes take about their own size once more.
 
-A header's key is text. One that is not UTF-8 is read as Java reads it, with U+FFFD for what cannot be read, because a
-wrong string in an Arrow column would fail far away from here.
+A header's key is text. Bytes that are not UTF-8 become U+FFFD, as in Java, because an invalid string in an Arrow column
+would fail far away from here.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _WANTS = {
     "headers": kernels.WANT_HEADERS,
 }
 _SMALLEST_RECORD = 7  # bytes: six numbers and the attributes
-_ROW_BYTES = 64  # what all columns of a record with nothing in it take, working space included
-_HEADER_BYTES = 32  # the same for a header
+_ROW_BYTES = 64  # size of an empty record in all columns, working space included
+_HEADER_BYTES = 32  # the same for an empty header
 _TABLE_ROWS = 16 * 1024
 _CRC_FROM = 21  # the CRC covers a batch from here on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """What was asked of decode."""
+    """The parsed arguments of decode or decode_batches."""
 
     schema: pa.Schema
     selection: Selection
@@ -74,7 +74,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Batches that are decoded together: the table of their headers, and where their records are."""
+    """Batches that are decoded together: the table of their headers, and the bytes with their records."""
 
     data: Bytes
     decompressed: Bytes
@@ -91,13 +91,13 @@ def decode(
     check_crc: bool = True,
     limit_bytes: int = LIMIT_BYTES,
 ) -> pa.RecordBatch:
-    """The records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
+    """Return the records of `data` with offsets in [offset_from, offset_to), as the `columns` of `schema`.
 
-    Columns that are left out cost nothing; offsets alone, and timestamps that the broker set, need no records at all
-    where a batch has no gaps.
+    Columns that are left out cost nothing. Offsets, and timestamps set by the broker, come from the header alone if a
+    batch has no gaps.
 
-    Raises CorruptRecord for a wrong CRC, a batch that is not one, or records that do not fit their batch, and
-    RecordListTooLarge where the columns would take more than `limit_bytes` (see decode_batches).
+    Raises CorruptRecord for a wrong CRC, an invalid batch or records that do not fit their batch, and
+    RecordListTooLarge if the columns would take more than `limit_bytes` (see decode_batches).
     """
     request = _request(
         columns,
@@ -134,9 +134,9 @@ def decode_batches(
     group_bytes: int = GROUP_BYTES,
     limit_bytes: int = LIMIT_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """As decode, of data of any size: a pa.RecordBatch for each `group_bytes` of records, none of them empty.
+    """As decode, for data of any size: yield a pa.RecordBatch per `group_bytes` of records, none of them empty.
 
-    `group_bytes` counts records after decompression; a batch with more of them comes as one, up to `limit_bytes`.
+    `group_bytes` counts records after decompression; a larger batch is yielded whole, up to `limit_bytes`.
     """
     request = _request(
         columns,
@@ -168,20 +168,20 @@ def _request(
         schema=chosen,
         selection=selection,
         check_crc=check_crc,
-        group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes are there twice while they are put together
+        group_bytes=min(group_bytes, limit_bytes // 2),  # its bytes exist twice while they are joined
         limit_bytes=limit_bytes,
     )
 
 
 @lru_cache(maxsize=32)
 def _projection(columns: tuple[str, ...], timestamp_unit: str) -> tuple[pa.Schema, int]:
-    """The schema of the columns, and their bits for the kernels."""
+    """Return the schema of the columns, and their bits for the kernels."""
     chosen = schema(columns, timestamp_unit=timestamp_unit)
     return chosen, sum(_WANTS[name] for name in set(columns) & _WANTS.keys())
 
 
 def as_bytes(data: Any) -> Bytes:
-    """The data as an array that cannot be written to: kernels are compiled for that alone."""
+    """Return the data as a read-only array: kernels are compiled for read-only arrays alone."""
     array = np.frombuffer(data, np.uint8)
     array.flags.writeable = False
     return array
@@ -216,7 +216,7 @@ def refuse(data: Bytes, position: int, stopped: int) -> NoReturn:
 
 
 def _groups(data: Bytes, table: Table, request: _Request) -> Iterator[_Group]:
-    """The table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
+    """Yield the table's batches, checked and decompressed, at most `group_bytes` or one batch at a time."""
     if request.check_crc:
         check_crcs(data, table)
     _choose_actions(table, request.selection)
@@ -241,7 +241,7 @@ def _group(data: Bytes, parts: list[Buffer], table: Table) -> _Group:
 
 
 def check_crcs(data: Bytes, table: Table) -> None:
-    """Of all batches, also of those that will be skipped: whether they may be skipped is under the CRC."""
+    """Check the CRCs of all batches, even skipped ones: the CRC covers the fields that decide on skipping."""
     view = data.data
     starts = (table[:, kernels.START] + _CRC_FROM).tolist()
     ends = table[:, kernels.RECORDS_END].tolist()
@@ -255,7 +255,7 @@ def check_crcs(data: Bytes, table: Table) -> None:
 
 
 def _choose_actions(table: Table, selection: Selection) -> None:
-    """Skip batches without a record that is asked for, and only count those whose header says everything."""
+    """Skip batches without a wanted record, and only count those whose header is enough."""
     base = table[:, kernels.BASE_OFFSET]
     count = table[:, kernels.RECORD_COUNT]
     last_delta = table[:, kernels.LAST_OFFSET_DELTA]
@@ -282,7 +282,7 @@ def decompress_records(data: Bytes, batch: NDArray[np.int64], limit_bytes: int) 
 
 
 def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
-    """The group's records, in several parts where they are too many for one."""
+    """Yield the group's records, in several parts if they are too many for one."""
     room = _room(group.table)
     if room > request.most_rows:
         if len(group.table) == 1:
@@ -297,7 +297,7 @@ def _read(group: _Group, request: _Request) -> Iterator[pa.RecordBatch]:
 
 
 def _room(table: Table) -> int:
-    """How many records to make room for: what the headers give, but no more than the bytes can hold."""
+    """Return how many records to allocate for: the headers' counts, but no more than the bytes can hold."""
     action = table[:, kernels.ACTION]
     count = table[:, kernels.RECORD_COUNT]
     most = (table[:, kernels.RECORDS_END] - table[:, kernels.RECORDS_START]) // _SMALLEST_RECORD
@@ -382,7 +382,7 @@ def _headers(
 
 
 def _text(strings: pa.Array, data: Bytes) -> pa.Array:
-    """Byte strings as text, mended where they are not UTF-8."""
+    """Return byte strings as text, with U+FFFD for bytes that are not UTF-8."""
     text = strings.view(pa.string())
     if not len(data) or data.max() < 128:
         return text

@@ -1,10 +1,10 @@
-"""Arrow's buffers to the bytes of record batches, in compiled loops; `decode_kernels` shows the bytes of a record.
+"""Encodes Arrow's buffers as record batches, in compiled loops; `decode_kernels` shows the bytes of a record.
 
-    measure_records  finds how many records fit in a batch, the size of each, and the greatest timestamp
+    measure_records  finds the records that fit in each batch, their sizes, and the batch's greatest timestamp
     write_records    writes those records
 
-The rules of `kernels` hold: the sizes of the columns' values were checked against their data before (`encoding`),
-but an array that comes from elsewhere can change under our hands, so every copy is checked again where it is made.
+The rules of `kernels` apply. The sizes of the columns' values were checked against their data before (`encoding`), but
+a foreign array can change meanwhile, so every copy is checked again.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -17,7 +17,7 @@ from numba import int64
 
 from sparklog.records.kernels import MAX_INT, MAX_LONG, copy_bytes, helper, kernel
 
-# What can be wrong with the records to be written.
+# Faults in the records to write.
 OFFSETS_NOT_INCREASING, NULL_HEADER_KEY, TOO_LARGE = 1, 2, 3
 FAULTS = {
     OFFSETS_NOT_INCREASING: "its offset is not greater than the one before",
@@ -27,25 +27,25 @@ FAULTS = {
 
 _ROOM_FOR_NUMBERS = 40  # more than a record's varints and attributes take: 5 + 1 + 10 + 5 + 5 + 5 + 5
 _ROOM_FOR_HEADER_NUMBERS = 10
-ROOM = _ROOM_FOR_NUMBERS + _ROOM_FOR_HEADER_NUMBERS  # how much longer than the records the output must be
+ROOM = _ROOM_FOR_NUMBERS + _ROOM_FOR_HEADER_NUMBERS  # bytes by which the output must exceed the records
 
 
 class Strings(NamedTuple):
     """A column of byte strings."""
 
-    starts: Any  # int32, read-only: where each lies in the data
-    sizes: Any  # int32: its bytes, -1 where it is null
+    starts: Any  # int32, read-only: start of each in the data
+    sizes: Any  # int32: size in bytes, -1: null
     data: Any  # uint8, read-only
 
 
 class Rows(NamedTuple):
-    """The records to be written, a column each."""
+    """The columns of the records to write."""
 
-    offsets: Any  # int64[rows]; empty: one after the other
+    offsets: Any  # int64[rows]; empty: consecutive
     timestamps: Any  # int64[rows], ms
     key: Any  # Strings
     value: Any  # Strings
-    header_starts: Any  # int32[rows], read-only: where each record's headers begin in the two columns of headers
+    header_starts: Any  # int32[rows], read-only: first of each record's headers in the two header columns
     header_counts: Any  # int32[rows]
     header_key: Any  # Strings
     header_value: Any  # Strings
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
 
 @helper
 def varint_size(value):
-    """Bytes that the zigzag varint of `value` takes."""
+    """Return the size in bytes of the zigzag varint of `value`."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
     while rest & ~127 != 0:
@@ -64,7 +64,7 @@ def varint_size(value):
 
 @helper
 def write_varint(output, position, value):
-    """The position after it; as many bytes as it takes are known to be free."""
+    """Write a zigzag varint and return the position after it; no bounds check."""
     rest = (value << 1) ^ (value >> 63)
     while rest & ~127 != 0:
         output[position] = (rest & 127) | 128
@@ -76,16 +76,16 @@ def write_varint(output, position, value):
 
 @helper
 def _value_size(strings, row):
-    """Bytes that a length and its value take."""
+    """Return the size in bytes of a length and its value."""
     size = int64(strings.sizes[row])
     return varint_size(size) + max(size, 0)
 
 
 @helper
 def _write_value(output, position, strings, row):
-    """A length and its value; answers the position after them, or -1 if they do not fit or are not there.
+    """Write a length and its value; return the position after them, or -1 if they do not fit or leave their data.
 
-    Beside the value, as many bytes as its length takes are known to be free.
+    The caller checks that the length itself fits.
     """
     size = int64(strings.sizes[row])
     position = write_varint(output, position, size)
@@ -105,7 +105,7 @@ def _offset_delta(rows, first, row):
 
 @helper
 def _body_size(rows, first, row):
-    """Bytes of one record after its length, in a batch that begins with row `first`; -1 if a header's key is null."""
+    """Return the size of a record after its length field, if its batch begins at `first`; -1: a null header key."""
     count = int64(rows.header_counts[row])
     size = (
         1
@@ -125,11 +125,11 @@ def _body_size(rows, first, row):
 
 @kernel
 def measure_records(rows, max_bytes, sizes, ends, totals, greatest):
-    """Divide the rows into batches whose records take at most `max_bytes`, or are only one.
+    """Divide the rows into batches with at most `max_bytes` of records, or one larger record.
 
-    Answers (batches, 0), or (-(fault), row). `sizes` gets the size of each record's body; of each batch, `ends`
-    gets the row after its last, `totals` the bytes of its records, `greatest` its greatest timestamp. A batch also
-    ends where an offset is 2^31 or more after its first.
+    Returns (batches, 0), or (-(fault), row). `sizes` gets the size of each record's body; for each batch, `ends` gets
+    the row after its last, `totals` the bytes of its records, `greatest` its greatest timestamp. A batch also ends
+    before an offset that is 2^31 or more after its first.
     """
     batch = 0
     first = 0
@@ -159,7 +159,7 @@ def measure_records(rows, max_bytes, sizes, ends, totals, greatest):
 
 @helper
 def _write_record(rows, first, row, size, output, position):
-    """One record, whose body takes `size` bytes; answers the position after it, or -1 if there is no room."""
+    """Write one record, whose body takes `size` bytes; return the position after it, or -1 if there is no room."""
     if output.shape[0] - position < _ROOM_FOR_NUMBERS:
         return -1
     position = write_varint(output, position, size)
@@ -191,7 +191,7 @@ def _write_record(rows, first, row, size, output, position):
 def write_records(rows, batches, sizes, ends, totals, output):
     """Write the records of the batches that measure_records found, one after the other.
 
-    `output` has ROOM bytes more than that takes. Answers False if the records did not take what was measured.
+    `output` must have ROOM bytes more than they take. Returns False if the records differ from the measured sizes.
     """
     position = 0
     first = 0

@@ -1,11 +1,10 @@
-"""Arrow columns to the bytes of record batches.
+"""Encodes Arrow columns as record batches.
 
-The columns `key`, `value`, `headers` and `timestamp` are taken by name, in any order; others are ignored and
+The columns `key`, `value`, `headers` and `timestamp` are found by name, in any order; other columns are ignored and
 missing ones are null. Keys and values may be of any binary or string type; headers are a list of structs of a text
 and a binary, or a map of them; timestamps are of any unit, or integers in ms.
 
-The rows may come from anywhere (a client's Arrow message among others), so every offset in them is checked against
-its data.
+The rows may be untrusted, such as a client's Arrow message, so every offset in them is checked against its data.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from sparklog.records.encode_kernels import Rows, Strings
 from sparklog.records.kernels import MAX_INT
 from sparklog.records.schema import HEADERS_TYPE, UNITS_PER_MS
 
-_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, however long it claims to be; here it does
+_MOST_EMPTY_ROWS = 1_000_000  # a column of nulls takes no memory in Arrow, whatever its length; here it does
 
 
 def encode(
@@ -41,13 +40,13 @@ def encode(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     keep_offsets: bool = False,
 ) -> bytearray:
-    """All rows as one batch; a missing timestamp becomes `default_timestamp_ms`.
+    """Return all rows as one batch; a missing timestamp becomes `default_timestamp_ms`.
 
-    Offsets run from `base_offset`; with `keep_offsets` they are those of the column `offset`, which must increase, as
-    for the batches of a compacted log.
+    Offsets run from `base_offset`; with `keep_offsets` they come from the column `offset` and must increase, as for
+    the batches of a compacted log.
 
-    Raises InvalidRecord where there are no rows, a header has no key, the columns are not what they should be, or
-    the batch would have 2^31 bytes or more.
+    Raises InvalidRecord if there are no rows, a header has no key, a column is not valid, or the batch would have 2^31
+    bytes or more.
     """
     batches = encode_all(
         records,
@@ -81,9 +80,9 @@ def encode_all(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     keep_offsets: bool = False,
 ) -> list[bytearray]:
-    """All rows as batches of at most `max_batch_bytes` before compression; a larger record makes a batch of its own.
+    """Return all rows as batches of at most `max_batch_bytes` before compression; a larger record gets its own batch.
 
-    Offsets and sequence numbers run on from batch to batch. Raises as `encode` does; no rows make no batches.
+    Offsets and sequence numbers continue from batch to batch. Raises as `encode` does, but no rows give no batches.
     """
     rows = _rows(records, default_timestamp_ms, keep_offsets)
     batches = []
@@ -110,7 +109,7 @@ def encode_all(
 
 
 def _contents(rows: Rows, max_bytes: int) -> Iterator[tuple[int, int, memoryview, int]]:
-    """For each batch: its first row, the row after its last, the bytes of its records, its greatest timestamp."""
+    """Yield for each batch its first row, the row after its last, the bytes of its records, its greatest timestamp."""
     total = len(rows.timestamps)
     sizes = np.empty(total, np.int32)
     ends, totals, greatest = np.empty((3, total), np.int64)
@@ -128,14 +127,14 @@ def _contents(rows: Rows, max_bytes: int) -> Iterator[tuple[int, int, memoryview
 
 
 def _place(rows: Rows, first: int, end: int, base_offset: int) -> tuple[int, int]:
-    """Base offset and last offset delta of the batch of rows [first, end)."""
+    """Return base offset and last offset delta of the batch of rows [first, end)."""
     if not len(rows.offsets):
         return base_offset + first, end - first - 1
     return int(rows.offsets[first]), int(rows.offsets[end - 1] - rows.offsets[first])
 
 
 def _rows(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_offsets: bool) -> Rows:
-    """The columns as the kernels take them. Raises InvalidRecord where they are not what they should be."""
+    """Return the columns in the kernels' form. Raises InvalidRecord if they are not valid."""
     try:
         records.validate()
         if records.num_rows > records.nbytes + _MOST_EMPTY_ROWS:
@@ -156,7 +155,7 @@ def _rows(records: pa.RecordBatch | pa.Table, default_timestamp_ms: int, keep_of
 
 
 def _column(records: pa.RecordBatch | pa.Table, name: str) -> Any:
-    """The column as one array; None where there is none, or nothing in it."""
+    """Return the column as one array; None if it is missing or of the null type."""
     indices = records.schema.get_all_field_indices(name)
     if not indices:
         return None
@@ -183,7 +182,7 @@ def _array(buffer: pa.Buffer | None, dtype: Any) -> NDArray[Any]:
 
 
 def _ranges(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Starts and sizes of a column of variable size, checked against the size of what they are ranges of; null: -1."""
+    """Return starts and sizes (null: -1) of a column of variable size, checked against `data_size`."""
     offsets = _array(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     if not len(column):
         return offsets, np.empty(0, np.int32)
@@ -198,9 +197,7 @@ def _ranges(column: pa.Array, data_size: int) -> tuple[NDArray[np.int32], NDArra
 
 
 def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    """Where the column is null. Taken from the bits, as pyarrow's own way loads pandas, which takes longer than all
-    else.
-    """
+    """Return where the column is null. Reads the bits, as pyarrow's own method loads pandas, which takes longest."""
     bits = np.unpackbits(_array(column.buffers()[0], np.uint8), bitorder="little")
     if len(bits) < column.offset + len(column):
         raise pa.ArrowInvalid(f"{len(bits)} validity bits for {column.offset + len(column)} values")
@@ -220,7 +217,7 @@ def _strings(column: pa.Array | None, rows: int) -> Strings:
 
 
 def _headers(records: pa.RecordBatch | pa.Table) -> tuple[NDArray[np.int32], NDArray[np.int32], Strings, Strings]:
-    """Where each row's headers start, how many they are, their keys and their values."""
+    """Return the starts and counts of each row's headers, and all headers' keys and values."""
     column = _column(records, "headers")
     if column is None:
         nothing = np.zeros(records.num_rows, np.int32)
@@ -236,7 +233,7 @@ def _headers(records: pa.RecordBatch | pa.Table) -> tuple[NDArray[np.int32], NDA
 
 
 def _integers(column: pa.Array) -> NDArray[np.int64]:
-    """A copy of a column of int64, timestamps or integers; what stands where it is null means nothing."""
+    """Return a copy of a column of timestamps or integers as int64; the numbers of null rows mean nothing."""
     if not (pa.types.is_timestamp(column.type) or pa.types.is_int64(column.type)):
         column = _cast(column, pa.int64())
     integers = _array(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)].copy()

@@ -1,4 +1,4 @@
-"""Headers of batches, whatever their format, read many at a time into a table: for those who look at all of a segment.
+"""Reads the headers of many batches of any format into a table, for scans of a whole segment.
 
     position  size  v2                    v0, v1
     0         8     base offset           offset
@@ -7,8 +7,8 @@
     16        1     magic: 2              magic: 0 or 1
     17              CRC-32C, attributes, last offset delta, base and max timestamp, producer id … (records/batch.py)
 
-Checks what a header alone can tell: a known magic, a length that holds the header, offsets that are none below zero.
-The rules of `kernels` hold: nothing read from the data is trusted.
+Checks what the header alone allows: a known magic, a length of at least the header's, no negative offset or count, and
+no more records than offsets. The rules of `kernels` apply: nothing read from the data is trusted.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -17,7 +17,7 @@ from __future__ import annotations
 from sparklog.records.kernels import byte_at, helper, kernel
 
 # The table: one row for each batch, columns of int64.
-POSITION = 0  # where it begins in the data
+POSITION = 0  # its start in the data
 SIZE = 1
 BASE_OFFSET = 2  # for v0 and v1 the same as the last offset
 LAST_OFFSET = 3
@@ -39,7 +39,7 @@ _SIZE_V2, _SIZE_V1, _SIZE_V0 = 61, 34, 26
 
 @helper
 def _big_endian(data, position, size):
-    """A signed integer of `size` bytes."""
+    """Return the signed integer in `size` bytes."""
     value = 0
     for i in range(size):
         value = (value << 8) | byte_at(data, position + i)
@@ -49,9 +49,10 @@ def _big_endian(data, position, size):
 
 @kernel
 def scan_headers(data, position, table):
-    """Fill the table with the whole batches from `position` on -> (rows, where the scan stopped, why).
+    """Fill the table with the whole batches from `position` on; return (rows, where the scan stopped, why).
 
-    A batch that the data's end cuts off after its header is in the row behind the last, for who wants to know its size.
+    The row after the last describes a batch that is cut off by the end of the data: complete if its header is whole,
+    with SIZE alone if at least 17 bytes of it are there.
     """
     rows = 0
     while rows < table.shape[0]:

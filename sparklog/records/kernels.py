@@ -1,15 +1,14 @@
-"""What the compiled loops over records share: how they are compiled and kept, and how they touch bytes.
+"""Common parts of the compiled loops over records: compilation, caching, and access to bytes.
 
-Compiled code has no exceptions worth their cost and no bounds checks of its own. So the rule in `decode_kernels` and
-`encode_kernels` is: whatever was read from bytes is checked before it is used as a position or a length, every
-write is checked against the size of what is written to, and a result below zero names the fault. Arrays that are
-only read are passed read-only and integers are int64, so that each kernel is compiled for one signature.
+Exceptions are too slow in compiled code, and it has no bounds checks. So all kernels follow these rules: a number read
+from bytes is checked before its use as a position or length, every write is checked against the target's size, and a
+negative result names the fault. Arrays that are only read are passed read-only and integers are int64, so that each
+kernel is compiled for one signature.
 
-A kernel is compiled at its first call (seconds) and the machine code is kept for later processes (milliseconds):
-beside this file if that can be written, else where numba keeps its cache for the user (NUMBA_CACHE_DIR chooses
-another place), else in a folder of the user's own under the temporary directory, else nowhere. Files there appear
-by rename, so any number of processes may compile and load at once; at worst several do the same work.
-`arrow.warm_up()` does it ahead of time.
+A kernel is compiled at its first call (seconds), and the machine code is cached for later processes (milliseconds):
+beside this file if that folder is writable, else in numba's cache folder of the user (NUMBA_CACHE_DIR chooses another),
+else in a private folder under the temporary directory, else nowhere. Files there appear by rename, so any number of
+processes may compile and load at once; at worst several do the same work. `arrow.warm_up()` compiles ahead of time.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ MAX_INT = 2**31 - 1
 MAX_LONG = 2**63 - 1
 
 
-# Kernels allocate nothing. Where numba still counts the references to arrays, each array that a helper takes costs
-# an atomic operation or two, which halves the speed. A release of numba that drops the option costs that and
-# nothing else.
+# Kernels allocate nothing. If numba still counts references to arrays, each array argument of a helper costs an
+# atomic operation or two, which halves the speed. A release of numba without this option is slower by that, and
+# nothing else changes.
 _OPTIONS: dict[str, Any] = {"nogil": True} | ({"_nrt": False} if hasattr(CPUTargetOptions, "_nrt") else {})
 
 
@@ -47,10 +46,10 @@ def helper(function: Callable[..., Any]) -> Any:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile `function` at its first call, without the GIL, and keep the machine code wherever that is possible."""
+    """Compile `function` at its first call, without the GIL, and cache the machine code if possible."""
     try:
         return njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # numba found no folder that it can write to
+    except RuntimeError:  # numba found no writable folder
         folder = _private_folder()
     if folder is None:
         log.warning("no folder to keep compiled kernels in, so every process compiles them anew: set NUMBA_CACHE_DIR")
@@ -64,7 +63,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def _private_folder() -> str | None:
-    """A folder that nobody else can write to (what lies in it is executed), or None."""
+    """Return a folder that only this user can write to (its files are executed), or None."""
     folder = os.path.join(tempfile.gettempdir(), f"sparklog-kernels-{os.getuid()}")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -77,9 +76,7 @@ def _private_folder() -> str | None:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte_at(context: Any, array: Any, position: Any) -> Any:
-    """array[position], of bytes, where position is known to be inside: without numba's wrap-around of negative
-    positions.
-    """
+    """Return array[position], of bytes, without numba's wrap-around of negative positions; no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -90,7 +87,7 @@ def byte_at(context: Any, array: Any, position: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def copy_bytes(context: Any, target: Any, target_at: Any, source: Any, source_at: Any, size: Any) -> Any:
-    """memcpy between byte arrays, where both ranges are known to be inside."""
+    """Copy bytes between arrays with memcpy; no bounds check of either range."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target_data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -109,7 +106,7 @@ def copy_bytes(context: Any, target: Any, target_at: Any, source: Any, source_at
 
 @intrinsic  # type: ignore[untyped-decorator]
 def word_at(context: Any, array: Any, position: Any) -> Any:
-    """The 8 bytes at `position` as a little-endian number, where they are known to be inside."""
+    """Return the 8 bytes at `position` as a little-endian number; no bounds check."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -121,7 +118,7 @@ def word_at(context: Any, array: Any, position: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def fetch_ahead(context: Any, array: Any, index: Any) -> Any:
-    """Have the processor bring array[index] near, for a use to come."""
+    """Prefetch array[index] into the processor's caches."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = arrayobj.make_array(signature.args[0])(context, builder, arguments[0]).data

@@ -1,14 +1,14 @@
-"""The newest record of each key, in a table of a fixed size per key: what compaction goes by.
+"""The newest record of each key, for compaction, in a table of a fixed size per key.
 
-A key is known by its SipHash-2-4-128 alone: two keys with the same one would be taken for the same key. With 10^10 keys
-that happens by chance once in 10^18 runs, and nobody who writes keys can bring it about, since the hash is keyed with
-16 random bytes, others in each run.
+A key is identified by its SipHash-2-4-128 alone: two keys with the same hash would count as one. With 10^10 keys that
+happens by chance once in 10^18 runs. Producers cannot cause it, since the hash is keyed with 16 random bytes that
+differ in each run.
 
-A slot takes 24 bytes, or 32 with versions. The table is at most three quarters full, and doubles where it is, up to
-`limit_bytes`, which is asked of the system at once but not used before it is needed. So at the limit there is room for
-a key in every 32 bytes of it, or 43 with versions.
+A slot takes 24 bytes, or 32 with versions. The table is at most three quarters full and doubles in place, up to
+`limit_bytes`. That memory is reserved at once, but used only when needed. So at the limit each key takes 32 bytes, or
+43 with versions.
 
-Records without a key are in nobody's way, and do not survive.
+Records without a key take no slot, and do not survive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparklog.records.key_map_kernels import Keys
 SEED_BYTES = 16
 _WORD = 8
 _FIRST_SLOTS = 1 << 14
-_MOST_SLOTS = (1 << 32) - 1  # what 32 bits of a hash can tell apart
+_MOST_SLOTS = (1 << 32) - 1  # what 32 bits of a hash can address
 _NO_VERSIONS = np.empty(0, np.int64)
 _NO_VERSIONS.flags.writeable = False
 Longs = NDArray[np.int64]
@@ -35,28 +35,28 @@ Longs = NDArray[np.int64]
 class KeyMap:
     """The newest record of each key that was put.
 
-    Of two records of a key the newer is the one with the greater version, if records have any; else, or with the same
-    version, the one with the greater offset.
+    The newer of two records of a key is the one with the greater version, if records have versions; without versions,
+    or with equal ones, the one with the greater offset.
     """
 
     def __init__(self, limit_bytes: int, seed: bytes, *, versioned: bool = False) -> None:
-        """`seed`: 16 random bytes. Raises ValueError where `limit_bytes` has no room for any key."""
+        """`seed`: 16 random bytes. Raises ValueError if `limit_bytes` is too small for one key."""
         self._seed = np.frombuffer(seed, "<u8", SEED_BYTES // _WORD)
         self._versioned = versioned
         self._width = 4 if versioned else 3
         self._slots, largest = _slots(limit_bytes, self._width * _WORD)
         self._all = np.zeros(largest * self._width, np.uint64)
-        self._reach = 0  # the farthest that a slot lies behind where its key's hash points to
+        self._reach = 0  # greatest distance of a slot behind its key's home, in slots
         self._hashes = np.empty(2 * kernels.BLOCK, np.uint64)
         self._count = 0
 
     def __len__(self) -> int:
-        """How many keys it has."""
+        """Number of keys."""
         return self._count
 
     @property
     def nbytes(self) -> int:
-        """What it takes now."""
+        """Bytes that the table uses now."""
         return self._table.nbytes
 
     @property
@@ -64,9 +64,10 @@ class KeyMap:
         return self._all[: self._slots * self._width]
 
     def put(self, keys: pa.Array, offsets: Longs, versions: Longs | None = None) -> bool:
-        """Note some records, in any order; False where they do not all fit, and then no more of them can be put.
+        """Put records, in any order; return False if they do not all fit: the map is full then.
 
-        What is in the map stays there, and putting a record again changes nothing.
+        Records put before stay in the map, and putting a record again changes nothing. Raises InvalidRecord if the keys
+        are outside their column, ValueError for different lengths, or versions that are missing or unexpected.
         """
         column, longs, ages = self._columns(keys, offsets, versions)
         record = 0
@@ -83,7 +84,7 @@ class KeyMap:
                 return False
 
     def survives(self, keys: pa.Array, offsets: Longs, versions: Longs | None = None) -> NDArray[np.bool_]:
-        """Of each record, whether it has a key, and the map no newer record of that key."""
+        """Return for each record whether it has a key and the map no newer record of it. Raises as `put` does."""
         column, longs, ages = self._columns(keys, offsets, versions)
         answer = np.empty(len(longs), np.bool_)
         if not kernels.survives(self._table, self._width, column, longs, ages, self._seed, self._hashes, answer):
@@ -91,7 +92,7 @@ class KeyMap:
         return answer
 
     def newest_offsets(self) -> Longs:
-        """The offsets of the newest records of all keys that were put, in order."""
+        """Return the offsets of the newest records of all keys, sorted."""
         offsets = np.empty(self._count, np.int64)
         kernels.newest(self._table, self._width, offsets)
         offsets.sort()
@@ -118,7 +119,7 @@ class KeyMap:
 
 
 def hashes_of(keys: pa.Array, seed: bytes) -> NDArray[np.uint64]:
-    """The SipHash-2-4-128 of each key, as two little-endian words; of a null, that of no bytes."""
+    """Return the SipHash-2-4-128 of each key as two little-endian words, shape (keys, 2); a null hashes as no bytes."""
     hashes = np.empty(2 * len(keys), np.uint64)
     if not kernels.hash_keys(keys_of(keys), np.frombuffer(seed, "<u8", SEED_BYTES // _WORD), hashes):
         raise InvalidRecord("the keys are not where their column says")
@@ -126,7 +127,7 @@ def hashes_of(keys: pa.Array, seed: bytes) -> NDArray[np.uint64]:
 
 
 def keys_of(keys: pa.Array) -> Keys:
-    """A column of binary or text as the kernels take it."""
+    """Return a column of binary or text in the kernels' form."""
     if keys.type not in (pa.binary(), pa.string()):
         keys = keys.cast(pa.binary())
     validity, starts, data = keys.buffers()
@@ -141,14 +142,14 @@ def keys_of(keys: pa.Array) -> Keys:
 
 
 def _read_only(array: Any, kind: Any = np.int64) -> Any:
-    """A view of the array that cannot be written to: kernels are compiled for that alone."""
+    """Return a read-only view of the array: kernels are compiled for read-only arrays alone."""
     view = np.ascontiguousarray(array, kind).view()
     view.flags.writeable = False
     return view
 
 
 def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
-    """How many slots the table has at first, and in the end, after doubling some times."""
+    """Return the number of slots at first, and at most after doublings."""
     first = min(limit_bytes // slot_bytes, _MOST_SLOTS)
     doublings = 0
     while first >= 2 * _FIRST_SLOTS:
@@ -160,5 +161,5 @@ def _slots(limit_bytes: int, slot_bytes: int) -> tuple[int, int]:
 
 
 def _most(slots: int) -> int:
-    """How many keys a table takes before it has to grow."""
+    """Return how many keys a table takes before it must grow."""
     return 3 * slots // 4

@@ -4,16 +4,16 @@ A slot takes 3 words, or 4 where records have versions:
 
     first and second half of the key's SipHash-2-4-128 · offset + 1, 0 in a free slot · version
 
-A key's slot is the first free one, or the one with its hash, from its home on: the table's size times the first half's
-upper 32 bits, over 2^32. A slot, once taken, stays taken, and some are always free.
+A key's home is the table's size times the upper 32 bits of the hash's first half, over 2^32. Its slot is the first one
+from its home on that is free or has its hash. A taken slot stays taken, and some slots are always free.
 
-A table doubles where it is. Homes then are twice as far from its beginning, so slots are moved from the last to the
-first, each to behind where it was, and find only slots there that have been moved already. That does not hold close to
-the beginning, for slots farther from their homes than their homes are from there (or which belong to homes at the end):
-those are put aside before, and come last.
+A table doubles in place. Homes are then twice as far from its beginning. So slots are moved from the last to the first,
+each to a place behind its old one, where only moved slots are. That fails close to the beginning, for slots farther
+from their homes than the homes are from the beginning, or with homes at the table's end: these slots are put aside
+first and moved last.
 
-Keys are hashed some at a time, and their slots fetched ahead: then the table may be far larger than the processor's
-caches without every record waiting for memory. The rules of `kernels` hold.
+Keys are hashed in blocks and their slots prefetched, so that records need not each wait for memory even if the table is
+far larger than the processor's caches. The rules of `kernels` apply.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -25,7 +25,7 @@ import numpy as np
 
 from sparklog.records.kernels import byte_at, fetch_ahead, helper, kernel, word_at
 
-BLOCK = 64  # records that are hashed before their slots are looked at
+BLOCK = 64  # records that are hashed before their slots are read
 BAD_KEYS = -1
 
 _UNSET = np.uint64(0)
@@ -34,11 +34,11 @@ _32 = np.uint64(32)
 
 
 class Keys(NamedTuple):
-    """A column of keys, as Arrow has it."""
+    """A column of keys in Arrow's form."""
 
-    starts: Any  # int32[records + 1], read-only: where each begins in the data, and where the last one ends
+    starts: Any  # int32[records + 1], read-only: start of each in the data, and end of the last
     data: Any  # uint8, read-only
-    validity: Any  # uint8, read-only: a bit for each record, 0 where its key is null; empty where none is
+    validity: Any  # uint8, read-only: a bit per record, 0 if its key is null; empty if none is null
     validity_offset: int  # the bit of the first record
 
 
@@ -64,7 +64,7 @@ def _round(v0, v1, v2, v3):
 
 @helper
 def _last_word(data, position, size):
-    """What is left of a key after its whole words, with the key's length in the highest byte."""
+    """Return the bytes after a key's whole words, with the key's length in the highest byte."""
     word = np.uint64(size & 0xFF) << np.uint64(56)
     rest = size & 7
     if rest and position + 8 <= data.shape[0]:
@@ -76,7 +76,7 @@ def _last_word(data, position, size):
 
 @helper
 def _siphash(data, position, size, seed):
-    """SipHash-2-4 with 128 bits of the `size` bytes at `position`, which are known to be inside.
+    """Return the SipHash-2-4 with 128 bits of the `size` bytes at `position`; no bounds check.
 
     https://www.aumasson.jp/siphash/siphash.pdf
     """
@@ -120,7 +120,7 @@ def _home(first, slots):
 
 @helper
 def _hash_block(keys, start, end, seed, hashes, table, slots, width):
-    """Hash the keys of the records in [start, end), and fetch their slots; False where a key is not in the data."""
+    """Hash the keys of records [start, end) and prefetch their slots; return False if a key is not in the data."""
     for record in range(start, end):
         position = np.int64(keys.starts[record])
         size = keys.starts[record + 1] - position
@@ -135,7 +135,7 @@ def _hash_block(keys, start, end, seed, hashes, table, slots, width):
 
 @helper
 def _find(table, slots, width, first, second):
-    """Where the key's slot begins: its own, or the free one that it would take."""
+    """Return where the key's slot begins: its own, or the free one that it would take."""
     slot = _home(first, slots)
     while True:
         place = slot * width
@@ -148,14 +148,14 @@ def _find(table, slots, width, first, second):
 
 @helper
 def _distance(place, slots, width, first):
-    """How many slots a key's slot lies behind its home."""
+    """Return how many slots a key's slot is behind its home."""
     distance = place // width - _home(first, slots)
     return distance if distance >= 0 else distance + slots
 
 
 @helper
 def _is_older(table, place, versions, offsets, record):
-    """Whether a record is older than the one in its key's slot."""
+    """Return whether a record is older than the one in its key's slot."""
     if versions.shape[0]:
         version = np.int64(table[place + 3])
         if versions[record] != version:
@@ -165,10 +165,9 @@ def _is_older(table, place, versions, offsets, record):
 
 @kernel
 def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, hashes):
-    """Note each key's newest record, from record number `begin` on, until `most` keys are in the table.
+    """Put each key's newest record, from record number `begin` on, until `most` keys are in the table.
 
-    Answers (the record that comes next or BAD_KEYS, keys in the table, the farthest that any slot lies behind its key's
-    home).
+    Returns (the next record or BAD_KEYS, keys in the table, greatest distance of a slot behind its key's home).
     """
     slots = table.shape[0] // width
     records = offsets.shape[0]
@@ -199,7 +198,7 @@ def put(table, width, most, count, reach, keys, offsets, versions, begin, seed, 
 
 @kernel
 def survives(table, width, keys, offsets, versions, seed, hashes, answer):
-    """Whether each record's key is there, and no newer record of that key is in the table; False if keys are bad."""
+    """Set `answer` to whether each record has a key and no newer record in the table; return False if keys are bad."""
     slots = table.shape[0] // width
     records = offsets.shape[0]
     for start in range(0, records, BLOCK):
@@ -218,7 +217,7 @@ def survives(table, width, keys, offsets, versions, seed, hashes, answer):
 
 @helper
 def _move(source, start, table, slots, width):
-    """Put a slot's words where they belong in the table; answers how far that is from home."""
+    """Move a slot's words to their place in the table; return its distance from its home."""
     first = source[start]
     second = source[start + 1]
     offset = source[start + 2]
@@ -234,10 +233,10 @@ def _move(source, start, table, slots, width):
 
 @kernel
 def spread(table, width, before, aside):
-    """Let the table's first `before` slots take all of it, which is twice as many.
+    """Spread the table's first `before` slots over the whole table, which is twice as large.
 
-    `aside` has the first of them, at least twice as many as the farthest that any slot lies behind its key's home; they
-    are free in the table. Answers what is the farthest now.
+    `aside` has the first of these slots, which are free in the table: at least twice as many as the greatest distance
+    of a slot behind its key's home. Returns that distance after the move.
     """
     slots = table.shape[0] // width
     reach = 0
@@ -252,7 +251,7 @@ def spread(table, width, before, aside):
 
 @kernel
 def newest(table, width, offsets):
-    """Write the offsets that are in the table, as many as there is room for; answers how many there are."""
+    """Write the offsets in the table, as many as there is room for; return how many there are."""
     count = 0
     for start in range(0, table.shape[0], width):
         if table[start + 2] != _UNSET:
@@ -264,7 +263,7 @@ def newest(table, width, offsets):
 
 @kernel
 def hash_keys(keys, seed, hashes):
-    """The hash of each key, two words; False if keys are bad."""
+    """Write the hash of each key, two words; return False if keys are bad."""
     for record in range(keys.starts.shape[0] - 1):
         position = np.int64(keys.starts[record])
         size = keys.starts[record + 1] - position

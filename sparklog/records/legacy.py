@@ -1,4 +1,4 @@
-"""Message sets of formats v0 (before Kafka 0.10) and v1 (0.10): read, and converted to record batches of format v2.
+"""Reads message sets of formats v0 (before Kafka 0.10) and v1 (0.10), and converts them to batches of format v2.
 
     position  size  field             remark
     0         8     offset
@@ -13,12 +13,12 @@
               ..    value
 
 A message with a codec is a wrapper: its value is a compressed message set, its offset that of the last message inside.
-Inside a v0 wrapper, offsets are absolute. Inside a v1 wrapper they are relative: the last one stands for the
-wrapper's offset (or for itself, where the wrapper says 0, as some old producers did). If the wrapper has the append
-time, so have all messages in it; otherwise each has its own timestamp. A message of v0 has none (-1).
+Inside a v0 wrapper, offsets are absolute. Inside a v1 wrapper they are relative: the last one corresponds to the
+wrapper's offset (but they are absolute if the wrapper's offset is 0, as some old producers wrote). If the wrapper has
+the append time, it holds for all messages inside; otherwise each has its own timestamp. A v0 message has none (-1).
 
-What was written as v0 with lz4 has a wrong checksum in the frame's header: clients of that time computed it from
-the wrong place. Kafka does not check it for v0, and neither is it checked here.
+Messages of v0 with lz4 have a wrong checksum in the frame's header: clients of that time computed it over the wrong
+bytes. Kafka does not check it for v0, and neither does this module.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LENGTH = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message as it stands in a set; a wrapper's value is what it wraps."""
+    """One message as stored in a set; a wrapper's value is the compressed set."""
 
     position: int
     size: int  # with offset and size fields
@@ -69,7 +69,7 @@ class Message:
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptRecord for a codec that message sets do not have."""
+        """Compression codec. Raises CorruptRecord for a codec that message sets do not have."""
         number = self.attributes & CODEC_MASK
         if number > Codec.LZ4:
             raise CorruptRecord(f"message at offset {self.offset}: no codec {number} in format v{self.magic}")
@@ -81,8 +81,9 @@ class Message:
 
 
 def iterate_messages(data: Buffer, position: int = 0, *, check_crc: bool = True) -> Iterator[Message]:
-    """The messages from `position` on, wrappers unopened, up to the end of `data`, a message cut off there, or a v2
-    batch.
+    """Yield the messages from `position` on, wrappers unopened.
+
+    Stops at the end of `data`, at a message that is cut off there, or at a v2 batch.
 
     Raises CorruptRecord for a wrong CRC, magic or length.
     """
@@ -138,15 +139,15 @@ def _read_bytes(view: memoryview, at: int, end: int, offset: int) -> tuple[memor
 
 
 def records_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-    """The message itself, or the messages that it wraps, as records. Raises as `messages_of` does."""
+    """Yield the message itself, or the messages that it wraps, as records. Raises as `messages_of` does."""
     return (record for _, record in messages_of(message, limit_bytes=limit_bytes))
 
 
 def messages_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[tuple[Message, Record]]:
-    """The message itself, or the messages that it wraps: each as it stands there, and as a record with its absolute
-    offset and the timestamp that counts.
+    """Yield the message itself, or the messages that it wraps: each as stored, and as a record.
 
-    Raises CorruptRecord where a wrapper does not hold what it should, or more than `limit_bytes`.
+    The record has the absolute offset and the effective timestamp. Raises CorruptRecord if the content of a wrapper is
+    invalid, or larger than `limit_bytes`.
     """
     codec = message.codec
     if codec is Codec.NONE:
@@ -171,7 +172,7 @@ def messages_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator
 
 
 def _base_offset(message: Message, content: Buffer) -> int:
-    """What to add to the offsets of the messages in a wrapper."""
+    """Return what to add to the offsets of the messages in a wrapper."""
     last = None
     for inner in iterate_messages(content, check_crc=False):
         last = inner.offset
@@ -195,11 +196,10 @@ def _record(message: Message, offset: int) -> Record:
 
 
 def to_v2(data: Buffer, *, codec: Codec = Codec.NONE, limit_bytes: int = LIMIT_BYTES) -> bytes:
-    """`data` with its messages converted to batches of format v2 and its v2 batches as they are; what is cut off is
-    dropped.
+    """Return `data` with its messages converted to batches of format v2; its v2 batches are copied unchanged.
 
-    Offsets are kept. Raises CorruptRecord as `iterate_messages` and `records_of` do, and for a batch with an
-    impossible length.
+    Offsets are kept; a batch or message that is cut off at the end is dropped. Raises CorruptRecord as
+    `iterate_messages` and `records_of` do, and for a batch with an impossible length.
     """
     view = memoryview(data).cast("B")
     out = bytearray()
@@ -230,9 +230,9 @@ def convert_messages(
     max_bytes: int = _MAX_INT,
     limit_bytes: int = LIMIT_BYTES,
 ) -> tuple[bytearray, int]:
-    """The messages from `position` on as batches of format v2, and the position after the last one converted.
+    """Return the messages from `position` on as batches of format v2, and the position after the last one converted.
 
-    Stops where `iterate_messages` does, or once there are `max_bytes` of batches; one message may hold `limit_bytes`.
+    Stops where `iterate_messages` does, or after `max_bytes` of batches; one message may hold `limit_bytes`.
     """
     out = bytearray()
     group: list[Record] = []
@@ -254,9 +254,7 @@ def convert_messages(
 
 
 def _fits(group: list[Record], record: Record) -> bool:
-    """Whether a batch with the records of `group` can take `record` too: offsets increase, and one append time is
-    for all.
-    """
+    """Return whether `record` fits in a batch with `group`: offsets must increase, append times be the same."""
     first, last = group[0], group[-1]
     return (
         last.offset < record.offset <= first.offset + _MAX_INT

@@ -1,6 +1,6 @@
-"""Records one at a time, as Python values: for tools, tests, and topics of a few records; `arrow` is the way for many.
+"""Records one at a time, as Python values: for tools, tests, and topics with few records; use `arrow` for many.
 
-Written on its own, without the compiled kernels, so that each can be tested against the other.
+Independent of the compiled kernels, so that each can be tested against the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record of a batch. Timestamps are in ms, -1 where there is none; a sequence of -1 is none."""
+    """One record of a batch. Timestamps are in ms, -1: none; sequence -1: none."""
 
     offset: int
     timestamp_ms: int = NO_TIMESTAMP
@@ -47,19 +47,19 @@ class Record:
 
 
 def read_records(data: Buffer, position: int = 0, *, limit_bytes: int = LIMIT_BYTES) -> list[Record]:
-    """All records of the batch of format v2 at `position`, those of a control batch too.
+    """Return all records of the batch of format v2 at `position`, also those of a control batch.
 
-    Raises CorruptRecord where they are not what the header says or take more than `limit_bytes`, and as
-    `batch.check_batch` does.
+    Raises CorruptRecord if they do not match the header or take more than `limit_bytes`, and as `batch.check_batch`
+    does.
     """
     return list(iterate_records(data, position, limit_bytes=limit_bytes))
 
 
 def iterate_records(data: Buffer, position: int = 0, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
-    """As read_records, one after the other: a batch takes little more memory than `limit_bytes`, whatever it holds."""
+    """As read_records, one at a time: takes little more memory than `limit_bytes`, whatever the batch holds."""
     header = check_batch(data, position)
     if header.record_count == 0:
-        return  # a cleaner left the header alone, for the sequence numbers in it
+        return  # a cleaner left only the header, for its sequence numbers
     body = memoryview(data)[position + HEADER_SIZE : position + header.size]
     reader = _Reader(bytes(decompress(header.codec, body, limit_bytes)), f"batch at offset {header.base_offset}")
     previous_delta = -1
@@ -78,7 +78,7 @@ def _read_record(reader: _Reader, header: BatchHeader) -> tuple[Record, int]:
     end = reader.position + length
     if length < 1 or end > len(reader.data):
         raise reader.error(f"a record claims {length} bytes")
-    reader.position += 1  # attributes, of which none is in use
+    reader.position += 1  # attributes, all unused
     timestamp_delta = reader.varint(bits=64)
     offset_delta = reader.varint()
     key, value = reader.value(end), reader.value(end)
@@ -106,12 +106,12 @@ def _read_header(reader: _Reader, end: int) -> tuple[str, bytes | None]:
 
 
 def _signed_64(number: int) -> int:
-    """As Java adds: around the end of a long."""
+    """Wrap around like a Java long."""
     return ((number + 2**63) & _MASK_64) - 2**63
 
 
 class _Reader:
-    """Numbers and byte strings, one after the other."""
+    """Reads numbers and byte strings, one after the other."""
 
     __slots__ = ("data", "name", "position")
 
@@ -124,7 +124,7 @@ class _Reader:
         return CorruptRecord(f"{self.name}, byte {self.position} of its records: {text}")
 
     def varint(self, bits: int = 32) -> int:
-        """A zigzag varint of 32 or 64 bits."""
+        """Read a zigzag varint of 32 or 64 bits."""
         value = shift = 0
         while True:
             if self.position >= len(self.data) or shift >= bits:
@@ -140,7 +140,7 @@ class _Reader:
         return (value >> 1) ^ -(value & 1)
 
     def value(self, end: int) -> bytes | None:
-        """A length and as many bytes; null where the length is negative, as in Kafka's own reader."""
+        """Read a length and as many bytes; null if the length is negative, as in Kafka's own reader."""
         size = self.varint()
         if size < 0:
             return None
@@ -151,7 +151,7 @@ class _Reader:
         return self.data[start : self.position]
 
     def count(self, end: int) -> int:
-        """The number of headers."""
+        """Read the number of headers."""
         count = self.varint()
         if not 0 <= count <= (end - self.position) // 2:
             raise self.error(f"{count} headers in {end - self.position} bytes")
@@ -170,12 +170,12 @@ def write_records(
     delete_horizon_ms: int | None = None,
     last_offset: int | None = None,
 ) -> bytearray:
-    """One batch of format v2 with these records, whose offsets must increase.
+    """Return one batch of format v2 with these records, whose offsets must increase.
 
-    Sequence numbers are written if the first record has one. `last_offset` is that of the batch where a cleaner has
-    removed its last records; `delete_horizon_ms` marks when tombstones in it may go (KIP-534).
+    Sequence numbers are written if the first record has one. `last_offset` is the batch's last offset if a cleaner has
+    removed its last records; `delete_horizon_ms` is when tombstones in it may be removed (KIP-534).
 
-    Raises InvalidRecord where there are no records, or they do not fit together in a batch.
+    Raises InvalidRecord if there are no records, or they do not fit in one batch.
     """
     if not records:
         raise InvalidRecord("a batch needs at least one record")

@@ -1,27 +1,27 @@
-"""Record batches rewritten to those of their records that compaction keeps (MemoryRecords.filterTo, KIP-534).
+"""Rewrites record batches to the records that compaction keeps (MemoryRecords.filterTo, KIP-534).
 
-Of each batch, in this order:
+For each batch, the first case that applies:
 
-    nothing is kept       it goes; or, if it has to stay, its header stays alone: without records and codec; producer
-                          fields, offsets and greatest timestamp as they were (DefaultRecordBatch.writeEmptyHeader)
-    tombstones are kept   and the batch has no delete horizon yet: it gets one, now + delete.retention.ms. That takes
-                          the place of its base timestamp, so its timestamp deltas are written anew
-    everything is kept    its bytes stay as they are
-    else                  a batch of what is kept: base offset, last offset, leader epoch, producer fields, codec and
-                          timestamp type as they were; the base timestamp is that of the first record that stays,
-                          unless there is a delete horizon; the greatest timestamp is of those that stay
+    nothing is kept       it is removed; or, if it must stay, only its header stays: without records and codec; with
+                          its producer fields, offsets and greatest timestamp (DefaultRecordBatch.writeEmptyHeader)
+    tombstones are kept   and the batch has no delete horizon yet: it gets one, now + delete.retention.ms. The delete
+                          horizon replaces its base timestamp, so its timestamp deltas are rewritten
+    everything is kept    its bytes stay unchanged
+    else                  a batch of the kept records, with the same base offset, last offset, leader epoch, producer
+                          fields, codec and timestamp type; the base timestamp is that of the first kept record, unless
+                          there is a delete horizon; the greatest timestamp is that of the kept records
 
-Once a batch's delete horizon has passed, its tombstones are not kept, whatever was asked. A batch has to stay, if only
-as a header, where it is the last of its producer (`keep_empty`), because what a producer sends again is told by its
-sequence numbers, and where it ends the range (`last_offset`), because then the segment itself says what it covers.
+Once a batch's delete horizon has passed, its tombstones are never kept. A batch must stay, if only as a header, if it
+is the last of its producer (`keep_empty`), because its sequence numbers identify duplicates, or if it ends the range
+(`last_offset`), because the segment itself must show the offsets that it covers.
 
-What comes out, rewritten again with the same offsets before the next delete horizon, comes out as it is.
+Rewriting the output again with the same offsets, before the next delete horizon, leaves it unchanged.
 
-Batches with transactions in them are refused: a marker may not go before the last record of its transaction has.
-Message sets of formats v0 and v1 are converted; what was a tombstone there gets a delete horizon like any other.
+Batches of transactions are refused: a marker must stay until the last record of its transaction is removed. Message
+sets of formats v0 and v1 are converted; tombstones in them get a delete horizon like any other.
 
-Memory, besides a chunk and what is made of it: a batch may decompress to `limit_bytes`, and several together to
-decoding.GROUP_BYTES. Python's time is spent per batch; batches of which nothing is kept are not even decompressed.
+Memory, besides a chunk and its output: a batch may decompress to `limit_bytes`, and several together to
+decoding.GROUP_BYTES. Python's time is spent per batch; batches without a kept record are not decompressed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from sparklog.records.kernels import MAX_LONG
 from sparklog.records.legacy import convert_messages
 
 NEVER = -(2**63)
-"""No delete horizon is as early."""
+"""A time before every delete horizon, in ms."""
 _TABLE_ROWS = 16 * 1024
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
@@ -66,23 +66,23 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """What has become of the batches so far."""
+    """Counts and checksum of the batches rewritten so far."""
 
     batches_read: int = 0
     batches_rewritten: int = 0
-    """Not copied as they were: changed, emptied or left out."""
+    """Batches that were changed, emptied or removed."""
     records_read: int = 0
     records_kept: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     crc32c: int = 0
-    """Of the bytes written."""
+    """CRC-32C of the bytes written."""
     next_delete_horizon_ms: int | None = None
-    """The earliest one of batches that may hold tombstones."""
+    """Earliest delete horizon of batches that may hold tombstones; None: there is none."""
 
     @property
     def is_changed(self) -> bool:
-        """Whether what was written is anything else than what was read."""
+        """Whether the output differs from the input."""
         return self.batches_rewritten > 0
 
 
@@ -100,8 +100,10 @@ class Rewriter:
         limit_bytes: int = LIMIT_BYTES,
         group_bytes: int = GROUP_BYTES,
     ) -> None:
-        """`keep_empty`: base offsets of batches that stay, if only as headers; `last_offset`: as the batch does that
-        ends there; `expired_ms`: delete horizons up to then have passed, NEVER for none; without it, up to `now_ms`.
+        """Prepare to rewrite one range.
+
+        `keep_empty`: base offsets of batches that must stay, if only as headers; `last_offset`: the batch that ends
+        there must stay too; `expired_ms`: delete horizons up to this time have passed (NEVER: none; default: `now_ms`).
         """
         self._expired_ms = now_ms if expired_ms is None else expired_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, MAX_LONG)
@@ -112,10 +114,10 @@ class Rewriter:
         self.result = Rewritten()
 
     def rewrite(self, chunk: Buffer, kept_offsets: Longs) -> bytes:
-        """What stays of a chunk of whole batches. `kept_offsets`, in order, are those of at least the chunk's records
-        that are not superseded.
+        """Return the rewritten batches of a chunk of whole batches.
 
-        Raises CorruptRecord for what is not a whole batch, InvalidRecord for one with transactions in it.
+        `kept_offsets`, sorted, are the offsets to keep; they may include offsets outside the chunk. Raises
+        CorruptRecord for an invalid or cut-off batch, InvalidRecord for a batch of a transaction.
         """
         kept = np.ascontiguousarray(kept_offsets, np.int64).view()
         kept.flags.writeable = False
@@ -146,7 +148,7 @@ class Rewriter:
                 refuse(data, position, stopped)
 
     def _convert(self, data: Bytes, position: int) -> tuple[bytearray, int]:
-        """Messages of format v0 or v1 as batches with the codec of the first one."""
+        """Convert messages of format v0 or v1 to batches with the codec of the first message."""
         number = int(data[position + _ATTRIBUTES_OF_MESSAGE_AT]) & CODEC_MASK
         codec = Codec(number) if number <= Codec.LZ4 else Codec.NONE
         return convert_messages(
@@ -154,7 +156,7 @@ class Rewriter:
         )
 
     def _groups(self, data: Bytes, table: Table, kept: Longs) -> Iterator[Buffer]:
-        """The table's batches, decompressed as many at a time as fit in a group."""
+        """Rewrite the table's batches, decompressing as many at a time as fit in a group."""
         check_crcs(data, table)
         _refuse_transactions(table)
         found = self._look_up(table, kept)
@@ -174,8 +176,9 @@ class Rewriter:
         yield from self._rewrite_group(data, contents, table[first:], kept, found[first:])
 
     def _look_up(self, table: Table, kept: Longs) -> Table:
-        """Where each batch's offsets begin among the kept ones, and the actions of those that need not be read: SKIP
-        where nothing is kept, COUNT where everything is and the delete horizon lies ahead.
+        """Return where each batch's offsets begin in `kept`, and set the actions of batches that need not be read.
+
+        SKIP if nothing is kept, COUNT if everything is kept and the delete horizon is in the future.
         """
         found = np.zeros((len(table), kernels.FOUND_COLUMNS), np.int64)
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
@@ -205,7 +208,7 @@ class Rewriter:
             yield data.data[starts[row] : ends[row]] if as_it_is[row] else _finished(output.data, found[row])
 
     def _decide(self, table: Table, found: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which batches stay as they are, and which are written anew, with the fields of their headers."""
+        """Return which batches stay unchanged and which are rewritten; set the new header fields in `found`."""
         base, count = table[:, batches.BASE_OFFSET], table[:, batches.RECORD_COUNT]
         kept, whole = found[:, kernels.KEPT], table[:, batches.ACTION] == batches.COUNT
         empty = (kept == 0) & ~whole
@@ -259,14 +262,14 @@ def _refuse_transactions(table: Table) -> None:
 
 
 def _room(table: Table, found: Table) -> int:
-    """Bytes that the batches may take at most once they are written, before compression."""
+    """Return the maximum size in bytes of the rewritten batches before compression."""
     records = table[:, batches.RECORDS_END] - table[:, batches.RECORDS_START] + kernels.GROWTH * found[:, kernels.KEPT]
     with_records = np.where(found[:, kernels.KEPT] > 0, records, 0)
     return int(with_records.sum()) + HEADER_SIZE * len(table) + kernels.ROOM_FOR_NUMBERS
 
 
 def _finished(output: memoryview, found: Longs) -> Buffer:
-    """A batch that was written, compressed with its codec and sealed."""
+    """Return a rewritten batch, compressed with its codec and sealed."""
     start, end = int(found[kernels.NEW_START]), int(found[kernels.NEW_END])
     codec = Codec(int(found[kernels.NEW_ATTRIBUTES]) & CODEC_MASK)
     if codec is Codec.NONE:

@@ -1,13 +1,12 @@
-"""Record batches to the same batches with fewer records, in compiled loops; `decode_kernels` shows the bytes of a
-record.
+"""Rewrites record batches with fewer records, in compiled loops; `decode_kernels` shows the bytes of a record.
 
-    survey           walks the records of batches, checks them, and finds what `rewriting` has to know of each batch
+    survey           walks the records of batches, checks them, and collects what `rewriting` decides on
     write_batches    writes the batches that change: header, and the records that stay
 
-A record that stays is copied as it is, in runs as long as possible: its offset counts from the base offset, which
-stays. Only where its distance from the base timestamp becomes another one are its length and that number written anew.
+A record that stays is copied unchanged, in runs as long as possible: its offset is relative to the base offset, which
+does not change. Its length and timestamp delta are rewritten only if the timestamp delta changes.
 
-The rules of `kernels` hold: nothing read from the data is trusted, not even by write_batches, which reads it a second
+The rules of `kernels` apply: nothing read from the data is trusted, not even by write_batches, which reads it a second
 time.
 """
 
@@ -39,16 +38,16 @@ from sparklog.records.decode_kernels import (
 from sparklog.records.encode_kernels import varint_size, write_varint
 from sparklog.records.kernels import copy_bytes, helper, kernel
 
-# What is found of a batch, and decided: one row each, columns of int64.
-FROM = 0  # where to begin in the kept offsets
+# The table of findings and decisions: one row for each batch, columns of int64.
+FROM = 0  # its first place in the kept offsets
 KEPT = 1  # records that stay
-FIRST_TIMESTAMP = 2  # of the first that stays
-GREATEST_TIMESTAMP = 3  # of those that stay, or -1
-TOMBSTONES = 4  # of those that stay
+FIRST_TIMESTAMP = 2  # of the first record that stays, or -1
+GREATEST_TIMESTAMP = 3  # of the records that stay, or -1
+TOMBSTONES = 4  # among the records that stay
 NEW_ATTRIBUTES = 5
 NEW_BASE_TIMESTAMP = 6
 NEW_MAX_TIMESTAMP = 7
-NEW_START = 8  # where the written batch begins and ends in the output
+NEW_START = 8  # range of the written batch in the output
 NEW_END = 9
 END = 10  # where the batch ends in the data
 FOUND_COLUMNS = 11
@@ -63,7 +62,7 @@ ROOM_FOR_NUMBERS = 16  # length, attributes and timestamp delta
 
 @helper
 def _is_kept(kept, at, offset):
-    """Whether `offset` is among the kept ones from place `at` on, and the place of the first that is not below it."""
+    """Return whether `offset` is in `kept` from place `at` on, and the place of the first one not below it."""
     while at < kept.shape[0] and kept[at] < offset:
         at += 1
     return at < kept.shape[0] and kept[at] == offset, at
@@ -76,7 +75,7 @@ def _timestamp(batch, delta):
 
 @helper
 def _survey_batch(source, batch, kept, expired_ms, found):
-    """Walk the records of one batch and write down what stays of it; answers 0 or -(fault)."""
+    """Walk the records of one batch and record in `found` what stays; return 0 or -(fault)."""
     position = batch[RECORDS_START]
     batch_end = batch[RECORDS_END]
     expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= expired_ms
@@ -107,7 +106,7 @@ def _survey_batch(source, batch, kept, expired_ms, found):
 
 @kernel
 def survey(data, decompressed, table, kept, expired_ms, found):
-    """Fill KEPT to TOMBSTONES of the batches that are to be read; answers (0, 0), or (-(fault), row)."""
+    """Fill KEPT to TOMBSTONES for batches that must be read; return (0, 0), or (-(fault), row)."""
     for row in range(table.shape[0]):
         found[row, KEPT] = 0
         found[row, FIRST_TIMESTAMP] = -1
@@ -130,7 +129,7 @@ def _put_big_endian(output, position, value, size):
 
 @helper
 def _write_header(data, batch, found, size, output, position):
-    """The batch's own header with what has changed, and a CRC of 0."""
+    """Write the batch's header with the changed fields, and a CRC of 0."""
     copy_bytes(output, position, data, batch[START], _HEADER_SIZE)
     _put_big_endian(output, position + 8, size - 12, 4)
     _put_big_endian(output, position + 17, 0, 4)
@@ -142,7 +141,7 @@ def _write_header(data, batch, found, size, output, position):
 
 @helper
 def _write_record(source, start, end, delta, output, position):
-    """A record of [start, end) with another timestamp delta; answers the position after it, or -1."""
+    """Write the record in [start, end) with a new timestamp delta; return the position after it, or -1."""
     _, at = read_varint(source, start, end)
     _, rest = read_varlong(source, at + 1, end)
     if at < 0 or rest < 0 or end - rest > output.shape[0] - position - ROOM_FOR_NUMBERS:
@@ -156,7 +155,7 @@ def _write_record(source, start, end, delta, output, position):
 
 @helper
 def _copy_run(source, start, end, output, position):
-    """The position after [start, end), or -1 where there is no room for it."""
+    """Copy [start, end); return the position after it, or -1 if there is no room."""
     if end - start > output.shape[0] - position:
         return -1
     copy_bytes(output, position, source, start, end - start)
@@ -165,11 +164,11 @@ def _copy_run(source, start, end, output, position):
 
 @helper
 def _write_records(source, batch, kept, expired_ms, found, output, position):
-    """The records that stay; answers the position after them, or -(fault)."""
+    """Write the records that stay; return the position after them, or -(fault)."""
     at = found[FROM]
     expired = batch[ATTRIBUTES] & _DELETE_HORIZON_BIT != 0 and batch[BASE_TIMESTAMP] <= expired_ms
     start = batch[RECORDS_START]
-    run = start  # records from here to `start` stay as they are, and have not been copied yet
+    run = start  # records from here to `start` stay unchanged, and are not copied yet
     for _ in range(batch[RECORD_COUNT]):
         end, fields, timestamp_delta, offset_delta = read_head(source, start, batch[RECORDS_END])
         if fields < 0:
@@ -193,9 +192,9 @@ def _write_records(source, batch, kept, expired_ms, found, output, position):
 
 @kernel
 def write_batches(data, decompressed, table, rows, kept, expired_ms, found, output):
-    """Write the batches of the table's `rows`, one after the other; those without a record to keep are a header alone.
+    """Write the batches of the table's `rows`, one after the other; a batch without a kept record is a header alone.
 
-    NEW_START and NEW_END tell where each lies. Answers whether there was room, which only lacks where the data has
+    NEW_START and NEW_END are set to each one's range. Returns whether there was room; it lacks only if the data has
     changed since the survey.
     """
     position = 0

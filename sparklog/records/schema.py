@@ -1,6 +1,4 @@
-"""The columns of records in Arrow: names and types of Spark's Kafka source, so that jobs can change from one to the
-other.
-"""
+"""Arrow columns of records: names and types of Spark's Kafka source, so that jobs can switch between the sources."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def schema(columns: Sequence[str] = COLUMNS, *, timestamp_unit: str = "ms") -> pa.Schema:
-    """The schema of `columns`, in their order; all nullable. `timestamp_unit` is ms, us or ns; the zone is UTC.
+    """Return the schema of `columns`, in their order; all nullable. `timestamp_unit` is ms, us or ns; the zone is UTC.
 
     Raises ValueError for a column or unit that does not exist.
     """
