@@ -1,1 +1,1 @@
-"""One broker: an API for each thing that can be asked of it, and the node that puts the parts together."""
+"""One broker: an API for each kind of request, and the node that runs its parts."""

@@ -1,10 +1,10 @@
-"""What an API is: a name, and a handler that turns a request value into a response value.
+"""An API: a name, and a handler that turns a request value into a response value.
 
-Handlers know nothing of gRPC or of Kafka's wire protocol. What is wrong with one topic or partition goes into its
-own part of the response; a KafkaError that a handler raises refuses the request as a whole.
+Handlers are independent of gRPC and of Kafka's wire protocol. An error of one topic or partition goes into its own part
+of the response; a KafkaError that a handler raises refuses the whole request.
 
-A handler names what it uses of a broker by keyword-only parameters: those of a function, beside its request, or those
-with which a class is made whose instances take the request. They have the names of the fields of `Services`.
+A handler declares the services it uses as keyword-only parameters: of the function, beside the request, or of the
+constructor of a class whose instances take the request. The parameters have the names of the fields of `Services`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, cast
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Handler = Callable[[Request], Awaitable[Response]]
-"""What is bound to what it uses."""
+"""A handler that is bound to the services it uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,20 +27,20 @@ class Api(Generic[Request, Response]):
 
     name: str
     handle: Callable[Concatenate[Request, ...], Awaitable[Response]] | Callable[..., Handler[Request, Response]]
-    """A function, or a class."""
+    """A function, or a class whose instances take the request."""
     key: int | None = None
-    """Its number in Kafka's protocol; None: it is served over gRPC only."""
+    """The API's key in Kafka's protocol; None: served over gRPC only."""
     versions: tuple[int, int] = (0, -1)
-    """The first and the last version of Kafka's message that are served; none where it has no key."""
+    """The first and last version of Kafka's message served; an empty range without a key."""
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """The names of what its handler uses of a broker."""
+        """The names of the services that the handler uses."""
         parameters = inspect.signature(self.handle).parameters.values()
         return tuple(each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY)
 
     def bind(self, services: object) -> Handler[Request, Response]:
-        """The handler with what it uses of these."""
+        """Return the handler, bound to the services it uses."""
         used = {name: getattr(services, name) for name in self.uses}
         if isinstance(self.handle, type):
             return cast(Handler[Request, Response], self.handle(**used))
@@ -48,12 +48,12 @@ class Api(Generic[Request, Response]):
 
 
 class Handlers(dict[Api[Any, Any], Handler[Any, Any]]):
-    """The handlers of one broker, by their APIs; one that is asked for first is bound then."""
+    """The handlers of one broker, by API. An API that `bind` was not given is bound when it is first looked up."""
 
     _services: object
 
     def bind(self, services: object, apis: Iterable[Api[Any, Any]]) -> None:
-        """Once, before any is asked for."""
+        """Bind these APIs. Called once, before any handler is looked up."""
         self._services = services
         self.update((api, api.bind(services)) for api in apis)
 

@@ -1,22 +1,21 @@
-"""Brings what is decided at this broker into the topic `__cluster_history` (`cluster/history.py`).
+"""Writes what this broker decides to the topic `__cluster_history` (`cluster/history.py`).
 
-    note     what was decided is taken down in memory; nobody waits for more than that. At most `MAX_WAITING` records
-             wait: then the oldest goes, which is counted, and said in the history itself
-    send     one batch at a time, to the leader of the topic's one partition, be it this broker or another
-             (AppendHistory), until all in-sync replicas have it. The batch is numbered by a producer id of this life
-             of the broker, so that one whose answer was lost is sent again, and written once
-    fail     no leader, no topic yet, no store: tried again every `RETRY_BACKOFF_S`. A batch that the topic cannot take
-             at all is dropped and counted, as nothing would come after it. Where the leader does not know where the
-             numbers stand, as an unclean election has cut the log, they begin anew
-    flush    a broker that stops waits until what it has decided is written, for at most `FLUSH_WITHIN_S`, while it
-             still hears who leads: one that was the controller has just moved the history's leader, too
-    stop     what was noted since is sent for as long
+    note     the event is buffered in memory; the caller waits for nothing more. At most `MAX_WAITING` records are
+             buffered. Beyond that the oldest is dropped, which is counted and noted in the history itself
+    send     one batch at a time goes to the leader of the topic's only partition, here or on another broker
+             (AppendHistory), with acks=all. The batch carries sequence numbers of a producer id that this broker
+             allocates for this run, so a batch that is resent after a lost answer is written once
+    fail     no leader, no topic yet, no store: retry every `RETRY_BACKOFF_S`. A batch that the topic can never take is
+             dropped and counted, as it would block all later ones. If the leader does not know the sequence numbers,
+             as an unclean election has truncated the log, the broker takes a new producer id and numbers from 0
+    flush    a stopping broker waits for its records to be written, for at most `FLUSH_WITHIN_S`, while it still learns
+             of new leaders: a broker that was the controller has just moved the history's leader, too
+    stop     send the records noted since, again for at most `FLUSH_WITHIN_S`
 
-A broker that dies takes with it what it had not sent, which is what was decided in the last moments (`LINGER_S`).
+A broker that crashes loses the records it has not sent: normally those of the last moments (`LINGER_S`).
 
-Used where `cluster.history.enable` says so; the topic is created with the first record, and not before as many brokers
-are there as its replication factor says. It takes records with one replica in sync: it is needed most when others do
-not.
+Enabled by `cluster.history.enable`. The topic is created with the first record, once there are as many brokers as its
+replication factor needs. It has min.insync.replicas=1: it is needed most when other replicas are out of sync.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class _Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """What is on its way: the same each time that it is sent."""
+    """A batch being sent; each retry sends the same bytes."""
 
     notes: tuple[_Note, ...]
     producer_id: int
@@ -86,7 +85,7 @@ class _Batch:
 
 
 class ClusterHistory:
-    """Of one broker. Used on its event loop."""
+    """The history writer of one broker. Used on its event loop."""
 
     def __init__(
         self,
@@ -99,10 +98,10 @@ class ClusterHistory:
         new_producer_id: Callable[[], Awaitable[int]],
         create_topic: Callable[[], Awaitable[None]],
     ) -> None:
-        """`create_topic` returns once it is there, whoever has created it. Both functions raise SparklogError."""
+        """create_topic: returns once the topic exists, whoever created it. Both functions raise SparklogError."""
         self.is_enabled = is_enabled
         self.written = 0
-        """Records since the start."""
+        """Records written since the start."""
         self.dropped = 0
         self._broker_id = broker_id
         self._clock = clock
@@ -112,24 +111,24 @@ class ClusterHistory:
         self._create_topic = create_topic
         self._waiting: deque[_Note] = deque()
         self._unsaid = 0
-        """Of those that were dropped: what the history does not say yet."""
+        """Dropped records that the history does not mention yet."""
         self._batch: _Batch | None = None
         self._producer_id: int | None = None
         self._next_number = 0
         self._has_work = asyncio.Event()
         self._is_written = asyncio.Event()
-        """Nothing waits."""
+        """Set while no record waits to be written."""
         self._is_written.set()
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
 
     @property
     def waiting(self) -> int:
-        """Records that are not written yet."""
+        """Number of records that are not written yet."""
         return len(self._waiting) + (len(self._batch.notes) if self._batch else 0)
 
     def note(self, kind: Kind, name: TopicPartition | str = "", /, **details: Any) -> None:
-        """Implements Note."""
+        """Buffer a record. Implements Note."""
         if not self.is_enabled:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -144,14 +143,14 @@ class ClusterHistory:
             self._task = asyncio.create_task(self._run(), name="cluster history")
 
     async def flush(self) -> None:
-        """Wait until all is written, for at most `FLUSH_WITHIN_S`; not where nobody leads the history."""
+        """Wait until all records are written, for at most `FLUSH_WITHIN_S`. Return at once without a leader."""
         if self._task and self._metadata.leader_of(HISTORY):
             with suppress(TimeoutError):
                 async with asyncio.timeout(FLUSH_WITHIN_S):
                     await self._is_written.wait()
 
     async def stop(self) -> None:
-        """Send what can be sent within `FLUSH_WITHIN_S`."""
+        """Stop, and send the records that can be sent within `FLUSH_WITHIN_S`."""
         if self._task is None:
             return
         self._task.cancel()
@@ -190,13 +189,13 @@ class ClusterHistory:
             self._is_written.set()
 
     def _tell(self, trouble: str) -> None:
-        """Once, however often it is tried again."""
+        """Log a problem once, however many retries it takes."""
         if trouble and trouble != self._trouble:
             logger.info("the cluster's history waits: %s", trouble)
         self._trouble = trouble
 
     async def _send(self) -> None:
-        """Have one batch written. Raises SparklogError where it may be written or not: it is to be sent again."""
+        """Write one batch. Raises SparklogError if it may not have been written: the caller must send again."""
         if self._producer_id is None:
             self._producer_id, self._next_number = await self._new_producer_id(), 0
         if self._batch is None:
@@ -221,7 +220,7 @@ class ClusterHistory:
             self._batch = None
 
     def _take(self, producer_id: int) -> _Batch:
-        """The next that wait, at least one."""
+        """Return a batch of the next waiting records: at least one, whatever its size."""
         taken: list[_Note] = []
         if self._unsaid:
             taken.append(self._encode(Kind.HISTORY_DROPPED, "", {"dropped": self._unsaid}))

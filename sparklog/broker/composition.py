@@ -1,4 +1,4 @@
-"""The parts of a broker, put together: the one place that knows all of them."""
+"""The composition root of a broker: the one module that knows all of its parts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from sparklog.runtime.slices import Slices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What a broker's parts are made of."""
+    """What the parts of a broker are made from."""
 
     config: BrokerConfig
     info: BrokerInfo
@@ -81,7 +81,7 @@ class Dependencies:
 
 
 def compose(given: Dependencies) -> Services:
-    """The parts, none of which has begun anything. Called on the event loop that they are used on."""
+    """Return the parts, not yet started. Must be called on the event loop that uses them."""
     config, clock, store = given.config, given.clock, given.store
     metadata = MetadataCache(config.topic_defaults)
     topic_store = TopicStore(store, config.topic_defaults)

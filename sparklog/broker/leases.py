@@ -1,14 +1,14 @@
-"""Who may replace segments of which log: one lease for each log, in the broker's memory. Pure: time is an argument.
+"""Leases for replacing segments: one for each log, in the broker's memory. Pure: time is an argument.
 
-    begin ──▶ HELD ── begin_upload, renew ──▶ HELD            a sign of life: it expires lease_ms from then on
-               │  └── begin_commit ──▶ COMMITTING ── finish ──▶ what it answers is remembered for a while
+    begin ──▶ HELD ── begin_upload, renew ──▶ HELD            renews the lease: it expires lease_ms from then on
+               │  └── begin_commit ──▶ COMMITTING ── finish ──▶ gone; its answer is kept for a while
                │                          └─────── end ──▶ gone
                └── end, expiry, begin by the same holder ──▶ gone
 
-- Somebody else is refused while a lease is held; the same holder takes its own over, and the old one is gone.
+- While a lease is held, other holders are refused. A new lease of the same holder replaces its old one.
 - A lease that is committing does not expire.
-- Of several uploads under one lease only the last counts: `renew` refuses the others.
-- A broker that starts knows of no lease.
+- Only the last upload under a lease counts: `renew` refuses earlier ones.
+- Leases do not survive a restart of the broker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lease(Generic[Log]):
     lease_ms: int
     expires_ms: int = 0
     upload: int = 0
-    """How many uploads have begun."""
+    """The number of uploads begun so far."""
     is_committing: bool = False
 
     @property
@@ -46,7 +46,7 @@ class Lease(Generic[Log]):
 
 
 class Leases(Generic[Log]):
-    """All leases. Times are in ms of the monotonic clock."""
+    """The leases of one broker. Times are in ms of the monotonic clock."""
 
     def __init__(self) -> None:
         self._by_log: dict[Log, Lease[Log]] = {}
@@ -61,17 +61,20 @@ class Leases(Generic[Log]):
         return tuple(self._by_id.values())
 
     def held(self, log: Log) -> Lease[Log] | None:
-        """The log's lease, expired or not."""
+        """Return the log's lease, expired or not; None if there is none."""
         return self._by_log.get(log)
 
     def check_free(self, log: Log, holder: str, now_ms: int) -> None:
-        """Raises DuplicateResource where somebody else holds the log's lease."""
+        """Raises DuplicateResource if another holder has the log's lease."""
         held = self._by_log.get(log)
         if held and held.holder != holder and not _is_expired(held, now_ms):
             raise DuplicateResource(f"{log}: {held.holder!r} is replacing segments")
 
     def begin(self, lease: Lease[Log], now_ms: int) -> Lease[Log]:
-        """Take the lease, if need be over; raises DuplicateResource, also while the holder's own is committing."""
+        """Take the log's lease, replacing an expired one or the holder's own.
+
+        Raises DuplicateResource if another holder has the lease, or while the holder's own lease is committing.
+        """
         self.check_free(lease.log, lease.holder, now_ms)
         if (held := self._by_log.get(lease.log)) is not None:
             if held.is_committing:
@@ -80,53 +83,53 @@ class Leases(Generic[Log]):
         return self._put(lease, now_ms)
 
     def find(self, lease_id: str) -> Lease[Log] | None:
-        """The lease, expired or not."""
+        """Return the lease, expired or not; None if there is none."""
         return self._by_id.get(lease_id)
 
     def get(self, lease_id: str, now_ms: int) -> Lease[Log]:
-        """Raises ResourceNotFound where there is none, or where it has expired."""
+        """Return the lease. Raises ResourceNotFound if it does not exist or has expired."""
         lease = self._by_id.get(lease_id)
         if lease is None or _is_expired(lease, now_ms):
             raise ResourceNotFound(f"there is no lease {lease_id!r}, or it has ended: begin anew")
         return lease
 
     def begin_upload(self, lease_id: str, now_ms: int) -> Lease[Log]:
-        """From now on this upload counts, and no earlier one. Raises as `begin_commit` does."""
+        """Begin an upload; earlier uploads no longer count. Raises as `begin_commit` does."""
         lease = self._idle(lease_id, now_ms)
         return self._put(replace(lease, upload=lease.upload + 1), now_ms)
 
     def renew(self, lease_id: str, upload: int, now_ms: int) -> None:
-        """Raises as `begin_commit` does, and ResourceNotFound where another upload has begun."""
+        """Renew the lease. Raises as `begin_commit` does, and ResourceNotFound if another upload has begun."""
         lease = self._idle(lease_id, now_ms)
         if lease.upload != upload:
             raise ResourceNotFound(f"another upload under lease {lease_id!r} has begun")
         self._put(lease, now_ms)
 
     def begin_commit(self, lease_id: str, now_ms: int) -> Lease[Log]:
-        """Raises ResourceNotFound, or DuplicateResource where it is committing."""
+        """Mark the lease as committing. Raises ResourceNotFound, or DuplicateResource if it already is."""
         return self._put(replace(self._idle(lease_id, now_ms), is_committing=True), now_ms)
 
     def finish(self, lease_id: str, answer: SegmentDescription, now_ms: int) -> None:
-        """What was committed is in place."""
+        """End a committed lease, and keep its answer for `ANSWER_KEPT_MS`."""
         self.end(lease_id)
         self._answers[lease_id] = (answer, now_ms + ANSWER_KEPT_MS)
         while len(self._answers) > ANSWERS_KEPT:
             self._answers.popitem(last=False)
 
     def answer(self, lease_id: str) -> SegmentDescription | None:
-        """What `finish` was told; None where it was not, or long ago."""
+        """Return the answer given to `finish`; None if there is none or it is no longer kept."""
         answer = self._answers.get(lease_id)
         return answer[0] if answer else None
 
     def end(self, lease_id: str) -> Lease[Log] | None:
-        """Forget a lease; -> it, if it was there."""
+        """Remove a lease and return it; None if there is none."""
         lease = self._by_id.pop(lease_id, None)
         if lease:
             del self._by_log[lease.log]
         return lease
 
     def expired(self, now_ms: int) -> list[Lease[Log]]:
-        """The leases that have had no sign of life for too long; answers that are too old are forgotten."""
+        """Return the expired leases, and drop answers that are too old."""
         while self._answers and next(iter(self._answers.values()))[1] <= now_ms:
             self._answers.popitem(last=False)
         return [lease for lease in self._by_id.values() if _is_expired(lease, now_ms)]

@@ -1,17 +1,17 @@
-"""One broker: its start, its stop, and what it does in between by the clock. `server/node.py` opens its listeners.
+"""One broker: its start, its stop, and its scheduled work in between. `server/node.py` opens its listeners.
 
-    join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster's
-              id; adopt what nobody knows; register; stand for election as controller
-    ready     wait until the controller has told this broker what the cluster is, and it leads what it can lead.
-              Requests of clients that come before wait for that; those of other brokers are served
-    leave     have others take over what this broker leads (controlled shutdown)
-    stop      long polls end, scheduled work stops, another controller may be elected, nothing is copied any more, high
-              watermarks are written, the logs are closed with the marker of a clean stop; then the session ends
+    join      open the cluster store; lock the log directories, open and recover the logs; find or choose the cluster
+              id; adopt topics that the store does not know; register; stand for election as controller
+    ready     wait until the controller has sent the cluster's state and this broker leads every partition that it can.
+              Client requests wait until then; requests of other brokers are served at once
+    leave     hand leaderships over to other brokers (controlled shutdown)
+    stop      end the long polls and the scheduled work, resign as controller, stop the fetchers, write the high
+              watermarks, close the logs with the marker of a clean stop, then end the session
 
-A broker alone goes the same way: it is its own controller, and what it says to itself goes straight to its handlers.
-One that was killed and starts again replaces its registration and its controllership at once (cluster/brokers.py).
+A single broker takes the same steps: it is its own controller, and its requests to itself go straight to its handlers.
+A killed broker that restarts replaces its registration and its controllership at once (cluster/brokers.py).
 
-The event loop never waits for a disk or the store: flushing, checkpoints and deletion of files run in threads.
+The event loop never waits for a disk or the store: flushes, checkpoints and file deletions run in threads.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ Response = TypeVar("Response")
 
 
 class Broker:
-    """A broker without listeners: requests come in by `serve`."""
+    """A broker without listeners: requests arrive through `serve`."""
 
     services: Services
     metadata: MetadataCache
-    """What it has been told of the cluster."""
+    """The cluster's state, as the controller has sent it."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Broker:
         peers: Peers | None = None,
         random: randomness.Random | None = None,
     ) -> None:
-        """`store`: instead of the one that the configuration names. `peers`: None where there are no other brokers."""
+        """`store` replaces the configured one. `peers` is None if there are no other brokers."""
         self.config = config
         self.metrics = Metrics(api.name for api in (*APIS, *PEER_APIS.values()))
         self.is_stopping = False
@@ -121,15 +121,15 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
-        """`join`, then `ready`: for a broker that others can reach already."""
+        """Run `join`, then `ready`: for a broker that others can already reach."""
         await self.join(grpc_address, listeners)
         await self.ready()
 
     async def join(self, grpc_address: str, listeners: Mapping[str, Address] = NO_LISTENERS) -> None:
-        """Be a part of the cluster; `grpc_address` and `listeners` (Kafka's, by name) are what clients are told.
+        """Join the cluster. `grpc_address` and `listeners` (Kafka's, by name) are the addresses that clients are given.
 
-        Raises ConfigError where a log directory is used by another broker or belongs to another one, or another broker
-        has this one's id; StoreError where the store cannot be reached.
+        Raises ConfigError if another broker uses a log directory, a log directory belongs to another broker, or another
+        broker has this broker's id; StoreError if the store cannot be reached.
         """
         self._loop = asyncio.get_running_loop()
         info = BrokerInfo(
@@ -155,7 +155,7 @@ class Broker:
         self._start_schedule()
 
     async def ready(self) -> None:
-        """Return once requests of clients can be served, or `READY_TIMEOUT_MS` are over: then they are all the same."""
+        """Wait until client requests can be served, for at most `READY_TIMEOUT_MS`, then serve them in any case."""
         try:
             if not await self.services.metadata.wait_until(self._leads_what_it_can, READY_TIMEOUT_MS):
                 logger.warning("broker %d serves before a controller has told it to lead", self.config.broker_id)
@@ -164,7 +164,7 @@ class Broker:
             self._is_ready.set()
 
     def _note_change(self) -> None:
-        """The elections that a client hears of from now on are among what a store must not have lost. Blocks."""
+        """Record the store's newest change, so that a later start detects a store that has lost changes. Blocks."""
         assert self._store is not None
         try:
             self._logs.note_change(self._store.newest_change())
@@ -172,7 +172,10 @@ class Broker:
             logger.warning("how far the cluster store has come is not noted: %s", error)
 
     def _leads_what_it_can(self) -> bool:
-        """Whether the controller has taken up this life of the broker, and given leaders to what could have none."""
+        """Whether the controller knows this registration and has elected leaders where it can.
+
+        Every partition that this broker is in sync for must be led, here or elsewhere, or be in a failed log directory.
+        """
         services, here = self.services, self.config.broker_id
         metadata, replicas = services.metadata, services.replicas
         info = metadata.brokers.get(here)
@@ -186,7 +189,7 @@ class Broker:
         )  # fmt: skip
 
     def _open(self) -> tuple[Store, str]:
-        """Blocks: the cluster store, then the logs with their topics' configurations, then the cluster's id."""
+        """Open the store, then the logs with their topics' configurations. Return store and cluster id. Blocks."""
         config = self.config
         if self._store is None:
             self._fs.make_dir(config.log_dirs[0])
@@ -214,7 +217,7 @@ class Broker:
         return base64.urlsafe_b64encode(self._new_id().bytes).decode().rstrip("=")
 
     def _dir_failed(self, path: str, error: OSError) -> None:
-        """Called on any thread: the partitions of the directory leave, and who waits for them is told."""
+        """Take the directory's partitions offline and answer the requests that wait for them. Called on any thread."""
         if self._loop and hasattr(self, "services"):
             self._loop.call_soon_threadsafe(self._lose_dir, path, str(error))
 
@@ -224,11 +227,11 @@ class Broker:
 
     @property
     def takes_records(self) -> bool:
-        """Whether there is a log directory to append to."""
+        """Whether the broker accepts records: it is not stopping, and some log directory is not full."""
         return not self.is_stopping and len(self._logs.dirs) > len(self._logs.full_dirs)
 
     def troubles(self) -> dict[str, object]:
-        """What is wrong with log directories and what is in them; empty where nothing is."""
+        """Return the failed and full log directories and the offline partitions; empty if there are none."""
         offline = sorted(map(str, self.services.replicas.offline)) if hasattr(self, "services") else []
         found = {
             "failed_log_dirs": dict(self._logs.failed_dirs),
@@ -238,7 +241,7 @@ class Broker:
         return {name: trouble for name, trouble in found.items() if trouble}
 
     async def serve(self, api: Api[Request, Response], request: Request) -> Response:
-        """The answer to a request; raises KafkaError where the request as a whole is refused."""
+        """Handle a request and return its response. Raises KafkaError if the whole request is refused."""
         figures = self.metrics.requests[api.name]
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -260,7 +263,7 @@ class Broker:
             figures.observe(loop.time() - started)
 
     async def leave(self) -> None:
-        """Have others take over what this broker leads, as far as there are others. Once; no harm where not started."""
+        """Hand this broker's leaderships over, if there are other brokers. Runs once; does nothing before the start."""
         if self._has_left or self.is_stopping or not hasattr(self, "services"):
             return
         self._has_left = True
@@ -279,7 +282,7 @@ class Broker:
         await services.history.flush()
 
     def prepare_stop(self) -> None:
-        """Answer the requests that wait, and let none wait any more."""
+        """Answer the waiting requests; from now on no request waits."""
         self.is_stopping = True
         self._is_ready.set()
         if hasattr(self, "services"):
@@ -289,7 +292,7 @@ class Broker:
         self._waiting.release_all()
 
     async def stop(self) -> None:
-        """Flush and close everything, once the listeners are closed."""
+        """Flush and close everything. Called after the listeners are closed."""
         await self.leave()
         self.prepare_stop()
         await self._schedule.stop()
@@ -316,11 +319,11 @@ class Broker:
 
     @property
     def waiting_requests(self) -> int:
-        """Fetches and produces that wait for records or replicas."""
+        """Number of fetches and produces that wait for records or replicas."""
         return self._waiting.waiting
 
     def replicas(self) -> Iterator[Replica]:
-        """The partitions that this broker has; none before its start."""
+        """Iterate over this broker's replicas; none before its start."""
         return iter(self.services.replicas) if hasattr(self, "services") else iter(())
 
     def _start_schedule(self) -> None:
@@ -366,7 +369,7 @@ class Broker:
         every(config.replica_lag_time_max_ms // 2, "looking for lagging replicas", self._shrink_isr)
 
     def _committed(self, name: TopicPartition) -> int:
-        """Nothing is, of a partition that nobody has said to be led or followed here."""
+        """Return the high watermark; 0 for a partition that the controller has not assigned here yet."""
         return self.services.replicas.find_high_watermark(name) or 0
 
     async def _shrink_isr(self) -> None:

@@ -1,8 +1,8 @@
-"""This broker's place in the cluster: its node `/brokers/ids/N`, which goes when the store's session does.
+"""This broker's registration in the cluster: its node `/brokers/ids/N`, which ends with the store's session.
 
-Registered at the start, and again whenever the store has ended the session: then the broker has been dead to all
-others, its leaderships are others' by now, and it begins another life, with a greater epoch. Until it has registered
-again it goes on with what it has: others refuse, by its epochs, what it does as the broker that it was.
+The broker registers at the start, and again whenever the store has ended its session. By then the other brokers have
+seen it dead and have taken its leaderships over, so it gets a new, greater broker epoch. Until it has registered again
+it keeps working with the state it has; the others refuse its requests, as they carry its old epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Registration:
-    """Keeps the broker registered. Made and used on one event loop, but for what the store tells."""
+    """Keeps the broker registered. Made and used on one event loop; the store's callbacks run on another thread."""
 
     def __init__(
         self,
@@ -39,11 +39,12 @@ class Registration:
         on_connected: Callable[[], None] = lambda: None,
         protocols: Mapping[str, str] = BY_NAME,
     ) -> None:
-        """timeout_ms: how long the node of another life, or of another broker, is waited for to go. on_epoch: told of
-        each life that begins. on_connected: the store is reached again. protocols: the listeners' security protocols.
+        """timeout_ms: how long to wait for another broker's node with this id to go, or for the store to be reachable.
+        on_epoch: called with the broker epoch after each registration. on_connected: called when the store can be
+        reached again. protocols: the listeners' security protocols.
         """
         self.epoch = NO_EPOCH
-        """Of the present life; NO_EPOCH before the first."""
+        """The broker epoch of the present registration; NO_EPOCH before the first."""
         self._store = store
         self._info = info
         self._directory_id = directory_id
@@ -58,20 +59,20 @@ class Registration:
         self._telling: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Be registered, and stay so. Raises ConfigError where another broker has the id, or StoreError."""
+        """Register, and stay registered. Raises ConfigError if another broker has the id, or StoreError."""
         self._store.listen(self._session_changed)
         await self._register()
         self._task = asyncio.create_task(self._keep(), name="registration")
 
     async def stop(self) -> None:
-        """Register no more; the node goes when the store is closed."""
+        """Stop registering. The node goes when the store is closed."""
         tasks = [*self._telling, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tell_of_failed_disk(self) -> None:
-        """The controller is to ask this broker which of its replicas work still."""
+        """Notify the controller of a failed disk, so that it asks this broker which replicas still work."""
         task = asyncio.create_task(self._tell_of_failed_disk())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
@@ -86,11 +87,11 @@ class Registration:
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _session_changed(self, state: SessionState) -> None:
-        """Called on a thread of the store's."""
+        """Called by the store, on one of its threads."""
         if state is SessionState.EXPIRED:
             self._loop.call_soon_threadsafe(self._has_expired.set)
         elif state is SessionState.CONNECTED:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+            with suppress(RuntimeError):  # the loop is closed: the broker has stopped
                 self._loop.call_soon_threadsafe(self._on_connected)
 
     async def _register(self) -> None:

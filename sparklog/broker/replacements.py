@@ -1,18 +1,18 @@
-"""Segments on their way into this broker's logs: the leases of `leases.py`, and what is done to files under them.
+"""Replacements of segments in this broker's logs: the leases of `leases.py`, and the work on files under them.
 
-    begin     check the sources, remove what was staged before
-    upload    append the pieces to the staged file; or somebody else writes it, who shares the disk
-    commit    `Log.replace`: verify, swap. Asked again, it says the same again
-    end       by abort, expiry, a refused commit, the broker's stop: what is staged is removed
+    begin     check the sources, remove what an earlier lease staged
+    upload    append the pieces to the staged file; or the caller writes that file itself, if it shares the disk
+    commit    `Log.replace`: verify, swap. A repeated commit returns the same answer
+    end       by abort, expiry, a refused commit or the broker's stop: the staged file is removed
 
-Only the leader's log is replaced; its followers take over what they find there (replica/segment_sync.py).
+Only the leader's log is replaced; its followers copy the new segments from it (replica/segment_sync.py).
 
-What is done to the files of one log is done one thing at a time, in threads. A replica's log that is no more the one
-that the lease is for (the topic was deleted, and perhaps made again) takes nothing. What a crash leaves staged is
-removed when the log is opened.
+The work on one log's files runs one task at a time, in threads. If the partition's log is no longer the lease's log
+(the topic was deleted, and perhaps created again), the commit is refused. Opening a log removes staged files that a
+crash left behind.
 
-Memory: a piece for each upload. A client that sends nothing for the time of its lease loses it. Verifying takes long:
-`COMMITS_AT_ONCE` of them leave threads for those who wait for a disk elsewhere, the others wait for their turn.
+Memory: one piece for each upload. A client that sends nothing for the lease's duration loses the lease. Verifying takes
+long: at most `COMMITS_AT_ONCE` commits run at once, to leave threads for other disk work; further commits queue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What whoever wrote the staged file says of it."""
+    """The staged file's size and checksum, as its writer states them."""
 
     size_bytes: int
     crc32c: int
@@ -62,7 +62,7 @@ class Replacements:
         self._committing = asyncio.Semaphore(COMMITS_AT_ONCE)
 
     def __len__(self) -> int:
-        """How many leases there are."""
+        """Return the number of leases."""
         return len(self._leases)
 
     async def begin(
@@ -74,8 +74,10 @@ class Replacements:
         holder: str,
         lease_ms: int,
     ) -> Lease[Log]:
-        """Raises as `Leases.begin`, `Replicas.get_leader`, `Partition.check_leader_epoch` and `Log.check_sources` do,
-        and InvalidRequest.
+        """Check the sources and take the log's lease.
+
+        Raises as `Leases.begin`, `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.check_sources`
+        do, InvalidRequest, and InvalidUpdateVersion if the sources end above the high watermark.
         """
         if not sources or not 0 < lease_ms <= MAX_LEASE_MS or not 0 < len(holder) <= MAX_HOLDER:
             raise InvalidRequest(
@@ -103,7 +105,7 @@ class Replacements:
         return lease
 
     async def upload(self, lease_id: str, pieces: AsyncIterator[bytes]) -> int:
-        """Stage what comes, and return its size. Raises ResourceNotFound, RecordListTooLarge or KafkaStorageError."""
+        """Stage the pieces and return their size. Raises ResourceNotFound, RecordListTooLarge or KafkaStorageError."""
         log = self._leases.get(lease_id, self._now_ms).log
         lease, file = await self._turns.run(log, partial(self._begin_upload, lease_id))
         limit, size = _max_bytes(lease), 0
@@ -134,16 +136,16 @@ class Replacements:
         await self._turns.run(lease.log, append)
 
     async def _give_up(self, upload: Lease[Log]) -> None:
-        """End a lease because of an upload, unless another one has begun since."""
+        """End the lease of a failed upload, unless another upload has begun since."""
         lease = self._leases.find(upload.id)
         if lease and lease.upload == upload.upload:
             await self.abort(lease.id)
 
     async def commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
-        """-> the segment that is in place now.
+        """Put the staged segment in place of its sources and return it.
 
-        Raises as `Replicas.get_leader`, `Partition.check_leader_epoch` and `Log.replace` do, with nothing left of the
-        lease, and ResourceNotFound.
+        Raises as `ReplicaManager.get_leader`, `Partition.check_leader_epoch` and `Log.replace` do, which ends the
+        lease; and ResourceNotFound if the lease has ended.
         """
         if answer := self._leases.answer(lease_id):
             return answer
@@ -151,7 +153,7 @@ class Replacements:
         return await self._turns.run(log, partial(self._commit, lease_id, leader_epoch, staged))
 
     async def _commit(self, lease_id: str, leader_epoch: int, staged: Staged) -> SegmentDescription:
-        if answer := self._leases.answer(lease_id):  # a commit before this one had the turn
+        if answer := self._leases.answer(lease_id):  # another commit ran while this one queued
             return answer
         lease = self._leases.begin_commit(lease_id, self._now_ms)
         try:
@@ -177,23 +179,23 @@ class Replacements:
         )
 
     async def abort(self, lease_id: str) -> None:
-        """End a lease; nothing where there is none."""
+        """End a lease; do nothing if it does not exist."""
         if lease := self._leases.find(lease_id):
             await self._turns.run(lease.log, partial(self._end, lease_id))
 
     async def expire(self) -> None:
-        """End the leases that have had no sign of life for too long."""
+        """End the expired leases."""
         for lease in self._leases.expired(self._now_ms):
             await self._turns.run(lease.log, partial(self._expire, lease))
 
     async def stop(self) -> None:
-        """End all leases, and return once nothing works on a log any more."""
+        """End all leases, and wait until no work on logs is left."""
         for lease in self._leases.all:
             await self.abort(lease.id)
         await self._turns.settled()
 
     async def _expire(self, lease: Lease[Log]) -> None:
-        if lease in self._leases.expired(self._now_ms):  # it may have shown life while this waited for its turn
+        if lease in self._leases.expired(self._now_ms):  # it may have been renewed while this queued
             logger.info("%s: the lease of %r has expired", lease.log.partition, lease.holder)
             await self._end(lease.id)
 
@@ -204,7 +206,7 @@ class Replacements:
     async def _discard(self, lease: Lease[Log]) -> None:
         try:
             await asyncio.to_thread(lease.log.discard_staged, lease.base_offset)
-        except KafkaError as error:  # the log is deleted, or its disk has failed: nobody will take the file for more
+        except KafkaError as error:  # the log is deleted or its disk has failed: the file is never used
             logger.info("%s: what was staged at %d stays: %s", lease.log.partition, lease.base_offset, error)
 
     def _replica_of(self, lease: Lease[Log]) -> Replica:
@@ -219,7 +221,7 @@ class Replacements:
 
 
 def _prepare(lease: Lease[Log]) -> None:
-    """Blocks."""
+    """Check the sources and remove what was staged. Blocks."""
     lease.log.check_sources(lease.sources)
     lease.log.discard_staged(lease.base_offset)
 
@@ -229,5 +231,5 @@ def _size(lease: Lease[Log]) -> int:
 
 
 def _max_bytes(lease: Lease[Log]) -> int:
-    """A segment that was written anew may be larger: batches of another format or codec, more headers."""
+    """Return the upload limit. A rewritten segment may be larger: another batch format or codec, more headers."""
     return 2 * _size(lease) + MARGIN_BYTES

@@ -1,4 +1,4 @@
-"""The parts of one broker, put together by `broker/composition.py`. A handler of an API names those that it uses."""
+"""The parts of one broker, made by `broker/composition.py`. An API's handler names those that it uses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Services:
     """The parts of one broker."""
 
     api_versions: tuple[ApiVersion, ...]
-    """The APIs of Kafka's protocol that this broker serves."""
+    """The Kafka APIs that this broker serves."""
     config: BrokerConfig
     clock: Clock
     cluster_id: str
@@ -47,7 +47,7 @@ class Services:
     logs: LogManager
     replicas: ReplicaManager
     state_changes: StateChanges
-    """What the controller says of replicas."""
+    """Carries out the controller's LeaderAndIsr and StopReplica requests."""
     replacements: Replacements
     producer_ids: ProducerIds
     groups: GroupCoordinator
@@ -56,13 +56,13 @@ class Services:
     follower_fetches: FollowerFetches
     fetchers: ReplicaFetchers
     peers: Peers
-    """The other brokers, and this one."""
+    """Calls to the other brokers and to this one."""
     registration: Registration
     controller: Controller
     history: ClusterHistory
     slices: Slices
-    """What takes long gives way to others by these."""
+    """Long work is cut into slices, so that other requests get their turn."""
     waiting: Purgatory[TopicPartition]
     """Fetches that wait for records, and produces that wait for replicas, by the partition's high watermark."""
     handlers: Handlers
-    """Those of the APIs, bound to what they use of all these."""
+    """The APIs' handlers, bound to these services."""

@@ -1,16 +1,16 @@
-"""Topics come, change and go, as whoever asks wants it: any broker writes to the cluster store what is to be.
+"""Topics are created, grown, altered and deleted: any broker writes the wanted state to the cluster store.
 
-The controller, which watches the store, makes it so: it elects leaders, tells the brokers that have the replicas, and
-then all brokers. Whoever asked is answered once this broker has been told; so a topic that was created exists, with
-leaders, for every later request here. Where that takes longer than it may, the answer is REQUEST_TIMED_OUT and the
-change goes on, as in Apache Kafka.
+The controller watches the store and carries the change out: it elects leaders, informs the brokers that have the
+replicas, then all brokers. A request is answered once the controller has informed this broker. So a topic that was
+created exists, with leaders, for every later request here. If that takes longer than the request's timeout, the answer
+is REQUEST_TIMED_OUT and the change continues, as in Apache Kafka.
 
-    create      the topic with who has its replicas, and its configuration. Leaders, folders: the controller, later
-    delete      a mark; the topic goes once all brokers that have a replica of it have deleted that
-    grow        more partitions in the topic's assignment, if that is as it was read
-    alter       the configuration, if that is as it was read, and a notification
+    create      write the topic, its replica assignment and its configuration; the controller adds leaders and folders
+    delete      write a deletion mark; the topic is gone once every broker with a replica has deleted it
+    grow        add partitions to the topic's assignment, if it has not changed since it was read
+    alter       write the configuration, if it has not changed since it was read, and a notification
 
-What is written is written, though whoever asked is cancelled meanwhile (a client that does not wait any longer).
+A write runs to its end even if the request is cancelled meanwhile (the client has stopped waiting).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ AUTO_CREATION_TIMEOUT_MS = 5_000
 CONFIG_TIMEOUT_MS = 5_000
 Replicas = Sequence[int]
 Assign = Callable[[Sequence[Replicas]], Sequence[Replicas]]
-"""The replicas of more partitions, by those of the partitions that there are."""
+"""Returns the replicas of the new partitions, given those of the existing ones."""
 Done = TypeVar("Done")
 logger = logging.getLogger(__name__)
 
@@ -71,8 +71,8 @@ class Topics:
         random_below: Callable[[int], int],
         check_room: Callable[[int], None],
     ) -> None:
-        """random_below: a random number below its argument. check_room: raises PolicyViolation where this broker cannot
-        have so many partitions more.
+        """random_below: returns a random number below its argument. check_room: raises PolicyViolation if this broker
+        cannot take that many more partitions.
         """
         self._config = config
         self._store = store
@@ -82,7 +82,7 @@ class Topics:
         self._writes = SerialExecutor()
 
     async def settled(self) -> None:
-        """Wait until nothing is being written any more."""
+        """Wait until no write is under way."""
         await self._writes.settled()
 
     async def create(
@@ -96,7 +96,7 @@ class Topics:
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> Topic:
-        """The new topic. `assignments`: the replicas of each partition, in place of both numbers.
+        """Create a topic and return it. `assignments` gives the replicas of each partition, instead of both numbers.
 
         Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor, PolicyViolation (too many
         partitions at once, or for this broker), InvalidConfig or RequestTimedOut.
@@ -121,7 +121,7 @@ class Topics:
         return self._metadata.find(name) or topic
 
     def _count_here(self, replicas: Sequence[Replicas]) -> int:
-        """How many of these partitions have a replica on this broker."""
+        """Return how many of these partitions have a replica on this broker."""
         return sum(self._config.broker_id in each for each in replicas)
 
     async def _add(self, topic: Topic, replicas: tuple[tuple[int, ...], ...], timeout_ms: int) -> None:
@@ -135,13 +135,13 @@ class Topics:
                     raise TopicAlreadyExists(f"Topic '{name}' already exists.") from None
 
     async def _has_been_deleted(self, name: str, timeout_ms: int) -> bool:
-        """Wait for the end of a deletion; False where there is none, or it takes longer."""
+        """Wait for a deletion that is under way. Return whether the name is free then."""
         if await asyncio.to_thread(self._store.is_marked_deleted, name):
             return await self.until_removed(name, timeout_ms)
         return not await asyncio.to_thread(self._store.exists, name)
 
     async def until_removed(self, name: str, timeout_ms: int) -> bool:
-        """Whether the mark of a deletion has gone from the store in time: the last thing to go."""
+        """Return whether the deletion mark leaves the store in time; it is the last thing removed."""
         loop, has_changed = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(_: str) -> None:
@@ -157,21 +157,21 @@ class Topics:
         return False
 
     async def create_if_missing(self, name: str) -> None:
-        """Create a topic that somebody asked for by name, with the broker's defaults; raises as `create` does.
+        """Create a topic that a request names, with the broker's defaults; if it exists, wait for its leaders.
 
-        Where nobody leads it soon, or the store cannot be reached, raises LeaderNotAvailable: whoever asked asks again,
-        and others need not wait.
+        Raises as `create` does, but LeaderNotAvailable if the topic has no leaders after `AUTO_CREATION_TIMEOUT_MS` or
+        the store cannot be reached: the client retries, and requests of other clients need not wait.
         """
         try:
             try:
                 await self.create(name, timeout_ms=AUTO_CREATION_TIMEOUT_MS)
             except TopicAlreadyExists:
-                await self.wait_for(name, AUTO_CREATION_TIMEOUT_MS)  # a request at the same moment was first
+                await self.wait_for(name, AUTO_CREATION_TIMEOUT_MS)  # a concurrent request created it
         except (RequestTimedOut, ConnectionLoss, SessionExpired) as error:
             raise LeaderNotAvailable(str(error)) from None
 
     async def find_or_create(self, name: str) -> Topic:
-        """The topic of this name; created where there is none and auto.create.topics.enable is set.
+        """Return the topic of this name; create it if it is missing and auto.create.topics.enable is set.
 
         Raises UnknownTopicOrPartition, and as `create_if_missing` does.
         """
@@ -180,7 +180,7 @@ class Topics:
         return self._metadata.get(name)
 
     async def wait_for(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Until a topic that is in the store is known here, with its leaders. Raises RequestTimedOut."""
+        """Wait until this broker knows a topic of the store, with its leaders. Raises RequestTimedOut."""
 
         def is_known() -> bool:
             topic = self._metadata.find(name)
@@ -189,7 +189,7 @@ class Topics:
         await self._wait(is_known, timeout_ms, f"topic {name!r} is not led by anybody yet")
 
     async def delete(self, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut."""
+        """Delete a topic. Raises UnknownTopicOrPartition, TopicDeletionDisabled or RequestTimedOut."""
         topic = self._metadata.get(name)
         if not self._config.delete_topic_enable:
             raise TopicDeletionDisabled(f"topic {name!r} stays: delete.topic.enable is false")
@@ -197,7 +197,7 @@ class Topics:
         gone = topic.topic_id
         why = f"topic {name!r} is not deleted everywhere yet"
         await self._wait(lambda: self._metadata.find_name(gone) is None, timeout_ms, why)
-        # Where a replica is on a broker that is away, its end is not waited for.
+        # Do not wait for the files if a replica is on a dead broker: it deletes them only after it is back.
         are_alive = all(self._are_alive(info.replicas) for info in topic.partitions)
         if are_alive and not await self.until_removed(name, timeout_ms):
             raise RequestTimedOut(f"{why}; {timeout_ms} ms have passed")
@@ -212,7 +212,7 @@ class Topics:
         validate_only: bool = False,
         timeout_ms: int = TIMEOUT_MS,
     ) -> int:
-        """How many partitions the topic has then. `assignments`: the replicas of each new one.
+        """Add partitions up to `total` and return `total`. `assignments` gives the replicas of each new partition.
 
         Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicationFactor, PolicyViolation,
         ReassignmentInProgress or RequestTimedOut.
@@ -239,7 +239,7 @@ class Topics:
     async def alter(
         self, name: str, revise: Callable[[Topic], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Give a topic the configuration that `revise` makes from the one it has.
+        """Give a topic the configuration that `revise` derives from its present one.
 
         Raises UnknownTopicOrPartition, InvalidConfig, or what `revise` raises.
         """
@@ -260,13 +260,13 @@ class Topics:
             found = self._metadata.find(name)
             return found is None or found.topic_id != topic.topic_id or found.overrides == written
 
-        # Where another change was quicker than the controller, what was written here is never seen alone.
+        # Needs the timeout: if another change comes before the controller reads this one, it is never seen alone.
         await self._metadata.wait_until(is_known, CONFIG_TIMEOUT_MS)
 
     async def alter_broker(
         self, broker_id: int, revise: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Give a broker, or ALL_BROKERS, the configuration that `revise` makes from the one it was given before.
+        """Give a broker, or ALL_BROKERS, the dynamic configuration that `revise` derives from the present one.
 
         Raises InvalidRequest or InvalidConfig, or what `revise` raises.
         """
@@ -305,7 +305,7 @@ class Topics:
         )
 
     def _racks(self) -> Racks:
-        """The brokers that get new partitions."""
+        """Return the racks of the brokers that may get new partitions, by broker id."""
         return {
             broker_id: info.rack
             for broker_id, info in self._metadata.brokers.items()
@@ -331,10 +331,10 @@ class Topics:
             raise RequestTimedOut(f"{why}; {timeout_ms} ms have passed")
 
     async def _write(self, write: Callable[[], Done]) -> Done:
-        """Write to the store in a thread, to the end, one after the other."""
+        """Write to the store in a thread: one write at a time, each to its end even if the caller is cancelled."""
         return await self._writes.run_in_thread(self, write)
 
-    # What follows blocks: it runs in a thread.
+    # Blocks: runs in a thread.
 
     def _grow(self, name: str, total: int, assign: Assign, *, validate_only: bool) -> None:
         for is_last in (False, True):

@@ -1,4 +1,4 @@
-"""Which versions of an API of Kafka's protocol a broker serves."""
+"""The versions of a Kafka API that a broker serves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ApiVersion(NamedTuple):
-    """One API by its number in Kafka's protocol, with the first and the last version that are served."""
+    """One API: its key in Kafka's protocol, and the first and last version served."""
 
     key: int
     min_version: int
