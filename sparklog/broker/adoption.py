@@ -1,18 +1,18 @@
-"""A cluster store that knows less than the log directories: nothing is deleted because it was not known.
+"""Adopts what the log directories have and the cluster store does not: unknown topics are never deleted.
 
-Folders of topics that the store does not know become topics. That is so for a log directory that Apache Kafka wrote, or
-whose cluster store was lost. It is done at the start of a broker, before it registers, and only where it is the only
-one: among others it cannot be told whose records they are, or whether the topic was deleted while the broker was away.
-Then the folders stay where they are, and it is said. So they do where this broker had the topic from the store, which
-has lost nothing since: it was deleted meanwhile.
+Topic folders that the store does not know become topics, as in a log directory that Apache Kafka wrote, or one whose
+cluster store was lost. A broker adopts at its start, before it registers, and only if no other broker is registered:
+with others it cannot know whose records these are, or whether the topic was deleted while it was away. In that case the
+folders stay and a warning is logged. The same applies if this broker had the topic from the store and the store has
+lost no changes since: then the topic was deleted meanwhile.
 
-A topic gets the id that stands in its folders, and the configuration that was kept beside them (topic_configs.py in
-log/directory). Where none was, an internal topic has its own, and any other keeps all its records until somebody says
-otherwise. Its partitions are led by this broker alone, in a leader epoch that no batch in them has.
+An adopted topic gets the id in its folders and the configuration kept beside them (topic_configs.py in log/directory).
+If none was kept, an internal topic gets its own configuration, and any other topic keeps all its records until an
+administrator configures it. This broker alone leads its partitions, in a leader epoch that no batch in them has.
 
-A store that has lost changes, as SQLite's does with its write-ahead log, may know topics with a configuration that is
-no longer theirs: they get back what was kept. Leader epochs leap: clients believe no leader of an older epoch than one
-that they have heard of, and of an epoch without a record no log knows.
+A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
+they get the kept configuration back. Their leader epochs leap: clients trust no leader with an older epoch than one
+they have seen, and no log knows of an epoch without records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparklog.log.directory.topic_configs import UNLIMITED, Overrides
 from sparklog.log.log import Log
 
 LEAP = 100_000
-"""More elections than a partition has between two records; 2^31 has room for 20,000 leaps."""
+"""More elections than a partition has between two records; 2^31 epochs leave room for 20,000 leaps."""
 logger = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ def adopt(
     has_lost_changes: bool,
     new_id: Callable[[], UUID],
 ) -> None:
-    """Blocks. `others`: the other brokers that are registered. has_lost_changes: as of the store."""
+    """Adopt the unknown topics. Blocks. others: the other registered brokers. has_lost_changes: of the store."""
     known = set(topics.names())
     found: dict[str, dict[int, Log]] = {}
     for log in sorted(logs, key=lambda log: log.partition):
@@ -100,10 +100,11 @@ def _led_by(broker_id: int, log: Log | None, further: int) -> PartitionInfo:
 
 
 def has_lost_changes(logs: LogManager, topics: TopicStore, store: Store, others: Collection[int]) -> bool:
-    """Whether the store has come less far than it had when a broker here last heard of it. Blocks.
+    """Return whether the store is behind the newest change of it that these log directories have noted. Blocks.
 
-    It may also be one that was kept while another took its place: then a log has batches of an epoch that it has not
-    come to. That is looked at where no other broker is there: who would have been elected by a newer one.
+    The store may also be an older copy that another store had replaced meanwhile: then a log has batches of a leader
+    epoch that the store has not reached. This is checked only if no other broker is registered: another broker would
+    have been elected by a newer store.
     """
     if (newest_change := store.newest_change()) < logs.seen_change:
         why = f"the cluster store has lost changes: its newest is number {newest_change}, but number "
@@ -118,7 +119,7 @@ def has_lost_changes(logs: LogManager, topics: TopicStore, store: Store, others:
 
 
 def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPartition]:
-    """The partitions with records of later leader epochs than the store knows, of the same topics."""
+    """Return the partitions with records of a later leader epoch than the store's, for topics with the same id."""
     ids = {name: topics.load_assignment(name).topic_id for name in topics.names()}
     latest = {
         log.partition: log.latest_epoch
@@ -129,7 +130,7 @@ def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPart
 
 
 def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: Store) -> None:
-    """Give back to a store that has lost changes what is known here. Blocks."""
+    """Restore configurations and raise leader epochs in a store that has lost changes. Blocks."""
     for name in topics.names():
         kept = logs.find_kept_config(name, topics.load_assignment(name).topic_id)
         if kept is not None and kept != (stored := topics.load_overrides(name)):

@@ -1,6 +1,6 @@
-"""Replicas that a request assigns by hand, partition by partition: what is wrong with them.
+"""Checks of replicas that a request assigns by hand, partition by partition.
 
-Texts and codes are those of org.apache.kafka.controller.ReplicationControlManager.
+Error messages and codes are those of org.apache.kafka.controller.ReplicationControlManager.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Replicas = Sequence[int]
 
 
 def check_numbers(numbers: Sequence[int]) -> None:
-    """Raises InvalidReplicaAssignment where a new topic's partitions are not 0, 1, 2 … in some order."""
+    """Raises InvalidReplicaAssignment unless a new topic's partitions are 0, 1, 2 … in any order."""
     for number, times in Counter(numbers).items():
         if times > 1:
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
@@ -23,8 +23,8 @@ def check_numbers(numbers: Sequence[int]) -> None:
 
 
 def check_replicas(assignments: Sequence[Replicas], brokers: Collection[int]) -> None:
-    """Raises InvalidReplicaAssignment where a partition's replicas are not brokers that are alive, each once, or
-    partitions have different numbers of them.
+    """Raises InvalidReplicaAssignment unless each partition's replicas are distinct live brokers, at least one, and all
+    partitions have the same number of them.
     """
     for replicas in assignments:
         if not replicas:

@@ -1,11 +1,11 @@
-"""Configurations as they are shown: each key with the value in force, where that is from, and what stands behind it.
+"""Configurations as clients see them: each key with the value in force, its source, and the values behind it.
 
-- A topic's entries are all the keys that a topic can set: the topic's own value, the broker's, or the built-in
-  default. Keys for tests are shown only where they were set.
-- A broker's entries are its own keys and its defaults for topics. But for the few in `CHANGEABLE` they are read at its
-  start, so they are read-only.
-- A value equal to the built-in default counts as that, though somebody may have written it down.
-- What is secret has no value.
+- A topic's entries are all keys that a topic can have: the topic's own value, the broker's, or the built-in default.
+  Keys for tests are included only if they are set.
+- A broker's entries are its own keys and its defaults for topics. Except for the keys in `CHANGEABLE` they are read at
+  the broker's start, so they are read-only.
+- A value equal to the built-in default has that as its source, even if it is set explicitly.
+- Secrets have no value.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ FOR_TESTS = "internal."
 
 
 class ConfigSource(IntEnum):
-    """Where a value is from."""
+    """The source of a value."""
 
     DEFAULT_CONFIG = 0
     STATIC_BROKER_CONFIG = 1
     TOPIC_CONFIG = 2
     DYNAMIC_BROKER_CONFIG = 3
-    """Given to the broker while it ran."""
+    """Set for this broker while it runs."""
     DYNAMIC_DEFAULT_BROKER_CONFIG = 4
-    """Given to all brokers while they ran."""
+    """Set for all brokers while they run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """One of the places that could give a key its value; the first of them does."""
+    """One value that a key has in some source; the first one is in force."""
 
     name: str
     value: str | None
@@ -49,16 +49,16 @@ class ConfigSynonym:
 class ConfigEntry:
     name: str
     type: str
-    """As `Bound.type` has it."""
+    """As in `Bound.type`."""
     documentation: str
     is_read_only: bool
     is_sensitive: bool
     synonyms: Sequence[ConfigSynonym]
-    """The value in force, then those that it hides, down to the built-in default."""
+    """The value in force, then those it overrides, down to the built-in default."""
 
     @property
     def value(self) -> str | None:
-        """None: it is secret."""
+        """The value in force; None if it is secret."""
         return self.synonyms[0].value
 
     @property
@@ -67,7 +67,7 @@ class ConfigEntry:
 
 
 def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
-    """What is in force for a topic, in the order of its keys."""
+    """Return the configuration in force for a topic, in the order of `TOPIC_KEYS`."""
     entries = []
     for key in TOPIC_KEYS.values():
         values = []
@@ -83,7 +83,7 @@ def topic_entries(topic: Topic, broker: BrokerConfig) -> list[ConfigEntry]:
 def broker_entries(
     broker: BrokerConfig, own_overrides: Mapping[str, str], overrides_of_all: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """What a broker was started with, and what it, or all brokers, were given since; by name."""
+    """Return a broker's static configuration with the dynamic changes to it or to all brokers, sorted by name."""
     given = (
         (own_overrides, ConfigSource.DYNAMIC_BROKER_CONFIG),
         (overrides_of_all, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),

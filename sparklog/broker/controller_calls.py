@@ -1,8 +1,8 @@
-"""What a broker asks of the controller, whichever broker that is at the moment: itself, too.
+"""Requests from a broker to the controller, which may be another broker or this one.
 
-The controller is who the last UpdateMetadata named. It may have lost its office since, or be gone: then another is
-elected, this broker is told, and asks that one. A request whose connection failed may have been carried out, so only
-those are asked this way for which twice is as good as once.
+The controller is the broker that the last UpdateMetadata named. If it has resigned or died since, another controller is
+elected and tells this broker, which then sends the request there. A request whose connection failed may have been
+carried out, so only idempotent requests are sent this way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from sparklog.cluster.peers import Peers
 
 RETRY_BACKOFF_MS = 50
 LEAST_TIMEOUT_MS = 5_000
-"""A client that does not wait for what it has asked for wants to be told all the same what becomes of it."""
+"""Least time for a request: a client with a shorter timeout still needs to learn the outcome."""
 
 
 async def ask_controller(request: Any, *, clock: Clock, metadata: MetadataCache, peers: Peers, timeout_ms: int) -> Any:
-    """Its answer. Raises the KafkaError that it refuses with, or after `timeout_ms` why it could not be asked."""
+    """Return the controller's answer; retry until `timeout_ms`, at least `LEAST_TIMEOUT_MS`.
+
+    Raises the KafkaError with which the controller refuses the request, or, after the timeout, the NotController or
+    NetworkException that kept it from being asked.
+    """
     deadline_ms = clock.monotonic_ms() + max(timeout_ms, LEAST_TIMEOUT_MS)
     while True:
         left_ms = deadline_ms - clock.monotonic_ms()

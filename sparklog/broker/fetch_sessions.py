@@ -1,25 +1,26 @@
-"""Fetch sessions (KIP-227): a consumer says once what it reads, and then only what has changed.
+"""Fetch sessions (KIP-227): a consumer names what it reads once, and then only what changes.
 
-    full fetch          epoch 0: names every partition; the answer has all of them and the id of a new session, or 0
-                        where there is no room for one. epoch -1: the same without a session. Either closes the session
-                        that the request names.
-    incremental fetch   epoch 1, 2, …: names the partitions that are new or are read from elsewhere, and those to
-                        forget; all others are read as before. The answer has those that the client must hear of: with
-                        records, with an error, or whose high watermark or log start is not what it was last told.
-    follower            a broker's session is the same, with the leader's segment beside the offsets; what a follower
-                        that has departed from the log was told before does not count
-    order               a partition that gave records goes behind the others, so that none starves where
-                        `max_bytes` is too small for all.
+    full fetch          epoch 0: names every partition; the answer has all of them and the id of a new session, or 0 if
+                        there is no free slot. epoch -1: the same without a session. Either closes the session that the
+                        request names.
+    incremental fetch   epoch 1, 2, …: names new partitions, those with another fetch offset, and those to forget; all
+                        others are read as before. The answer has only partitions with news: records, an error, or
+                        another high watermark or log start than the client was last sent.
+    follower            a broker's session works the same way; news also includes the base offset of the leader's
+                        segment and the generation of its closed segments. After an error or a divergence the high
+                        watermark counts as not sent.
+    order               a partition that returned records moves behind the others, so that none starves if `max_bytes`
+                        is too small for all.
 
-An unknown session gets FETCH_SESSION_ID_NOT_FOUND, a request out of turn INVALID_FETCH_SESSION_EPOCH, and one that
-names topics by id in a session of names, or the other way round, FETCH_SESSION_TOPIC_ID_ERROR. A session whose last
-partition is forgotten ends.
+An unknown session gets FETCH_SESSION_ID_NOT_FOUND and a request with the wrong epoch INVALID_FETCH_SESSION_EPOCH. A
+request that names topics by id in a session that uses names, or the reverse, gets FETCH_SESSION_TOPIC_ID_ERROR. A
+session ends when its last partition is forgotten.
 
-When all slots are taken, a new session takes that of the one that was used longest ago, if that was more than
-`EVICTION_MS` ago; else that of the smallest among those older than `EVICTION_MS`, if the new one is larger. Else the
-client gets none and goes on with full fetches.
+When all slots are taken, a new session evicts the least recently used one if that was last used more than `EVICTION_MS`
+ago. Otherwise it evicts the smallest session created more than `EVICTION_MS` ago, if the new one is larger. Otherwise
+the client gets no session and continues with full fetches.
 
-Pure: ids come from the function that is given, the time with each call.
+Pure: the caller provides the time with each call, and a function for new ids.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 _LAST_EPOCH = 2**31 - 1
 Key = tuple[UUID | str | None, int]
-"""A partition in a session: the topic's id where the session goes by ids, else its name, and the number."""
+"""A partition in a session: the topic's id, or its name in a session that uses names, and the partition number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFetch:
-    """What is asked of a partition. `topic` is None where the topic is named by its id alone."""
+    """A read of one partition. `topic` is None if only the topic's id is given."""
 
     topic: str | None
     partition: int
@@ -57,7 +58,7 @@ class PartitionFetch:
     last_fetched_epoch: int | None = None
     topic_id: UUID | None = None
     log_start_offset: int = -1
-    """Of a follower's log; -1: it is a consumer that asks."""
+    """The follower's log start offset; -1: the reader is a consumer."""
 
     @property
     def key(self) -> Key:
@@ -66,7 +67,7 @@ class PartitionFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergingEpoch:
-    """Where the reader's log ends to be this one: it has records of an epoch that this log has not, or not so many."""
+    """Last epoch and offset that both logs share; the reader truncates there."""
 
     epoch: int
     end_offset: int
@@ -74,10 +75,12 @@ class DivergingEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFetched:
-    """`slice` names the bytes, still unread; None where there are none. Offsets are -1 where there is an error.
+    """The result of one partition. Offsets are -1 if there is an error.
 
-    `next_offset` is where to read on: past the last batch, or `fetch_offset` where there is none.
-    `leader_epoch` is the partition's, told where the reader's was wrong.
+    `slice` refers to the bytes, which are not read yet; None if there are none.
+    `next_offset` is where to continue: after the last batch, or `fetch_offset` if there is none.
+    `leader_epoch` is the partition's: for followers always, for consumers only if the reader's was wrong or this broker
+    does not lead the partition.
     """
 
     topic: str | None
@@ -93,11 +96,11 @@ class PartitionFetched:
     diverging: DivergingEpoch | None = None
     leader_epoch: int = -1
     preferred_read_replica: int = -1
-    """The broker that a consumer should read from instead; -1: this one."""
+    """The broker that the consumer should read from instead; -1: this one."""
     segment_base_offset: int = -1
-    """Told to followers: of the segment that the records are in."""
+    """For followers: the base offset of the segment that holds the records."""
     generation: int = -1
-    """Told to followers: of the closed segments."""
+    """For followers: the generation of the leader's closed segments."""
 
     @property
     def key(self) -> Key:
@@ -106,7 +109,7 @@ class PartitionFetched:
 
 @dataclass(slots=True)
 class Cached:
-    """One partition of a session: what is asked of it, and what the client was told last."""
+    """One partition of a session: the read, and what the client was sent last."""
 
     asked: PartitionFetch
     high_watermark: int = -1
@@ -115,7 +118,7 @@ class Cached:
     generation: int = -1
 
     def tell(self, found: PartitionFetched) -> bool:
-        """Whether the client must hear of `found`; it is then taken for told."""
+        """Return whether `found` has news for the client, and record it as sent."""
         is_news = (
             found.slice is not None
             or found.error is not None
@@ -135,16 +138,16 @@ class Cached:
 
 @dataclass(slots=True, kw_only=True)
 class FetchSession:
-    """One client's."""
+    """The fetch session of one client."""
 
     session_id: int
     uses_topic_ids: bool
     created_ms: int
     last_used_ms: int
     epoch: int
-    """That of the next request."""
+    """The epoch that the next request must have."""
     partitions: dict[Key, Cached] = field(default_factory=dict)
-    """In the order in which they are read."""
+    """In read order."""
 
     def update(self, asked: Iterable[PartitionFetch], forgotten: Iterable[Key]) -> None:
         for part in asked:
@@ -157,7 +160,7 @@ class FetchSession:
             self.partitions.pop(key, None)
 
     def select(self, found: Iterable[PartitionFetched]) -> list[PartitionFetched]:
-        """Those that the client must hear of; what gave records goes behind the rest."""
+        """Return the results with news for the client; move partitions that returned records behind the others."""
         told = []
         for part in found:
             cached = self.partitions.get(part.key)
@@ -171,7 +174,7 @@ class FetchSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchContext:
-    """One request in its session: `session` for an incremental fetch, `opens_session` for a full one that wants one."""
+    """One request: `session` is set for an incremental fetch, `opens_session` for a full fetch that wants a session."""
 
     asked: Sequence[PartitionFetch] = ()
     session: FetchSession | None = None
@@ -181,11 +184,11 @@ class FetchContext:
 
     @property
     def size(self) -> int:
-        """How many partitions are read."""
+        """The number of partitions to read."""
         return len(self.session.partitions if self.session else self.asked)
 
     def pairs(self) -> Iterator[tuple[PartitionFetch, Cached | None]]:
-        """What is to be read, in its order, and what the client was told of it."""
+        """Iterate over the reads, in order, each with its session entry (None without a session)."""
         if self.session:
             return ((cached.asked, cached) for cached in self.session.partitions.values())
         return ((part, None) for part in self.asked)
@@ -195,10 +198,10 @@ class FetchSessions:
     """The sessions of a broker, at most `slots` (max.incremental.fetch.session.cache.slots)."""
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
-        """`new_id` gives a random number from 1 to 2^31 - 1; one that is taken is asked for again."""
+        """`new_id` returns a random number from 1 to 2^31 - 1; it is called again if that id is taken."""
         self._slots = slots
         self._new_id = new_id
-        self._sessions: dict[int, FetchSession] = {}  # by their last use, the oldest first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -213,7 +216,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext:
-        """What is to be read for a request; `end` says what is to be answered.
+        """Return what to read for a request; pass the results to `end`.
 
         Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
@@ -233,9 +236,9 @@ class FetchSessions:
     def end(
         self, context: FetchContext, found: Sequence[PartitionFetched], now_ms: int
     ) -> tuple[int, Sequence[PartitionFetched]]:
-        """The session's id for the answer, and what to answer.
+        """Return the session id and the results to answer with.
 
-        Raises InvalidFetchSessionEpoch where the session has been used by another request meanwhile.
+        Raises InvalidFetchSessionEpoch if another request has used the session meanwhile.
         """
         if context.session:
             if context.session.epoch != context.epoch_after:
@@ -275,7 +278,7 @@ class FetchSessions:
         return session_id
 
     def _evict(self, size: int, now_ms: int) -> bool:
-        """Whether a session of `size` partitions has been made room for."""
+        """Evict a session for a new one of `size` partitions. Return whether there is a free slot now."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

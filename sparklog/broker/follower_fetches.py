@@ -1,6 +1,6 @@
-"""What a leader keeps for the brokers that copy its logs: their sessions, their long polls, and the rate for them.
+"""A leader's state for the brokers that copy its logs: fetch sessions, long polls, and the replication rate.
 
-Apart from what consumers have: no number of consumers takes a follower's session away, and an append that is not
+It is separate from the consumers' state: no number of consumers evicts a follower's session, and an append that is not
 committed yet wakes followers only.
 """
 
@@ -23,7 +23,7 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 
 
 def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> Callable[[], int]:
-    """One of the rates as it is now: as it was changed while the broker runs, else as the broker was started with."""
+    """Return a function for the current rate: the dynamic configuration's, or else the static configuration's."""
     found = BROKER_KEYS[key]
     started_with: int = getattr(config, found.field)
 
@@ -37,9 +37,10 @@ def throttled_rate(config: BrokerConfig, metadata: MetadataCache, key: str) -> C
 def find_led(
     replicas: ReplicaManager, name: TopicPartition, *, topic_id: UUID | None, leader_epoch: int | None, follower: int
 ) -> Replica:
-    """What a follower asks about: led here, in that epoch, of that topic, and followed by that broker.
+    """Return the replica a follower asks for. This broker must lead it in that epoch, with that topic id and follower.
 
-    Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `Replicas.get` does.
+    Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `ReplicaManager.get`
+    does.
     """
     replica = replicas.get_leader(name)
     replica.partition.check_leader_epoch(leader_epoch)
@@ -51,11 +52,11 @@ def find_led(
 
 
 class FollowerFetches:
-    """One broker's. `slots` must do for all fetchers of all other brokers."""
+    """The follower state of one broker. `slots` must suffice for all fetchers of all other brokers."""
 
     def __init__(self, slots: int, new_session_id: Callable[[], int], rate: Callable[[], int]) -> None:
-        """rate: leader.replication.throttled.rate, as it is now."""
+        """rate: returns the current leader.replication.throttled.rate."""
         self.sessions = FetchSessions(slots, new_session_id)
         self.waiting: Purgatory[TopicPartition] = Purgatory()
-        """By the partitions whose log end, high watermark or leadership they wait for."""
+        """Waiting fetches, by the partitions whose log end, high watermark or leadership they wait for."""
         self.throttle = Throttle(rate)

@@ -1,8 +1,8 @@
-"""Before a broker stops: the controller moves its leaderships to others (ControlledShutdown).
+"""Before a broker stops, the controller moves its leaderships to other brokers (ControlledShutdown).
 
-Tried `controlled.shutdown.max.retries` times again, with a pause each time, while partitions remain that somebody else
-could lead: a broker that has a replica is alive, and may get in sync. Where nobody could, no pause changes that.
-Whatever came of it, the broker stops then: what it led is without leader until the controller sees it gone.
+The broker retries up to `controlled.shutdown.max.retries` times, with a pause each time, while partitions remain that
+another broker could lead: a live broker with a replica may still get in sync. If there is no such broker, a pause would
+not help. Then the broker stops in any case: partitions it still leads have no leader until the controller sees it gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 async def hand_over(
     broker_epoch: int, *, clock: Clock, config: BrokerConfig, metadata: MetadataCache, peers: Peers
 ) -> tuple[TopicPartition, ...]:
-    """The partitions that this broker leads still; raises nothing, as nothing may keep a broker from stopping."""
+    """Hand leaderships over; return the partitions still led. Raises no KafkaError: the broker must be able to stop."""
     request = ControlledShutdownRequest(broker_id=config.broker_id, broker_epoch=broker_epoch)
     remaining: tuple[TopicPartition, ...] = ()
     for retries_left in range(config.controlled_shutdown_max_retries, -1, -1):
@@ -56,12 +56,12 @@ async def hand_over(
 async def _is_nobody_left(
     metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition], timeout_ms: int
 ) -> bool:
-    """Whether nobody else could lead these, now or within the time: a whole cluster may be stopping."""
+    """Return whether no other broker could lead these, now or within the time: a whole cluster may be stopping."""
     return await metadata.wait_until(lambda: not _could_be_led_elsewhere(metadata, here, partitions), timeout_ms)
 
 
 def _could_be_led_elsewhere(metadata: MetadataCache, here: int, partitions: Iterable[TopicPartition]) -> bool:
-    """Whether another live broker has a replica of one of these."""
+    """Return whether another live broker has a replica of one of these."""
     others = metadata.brokers.keys() - {here}
     return any(
         others.intersection(info.replicas) for name in partitions if (info := metadata.find_partition(name)) is not None

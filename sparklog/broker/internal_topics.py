@@ -1,4 +1,4 @@
-"""What internal topics go by, and how they come to be: when somebody first needs them, or in folders that are found."""
+"""Configuration and creation of internal topics: created on first use, or adopted from existing folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HISTORY_RETENTION_MS = 30 * DAY_MS
 
 
 def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
-    """The configuration with which a broker makes an internal topic; None for any other topic."""
+    """Return the configuration overrides of an internal topic; None for any other topic."""
     known: dict[str, Mapping[str, str]] = {
         OFFSETS_TOPIC: {
             "cleanup.policy": "compact",
@@ -25,7 +25,7 @@ def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
         },
         TRANSACTIONS_TOPIC: {"cleanup.policy": "compact", "compression.type": "producer"},
         HISTORY_TOPIC: {
-            "min.insync.replicas": "1",  # one replica that is in sync is enough to tell of the others
+            "min.insync.replicas": "1",  # the history must record the loss of the other replicas
             "message.timestamp.after.max.ms": str(MAX_LONG),
             "retention.ms": str(HISTORY_RETENTION_MS),
         },
@@ -34,7 +34,7 @@ def overrides_of(name: str, config: BrokerConfig) -> Mapping[str, str] | None:
 
 
 async def create_internal(topics: Topics, config: BrokerConfig, name: str, partitions: int) -> None:
-    """Internal topics have as many replicas as the offsets topic."""
+    """Create an internal topic, or wait for its leaders. It gets as many replicas as the offsets topic."""
     factor = config.offsets_topic_replication_factor
     try:
         await topics.create(
@@ -44,4 +44,4 @@ async def create_internal(topics: Topics, config: BrokerConfig, name: str, parti
             overrides=overrides_of(name, config),
         )
     except TopicAlreadyExists:
-        await topics.wait_for(name)  # a request that came at the same moment, or another broker, was first
+        await topics.wait_for(name)  # a concurrent request, here or on another broker, created it

@@ -1,16 +1,15 @@
-"""What a broker counts: requests and their latency by API, bytes and records by topic, connections by listener.
+"""A broker's counters: requests and latency by API, bytes and records by topic, connections by listener.
 
-Of requests that came over Kafka's wire, the parts of their time are counted too, in seconds, as
-kafka.network.RequestMetrics does in milliseconds:
+For requests over Kafka's wire the stages are measured too, in seconds (kafka.network.RequestMetrics: milliseconds):
 
-    RequestQueueTime    from the request's last byte to the beginning of its work
+    RequestQueueTime    from the request's last byte to the start of its work
     LocalTime           work
     RemoteTime          waiting for others: records, replicas, members of a group
-    ResponseSendTime    until the response had left
+    ResponseSendTime    until the response has been sent
     TotalTime           all of these
 
-Counting is a few additions on the event loop, as it happens for every request; turning the figures into Prometheus'
-form happens only when somebody asks (`server/broker_collector.py`), on another thread, from copies.
+Counting takes a few additions on the event loop, as it happens for every request. The figures are converted to
+Prometheus' format only on a scrape (`server/broker_collector.py`), on another thread, from copies.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LATENCY_BUCKETS_S = (
 
 
 class Histogram:
-    """Durations; `buckets[i]` counts those of at most ``LATENCY_BUCKETS_S[i]``, the last the longer ones."""
+    """Durations; `buckets[i]` counts those up to ``LATENCY_BUCKETS_S[i]``, the last bucket the longer ones."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -58,7 +57,7 @@ class Histogram:
 
 
 class RequestMetrics(Histogram):
-    """One API's requests, from request to answer."""
+    """The latencies of one API's requests, from request to response."""
 
     __slots__ = ("refused",)
 
@@ -68,7 +67,7 @@ class RequestMetrics(Histogram):
 
 
 class StageMetrics:
-    """The parts of the time of one API's requests over Kafka's wire."""
+    """The stage times of one API's requests over Kafka's wire."""
 
     __slots__ = ("local", "queue", "remote", "send", "total")
 
@@ -80,8 +79,8 @@ class StageMetrics:
         self.total = Histogram()
 
     def observe(self, queue: float, work: float, remote: float, send: float) -> None:
-        """`work` is from the beginning of the work to its end, with what was `remote` in it."""
-        # Most requests never queue and wait for nobody: those are not put into a histogram one by one.
+        """Count one request. All times are in seconds; `work` is the whole time of the work, including `remote`."""
+        # Most requests neither queue nor wait: `histograms` adds those zeros all at once.
         if queue:
             self.queue.observe(queue)
         if remote:
@@ -91,7 +90,7 @@ class StageMetrics:
         self.total.observe(queue + work + send)
 
     def histograms(self) -> dict[str, tuple[list[int], float]]:
-        """Buckets and seconds of each part, by Kafka's name for it; every request is in each."""
+        """Return buckets and total seconds of each stage, by Kafka's name; every request counts in every stage."""
         count = self.total.count
         found = {}
         for name, part in (
@@ -108,7 +107,7 @@ class StageMetrics:
 
 
 class ListenerMetrics:
-    """One listener's connections since the broker's start."""
+    """Counts of one listener's connections since the broker's start."""
 
     __slots__ = ("accepted", "expired", "open", "refused")
 
@@ -116,13 +115,13 @@ class ListenerMetrics:
         self.open = 0
         self.accepted = 0
         self.refused = 0
-        """Closed at once: over a quota."""
+        """Closed at once because of a quota."""
         self.expired = 0
-        """Closed because nothing had happened for too long."""
+        """Closed because they were idle for too long."""
 
 
 class TopicMetrics:
-    """One topic's traffic since the broker's start."""
+    """Counts of one topic's traffic since the broker's start."""
 
     __slots__ = (
         "bytes_in", "bytes_out", "records_in", "replaced_bytes_after", "replaced_bytes_before", "replaced_segments",
@@ -143,7 +142,7 @@ class Metrics:
     def __init__(self, apis: Iterable[str]) -> None:
         self.requests = {api: RequestMetrics() for api in apis}
         self.stages: defaultdict[str, StageMetrics] = defaultdict(StageMetrics)
-        """By the API's name; only those that were asked over Kafka's wire."""
+        """By API name; only requests over Kafka's wire."""
         self.listeners: defaultdict[str, ListenerMetrics] = defaultdict(ListenerMetrics)
         self.topics: defaultdict[str, TopicMetrics] = defaultdict(TopicMetrics)
 
@@ -156,7 +155,7 @@ class Metrics:
         self.topics[topic].bytes_out += size_bytes
 
     def replaced(self, topic: str, segments: int, bytes_before: int, bytes_after: int) -> None:
-        """One segment has taken the place of so many."""
+        """Count a replacement of `segments` segments by one."""
         figures = self.topics[topic]
         figures.replaced_segments += segments
         figures.replaced_bytes_before += bytes_before

@@ -1,4 +1,4 @@
-"""The brokers of the cluster as one of them calls them, itself among them: a call of itself goes to its handlers."""
+"""Calls from a broker to the brokers of its cluster, itself included: own requests go straight to its handlers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
 
 
 class PeersAndSelf:
-    """Implements Peers."""
+    """Calls to the other brokers and to this one. Implements Peers."""
 
     def __init__(self, broker_id: int, serve: Serve, apis: Mapping[type, Api[Any, Any]], others: Peers | None) -> None:
-        """`others` None: this broker is alone, and reaches nobody else."""
+        """`others` is None if there are no other brokers to reach."""
         self._broker_id = broker_id
         self._serve = serve
         self._apis = apis
@@ -26,10 +26,10 @@ class PeersAndSelf:
 
     async def call(self, broker: BrokerInfo, request: Any, *, timeout_ms: int) -> Any:
         if broker.broker_id == self._broker_id:
-            # What has been ordered is carried out to its end, as when another broker orders it.
+            # A task of its own: the work runs to its end after a timeout, as it does for a remote caller.
             work = asyncio.ensure_future(self._serve(self._apis[type(request)], request))
             work.add_done_callback(_retrieve)
-            done, _ = await asyncio.wait((work,), timeout=timeout_ms / 1000)  # the caller need not be a task
+            done, _ = await asyncio.wait((work,), timeout=timeout_ms / 1000)  # asyncio.timeout needs a task
             if done:
                 return work.result()
             raise RequestTimedOut(f"{type(request).__name__} of this broker took {timeout_ms} ms")
@@ -43,6 +43,6 @@ class PeersAndSelf:
 
 
 def _retrieve(work: asyncio.Future[Any]) -> None:
-    """Nobody waits for what becomes of it any more; its errors are in the log."""
+    """Retrieve the exception of work that nothing waits for any more; unexpected errors are in the log."""
     if not work.cancelled():
         work.exception()

@@ -1,13 +1,13 @@
-"""Which replica a consumer should read from, and whether it may read here (KIP-392).
+"""The replica that a consumer should read from, and whether it may read from this one (KIP-392).
 
-Consumers say in which rack they are (client.rack). With replica.selector.class=leader they read from the leader. With
-RackAwareReplicaSelector the leader sends those that are in another rack than itself to a live replica in theirs that
-has the offset; of several to the one that has most.
+Consumers state their rack (client.rack). With replica.selector.class=leader they read from the leader. With
+RackAwareReplicaSelector the leader sends a consumer in another rack to a live replica in the consumer's rack that has
+the offset; if several do, to the one with the highest log end offset.
 
-Who says a rack, be it an empty one, may read from followers. A follower shows what it knows to be committed: its high
-watermark is behind the leader's for a moment. An offset between the two ends of its log that it has, but does not know
-to be committed, gets OFFSET_NOT_AVAILABLE: the consumer asks again. One outside of its log gets OFFSET_OUT_OF_RANGE:
-the consumer goes back to the leader, which knows better.
+A consumer that states a rack, even an empty one, may read from followers. A follower serves records up to its own high
+watermark, which may lag the leader's. An offset that its log has, but that it does not know to be committed, gets
+OFFSET_NOT_AVAILABLE: the consumer retries. An offset outside of its log gets OFFSET_OUT_OF_RANGE: the consumer goes
+back to the leader, which knows better.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ LEADER_ONLY = "leader"
 
 
 def readable_replica(replicas: ReplicaManager, name: TopicPartition, client_rack: str | None) -> Replica:
-    """The replica, if who says that rack (None: none at all) may read from it; raises as `ReplicaManager.get` does."""
+    """Return the replica, if a consumer with that rack may read from it. None: the client states no rack, leader only.
+
+    Raises NotLeaderOrFollower if the partition has no known leader, and as `ReplicaManager.get` does.
+    """
     if client_rack is None:
         return replicas.get_leader(name)
     replica = replicas.get(name)
@@ -35,7 +38,7 @@ def readable_replica(replicas: ReplicaManager, name: TopicPartition, client_rack
 
 
 def check_is_committed(replica: Replica, fetch_offset: int) -> None:
-    """Raises OffsetNotAvailable where a follower does not know yet whether that offset may be read."""
+    """Raises OffsetNotAvailable if this follower does not know yet whether that offset is committed."""
     partition = replica.partition
     if not partition.is_leader and partition.high_watermark < fetch_offset <= replica.log.log_end_offset:
         raise OffsetNotAvailable(
@@ -47,7 +50,7 @@ def check_is_committed(replica: Replica, fetch_offset: int) -> None:
 def preferred_read_replica(
     config: BrokerConfig, metadata: MetadataCache, replica: Replica, fetch_offset: int, client_rack: str | None
 ) -> int:
-    """The id of the broker that a consumer in that rack should read from instead of this one; NO_REPLICA: none."""
+    """Return the id of the broker that a consumer in that rack should read from; NO_REPLICA: this one."""
     if not client_rack or config.replica_selector_class == LEADER_ONLY or not replica.partition.is_leader:
         return NO_REPLICA
     if config.broker_rack == client_rack:

@@ -1,4 +1,4 @@
-"""What has a configuration: topics by their names, brokers by their ids."""
+"""The resources that have a configuration: topics by name, brokers by id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.cluster.topics import ALL_BROKERS
 
 CORDONED = "cordoned.log.dirs"
 CHANGEABLE = (CORDONED, FOLLOWER_RATE, LEADER_RATE)
-"""Keys of brokers that can be changed while they run."""
+"""Broker keys that can be changed while the broker runs."""
 
 
 class ResourceType(IntEnum):
@@ -23,25 +23,25 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic by its name, or a broker by its id; an empty name: this one, to be described, or all, to be changed."""
+    """A topic by name, or a broker by id. An empty broker name: this broker to describe, all brokers to change."""
 
     type: int
     name: str
 
     def check_type(self) -> None:
-        """Raises InvalidRequest where the type does not exist."""
+        """Raises InvalidRequest if the type does not exist."""
         if self.type not in tuple(ResourceType):
             raise InvalidRequest("only topics and brokers have a configuration here")
 
     def check(self, broker_id: int) -> None:
-        """Raises InvalidRequest where the type does not exist or another broker is meant."""
+        """Raises InvalidRequest if the type does not exist or the name is another broker's."""
         self.check_type()
         if self.type == ResourceType.BROKER and self.name not in ("", str(broker_id)):
             raise InvalidRequest(f"this is broker {broker_id}, not {self.name!r}")
 
 
 def broker_named(name: str) -> int:
-    """The broker's id, or ALL_BROKERS; raises InvalidRequest."""
+    """Return the broker's id, or ALL_BROKERS for an empty name. Raises InvalidRequest if it is no id."""
     if not name:
         return ALL_BROKERS
     if not (name.isascii() and name.isdigit()):
@@ -50,7 +50,7 @@ def broker_named(name: str) -> int:
 
 
 def check_changeable(overrides: Mapping[str, str]) -> None:
-    """Raises InvalidRequest for a key that a running broker does not look at again, InvalidConfig for a wrong value."""
+    """Raises InvalidRequest for a key that a running broker cannot change, InvalidConfig for an invalid value."""
     for name, value in overrides.items():
         if name not in CHANGEABLE:
             raise InvalidRequest(

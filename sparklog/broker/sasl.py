@@ -1,16 +1,16 @@
-"""Who a connection's client is, shown by SASL: what it may send when, and when it must show it again.
+"""SASL authentication of a connection: what the client may send in each state, and when it must re-authenticate.
 
     HANDSHAKE      ApiVersions, SaslHandshake      a handshake with a mechanism that is enabled ─▶ AUTHENTICATE
     AUTHENTICATE   SaslAuthenticate                the exchange is complete ─▶ COMPLETE; it fails ─▶ FAILED
-    COMPLETE       everything                      SaslHandshake ─▶ AUTHENTICATE, to show it again (KIP-368)
+    COMPLETE       everything                      SaslHandshake ─▶ AUTHENTICATE, to re-authenticate (KIP-368)
     FAILED         nothing
 
-What is not allowed ends the connection, before its body is read. With `connections.max.reauth.ms` a client that has
-not shown again in time who it is may send nothing but SaslHandshake. It must do so by the same mechanism and be the
-same user. Until it is COMPLETE for the first time, everything a client sends is from a stranger.
+A request that is not allowed ends the connection before its body is read. With `connections.max.reauth.ms`, a client
+that has not re-authenticated in time may send nothing but SaslHandshake. It must use the same mechanism and be the same
+user. Until the state is COMPLETE for the first time, the client is anonymous.
 
 Differs from Apache Kafka: ApiVersions may be sent more than once before the handshake; a request out of turn between
-SaslAuthenticates is not answered with ILLEGAL_SASL_STATE before the connection ends.
+two SaslAuthenticate requests ends the connection without an ILLEGAL_SASL_STATE answer.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 
 
 class Exchange(Protocol):
-    """One mechanism's messages with one client, until `user` is known."""
+    """One mechanism's message exchange with one client; it is complete once `user` is set."""
 
     user: str | None
-    """Who the client has shown to be; None: not yet."""
+    """The authenticated user; None: not authenticated yet."""
     claimed: str | None
-    """Who it says it is."""
+    """The user that the client claims to be, if it has named one."""
 
     def step(self, token: bytes) -> bytes:
-        """The answer to the client's next message; may block.
+        """Return the answer to the client's next message. May block.
 
-        Raises SaslAuthenticationFailed, with a message for the client that does not say what it could learn from.
+        Raises SaslAuthenticationFailed, with a message for the client that reveals nothing about the cause.
         """
         ...
 
@@ -64,16 +64,16 @@ class Authenticated(NamedTuple):
 
     token: bytes
     session_lifetime_ms: int
-    """How long the client may go on before it must show again who it is; 0: for ever, or not complete yet."""
+    """Time until the client must re-authenticate; 0: no limit, or the exchange is not complete yet."""
 
 
 class Authentication:
-    """One connection's state. Used on one event loop, by one request after the other."""
+    """The authentication state of one connection. Used on one event loop, by one request at a time."""
 
     def __init__(
         self, mechanisms: Mapping[str, Callable[[], Exchange]], clock: Clock, max_reauth_ms: int, host: str = ""
     ) -> None:
-        """`host`: the client's, to be named where it fails."""
+        """`host`: the client's host, for the log if authentication fails."""
         self._host = host
         self.mechanisms = mechanisms
         self.user: str | None = None
@@ -89,7 +89,7 @@ class Authentication:
         return self.state is State.COMPLETE
 
     def admit(self, api_key: int) -> None:
-        """Raises IllegalSaslState or SaslAuthenticationFailed where the client may not send this now."""
+        """Raises IllegalSaslState or SaslAuthenticationFailed if the client may not send this API's request now."""
         if self.state is not State.COMPLETE:
             if api_key not in _ALLOWED[self.state]:
                 raise IllegalSaslState(f"API {api_key} is not served in state {self.state.name} of SASL")
@@ -97,7 +97,10 @@ class Authentication:
             raise SaslAuthenticationFailed(f"{self.user} has not shown again who it is in time")
 
     def handshake(self, mechanism: str) -> None:
-        """Begin an exchange; raises UnsupportedSaslMechanism, or IllegalSaslState for another than the first time."""
+        """Begin an exchange.
+
+        Raises UnsupportedSaslMechanism, or IllegalSaslState if the client re-authenticates by another mechanism.
+        """
         begin = self.mechanisms.get(mechanism)
         if begin is None:
             self.state = State.FAILED
@@ -108,7 +111,10 @@ class Authentication:
         self._mechanism, self._exchange, self.state = mechanism, begin(), State.AUTHENTICATE
 
     async def authenticate(self, token: bytes) -> Authenticated:
-        """The next message of the exchange; raises SaslAuthenticationFailed, or IllegalSaslState without one."""
+        """Handle the next message of the exchange and return the answer.
+
+        Raises SaslAuthenticationFailed, or IllegalSaslState if no exchange is under way.
+        """
         exchange = self._exchange
         if exchange is None:
             raise IllegalSaslState("SaslAuthenticate without SaslHandshake before it")
