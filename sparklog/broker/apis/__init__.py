@@ -1,4 +1,4 @@
-"""The APIs of a broker: one file for each, and this table of them."""
+"""The table of a broker's APIs; each API has a file of its own."""
 
 from __future__ import annotations
 
@@ -145,4 +145,4 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     ElectLeadersRequest: elect_leaders.API,
     AppendHistory: append_history.API,
 }
-"""What brokers ask of one another (cluster/peers.py): the API of each request, by the type of its value."""
+"""The APIs that brokers call on one another (cluster/peers.py), by the type of the request value."""

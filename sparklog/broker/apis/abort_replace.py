@@ -1,6 +1,6 @@
-"""AbortReplace: end a lease, and remove what was staged under it; no error where there is none.
+"""AbortReplace: end a lease and remove what was staged under it; no error if the lease does not exist.
 
-A commit that is under way comes to its end first, and stays.
+A commit under way finishes first, and stays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""AlterConfigs: replace topics' configurations as a whole (key 33).
+"""AlterConfigs: replace the whole configuration of topics or brokers (key 33).
 
-- What the request does not name goes back to its default. IncrementalAlterConfigs changes single keys; this older API
-  is for tools that know nothing else, and is served over Kafka's protocol only.
-- A resource that is named twice, one with more keys than IncrementalAlterConfigs takes, or a key without a value, is
-  refused (INVALID_REQUEST). Of brokers, only keys that can be changed while they run.
+- Keys that the request does not name return to their defaults. IncrementalAlterConfigs changes single keys; this older
+  API serves tools that know nothing else, over Kafka's protocol only.
+- INVALID_REQUEST for a resource that is named twice or has more keys than IncrementalAlterConfigs accepts, for a key
+  without a value, and for a broker's key that cannot be changed while the broker runs.
 - Versions 0 to 2, as in Kafka 4.
 """
 
@@ -60,7 +60,7 @@ def _broker_replacement(new: NewConfigs) -> ReviseBroker:
 
 
 def _overrides(new: NewConfigs) -> dict[str, str]:
-    """Raises InvalidRequest."""
+    """Return the new overrides. Raises InvalidRequest for too many keys or a null value."""
     check_count(new.configs)
     overrides = {name: value for name, value in new.configs.items() if value is not None}
     if missing := new.configs.keys() - overrides.keys():

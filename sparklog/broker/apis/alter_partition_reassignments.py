@@ -1,11 +1,11 @@
-"""AlterPartitionReassignments: move partitions to other brokers, or stop moving them (key 45, versions 0 and 1).
+"""AlterPartitionReassignments: move partitions to other brokers, or cancel moves (key 45, versions 0 and 1).
 
-- Any broker takes it, and has the controller do it. Once it is answered the reassignment is under way, and this broker
-  shows it in ListPartitionReassignments; how long it lasts is for the brokers to say that copy.
-- A partition's target replaces the one it was moving to; none stops the move, and what was there before is again
-  (NO_REASSIGNMENT_IN_PROGRESS where there was none).
-- INVALID_REPLICA_ASSIGNMENT: a target that is empty, names a broker twice, or adds one that is not alive.
-  INVALID_REPLICATION_FACTOR: another number of replicas, where the request says that this is not wanted (KIP-860).
+- Any broker accepts the request and forwards it to the controller. Once it is answered, the reassignment is under way
+  and this broker shows it in ListPartitionReassignments. Its duration depends on the brokers that copy.
+- A new target replaces the partition's previous target. No target cancels the move and restores the previous replicas
+  (NO_REASSIGNMENT_IN_PROGRESS if there was no move).
+- INVALID_REPLICA_ASSIGNMENT: a target is empty, names a broker twice, or adds a dead broker.
+  INVALID_REPLICATION_FACTOR: a target has another number of replicas, and the request forbids that (KIP-860).
   UNKNOWN_TOPIC_OR_PARTITION, also for a topic that is being deleted.
 """
 
@@ -25,19 +25,19 @@ from sparklog.cluster.peers import Peers
 from sparklog.controller.controller import Controller
 
 SHOWN_WITHIN_MS = 5_000
-"""How long an answer waits for this broker to be told of the move; it is under way, told or not."""
+"""Longest time that an answer waits for this broker to learn of the move; the move is under way in any case."""
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignmentsRequest:
     targets: Targets
-    """Who is to have each partition, in their order of preference; None: who had it before it was moved."""
+    """The new replicas of each partition, in order of preference; None: cancel the move."""
     may_resize: bool = True
-    """Whether a target may have more or fewer replicas than there are."""
+    """Whether a target may have another number of replicas than the partition."""
     timeout_ms: int = 60_000
     is_for_controller: bool = False
-    """It comes from another broker: who is not the controller refuses it."""
+    """Forwarded by a broker: only the controller accepts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ async def handle(
 
 
 def _shows(metadata: MetadataCache, started: Targets) -> bool:
-    """Whether every partition is on its way, or there; one that is gone meanwhile is not waited for."""
+    """Return whether this broker shows every move, under way or complete; deleted partitions do not count."""
     for name, target in started.items():
         info = metadata.find_partition(name)
         if info is None:

@@ -1,12 +1,12 @@
-"""AlterUserScramCredentials: give SCRAM users their credentials, and take them away (key 51).
+"""AlterUserScramCredentials: set and delete the SCRAM credentials of users (key 51).
 
-- A credential comes as the salted password: the broker never sees the password, and keeps only what can check it.
-- Checked as in Kafka: UNACCEPTABLE_CREDENTIAL for an empty name, and for iterations below 4096 or above 16384;
+- A credential arrives as the salted password: the broker never sees the password, and stores only what verifies it.
+- Checks as in Kafka: UNACCEPTABLE_CREDENTIAL for an empty name, and for iterations below 4096 or above 16384;
   UNSUPPORTED_SASL_MECHANISM; DUPLICATE_RESOURCE for the same credential twice in a request; RESOURCE_NOT_FOUND for the
-  deletion of one that is not there. Also UNACCEPTABLE_CREDENTIAL for an empty salt. Whatever is wrong with one of a
-  user's changes, none of that user's is made; other users' are.
-- One user may have a credential of each mechanism changed in one request; Kafka 4 refuses that as a duplicate.
-- What was changed holds for the next connection, and leaves those that are there alone.
+  deletion of a missing credential. Also UNACCEPTABLE_CREDENTIAL for an empty salt. If one change of a user is invalid,
+  none of that user's changes is made; those of other users are.
+- One request may change a user's credentials for several mechanisms; Kafka 4 refuses that as a duplicate.
+- A change applies to new connections; existing connections stay as they are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AlterUserScramCredentialsRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentialsResponse:
     results: Mapping[str, KafkaError | None]
-    """By user; None: what was asked for is done."""
+    """The error by user; None: the changes are made."""
 
 
 async def handle(request: AlterUserScramCredentialsRequest, *, users: UserStore) -> AlterUserScramCredentialsResponse:
@@ -63,7 +63,7 @@ async def handle(request: AlterUserScramCredentialsRequest, *, users: UserStore)
 
 
 def _change_user(users: UserStore, user: str, changes: Sequence[Deletion | Upsertion]) -> KafkaError | None:
-    """Blocks. The error that keeps all of a user's changes from being made, if there is one."""
+    """Make all changes of a user, or return the error that prevents all of them. Blocks."""
     try:
         _check(users, user, changes)
     except KafkaError as error:

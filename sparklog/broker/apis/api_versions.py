@@ -1,8 +1,8 @@
-"""ApiVersions: which APIs of Kafka's protocol are served, in which versions (key 18).
+"""ApiVersions: list the APIs of Kafka's protocol that are served, with their versions (key 18).
 
-- The table in `apis/__init__.py` is the answer. Produce is said to begin at version 0 though it begins at 3, as Apache
-  Kafka 4 does: librdkafka before 2.6 takes a higher first version for a broker without compression (KAFKA-18659).
-- A version of this request that is not known is answered with UNSUPPORTED_VERSION in version 0, and with the table.
+- The answer is the table in `apis/__init__.py`. Produce is announced from version 0, though it is served from 3, as in
+  Apache Kafka 4: librdkafka before 2.6 takes a higher first version for a broker without compression (KAFKA-18659).
+- An unknown version of this request is answered with UNSUPPORTED_VERSION and the table, in version 0.
 - No features are announced: nothing here depends on a cluster-wide feature level.
 """
 

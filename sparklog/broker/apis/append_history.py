@@ -1,8 +1,8 @@
-"""AppendHistory: records of the topic `__cluster_history`, from the broker that has taken them down to its leader.
+"""AppendHistory: append a broker's records to the topic `__cluster_history`, at its leader (broker to broker).
 
-- Answered once all in-sync replicas have them; NOT_LEADER_OR_FOLLOWER where another broker leads, and the other errors
-  of a produce with acks=all.
-- The batch is numbered by a producer id: sent again after a lost answer it is written once.
+- The response comes once all in-sync replicas have the records. NOT_LEADER_OR_FOLLOWER if another broker leads, and the
+  other errors of a produce with acks=all.
+- The batch has a producer id and sequence numbers: a batch that is resent after a lost answer is written once.
 """
 
 from __future__ import annotations

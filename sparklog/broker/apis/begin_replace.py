@@ -1,12 +1,12 @@
-"""BeginReplace: take the lease for putting one segment in place of neighbouring closed ones.
+"""BeginReplace: take a lease for replacing neighbouring closed segments by one.
 
-- By the leader, in the epoch that it has: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Followers
-  take over from it what was replaced.
-- INVALID_UPDATE_VERSION where a source is not what it was, where they are no neighbours, or not all closed and below
+- Only the leader accepts it, in its leader epoch: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+  Followers copy the replacement from the leader.
+- INVALID_UPDATE_VERSION if a source has changed, or the sources are not neighbours, not all closed, or not all below
   the high watermark.
-- DUPLICATE_RESOURCE while another holder has the partition's lease. The same holder takes its own over: the old lease,
-  and what was staged under it, are gone.
-- INVALID_REQUEST without sources or a holder, or where a lease would live for more than an hour.
+- DUPLICATE_RESOURCE while another holder has the partition's lease. A new lease of the same holder replaces its old
+  one, and removes what was staged under it.
+- INVALID_REQUEST without sources or a holder, or for a lease of more than an hour.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class BeginReplaceRequest:
     """Oldest first."""
     holder: str
     lease_ms: int = DEFAULT_LEASE_MS
-    """How long the lease lives without a sign of life."""
+    """Time until the lease expires unless it is renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginReplaceResponse:
     lease_id: str
     path: str
-    """Where the new segment may be written by whoever shares the disk; absolute."""
+    """Absolute path where a client that shares the disk may write the new segment itself."""
 
 
 async def handle(request: BeginReplaceRequest, *, replacements: Replacements) -> BeginReplaceResponse:

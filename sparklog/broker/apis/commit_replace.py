@@ -1,11 +1,11 @@
 """CommitReplace: verify a staged segment and put it in place of its sources.
 
 - Fenced again by the leader epoch and by the identity of the sources, as BeginReplace.
-- CORRUPT_MESSAGE where the file is not of the size and CRC-32C that are given, or holds bytes that are no batch;
-  INVALID_RECORD where its batches may not take the sources' place (`log/swap.py`).
-- RESOURCE_NOT_FOUND where the lease has ended. Every refusal ends it, and removes what was staged.
-- Once it is done it stays done: asked again within ten minutes, it answers the same.
-- Whoever asks and goes away does not stop it.
+- CORRUPT_MESSAGE if the file does not have the given size and CRC-32C, or has bytes that are no batch; INVALID_RECORD
+  if its batches must not replace the sources (`log/swap.py`).
+- RESOURCE_NOT_FOUND if the lease has ended. A refusal ends the lease and removes what was staged.
+- A commit is final: the same request gets the same answer for ten minutes.
+- A commit runs to its end even if the client disconnects.
 """
 
 from __future__ import annotations

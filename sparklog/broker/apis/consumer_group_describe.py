@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: groups of the newer consumer protocol (KIP-848), with their members.
+"""ConsumerGroupDescribe: describe groups of the newer consumer protocol (KIP-848), with their members.
 
 Key 69, versions 0 and 1, as in Kafka 4.
 """

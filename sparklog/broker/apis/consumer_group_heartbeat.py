@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member of a group of the newer protocol is alive, and is told its part (key 68, KIP-848).
+"""ConsumerGroupHeartbeat: keep a member of a consumer group alive, and assign it partitions (key 68, KIP-848).
 
 Versions 0 and 1, as in Kafka 4.
 """

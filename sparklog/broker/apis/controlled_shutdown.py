@@ -1,9 +1,9 @@
-"""ControlledShutdown: a broker that is about to stop has others take over what it leads (broker to controller).
+"""ControlledShutdown: move the leaderships of a stopping broker to other brokers (broker to controller).
 
-- The answer names the partitions that it leads still, as nobody else is in sync: the broker tries again some times,
-  and stops in the end all the same (broker/handing_over.py).
-- From the first request on the broker is elected for nothing, and its replicas leave the in-sync replicas of what it
-  follows, so that no leader waits for it.
+- The answer names the partitions that the broker still leads, as no other replica is in sync. The broker retries a few
+  times and then stops in any case (broker/handing_over.py).
+- From the first request on the broker is elected for nothing, and leaves the ISR of the partitions it follows, so that
+  no leader waits for it.
 - STALE_BROKER_EPOCH: the broker has registered again meanwhile. BROKER_NOT_AVAILABLE: it is not registered.
 """
 

@@ -1,13 +1,13 @@
-"""CreatePartitions: let topics grow (key 37).
+"""CreatePartitions: add partitions to topics (key 37).
 
-- `total` is the new number of partitions; one that is not larger than the present is refused (INVALID_PARTITIONS): a
-  topic never loses partitions.
-- Keys are spread over all partitions from then on, so a key's later records may lie in another partition than its
-  earlier ones.
+- `total` is the new number of partitions. A number that is not larger than the present one is refused
+  (INVALID_PARTITIONS): a topic never loses partitions.
+- From then on keys are spread over all partitions, so later records of a key may be in another partition than earlier
+  ones.
 - A topic that is named twice is refused (INVALID_REQUEST), both times.
 - Replicas assigned by hand are checked; there must be one list for each new partition.
-- The new partitions have leaders once the response is there; where that takes longer than `timeout_ms`, the answer is
-  REQUEST_TIMED_OUT, and they come all the same. REASSIGNMENT_IN_PROGRESS while partitions of the topic are moved.
+- The new partitions have leaders once the response has come. If that takes longer than `timeout_ms`, the answer is
+  REQUEST_TIMED_OUT and they are still created. REASSIGNMENT_IN_PROGRESS while partitions of the topic are reassigned.
 - Versions 0 to 3, as in Kafka 4.
 """
 
@@ -41,7 +41,7 @@ class CreatePartitionsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicGrown:
-    """`partitions` is how many the topic has now, 0 where there is an error."""
+    """The result of one topic. `partitions` is the new total, 0 if there is an error."""
 
     name: str
     error: KafkaError | None = None

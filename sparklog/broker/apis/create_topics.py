@@ -1,12 +1,12 @@
-"""CreateTopics: new topics, each with its own partitions, replication factor and configuration (key 19).
+"""CreateTopics: create topics, each with its own partitions, replication factor and configuration (key 19).
 
-- What is left out is the broker's num.partitions and default.replication.factor.
-- A topic exists, with leaders, for every later request to this broker once the response is there. Where that takes
-  longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT, and the topic comes all the same. `validate_only` checks
-  the same and changes nothing.
-- Replicas are spread over the brokers that are alive, and over their racks.
+- Values left out default to the broker's num.partitions and default.replication.factor.
+- Once the response has come, the topic exists, with leaders, for every later request to this broker. If that takes
+  longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT and the topic is still created. `validate_only` makes the
+  same checks and changes nothing.
+- Replicas are spread over the live brokers, and over their racks.
 - A topic named twice in one request is refused (INVALID_REQUEST), both times.
-- Replicas assigned by hand are checked, and take the place of both numbers; giving them too is INVALID_REQUEST.
+- Replicas assigned by hand are checked, and replace both numbers; giving a number too is INVALID_REQUEST.
 - Versions 2 to 7, as in Kafka 4.
 """
 
@@ -28,13 +28,13 @@ from sparklog.cluster.metadata_cache import MetadataCache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """None: the broker's default."""
+    """A topic to create. A number that is None is the broker's default."""
 
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
     assignments: Sequence[tuple[int, Replicas]] = ()
-    """Partitions, each with its replicas; empty: the broker assigns them."""
+    """Partition numbers, each with its replicas; empty: the broker assigns them."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -47,7 +47,7 @@ class CreateTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicResult:
-    """What became of one topic; where there is an error, it has no partitions, and nothing else either."""
+    """The result of one topic; if there is an error, all other fields are empty."""
 
     name: str
     error: KafkaError | None = None

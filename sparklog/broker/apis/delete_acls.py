@@ -1,7 +1,7 @@
-"""DeleteAcls: take back what was allowed or forbidden; refused, as there is no authorizer (key 31).
+"""DeleteAcls: delete ACLs; refused, as there is no authorizer (key 31).
 
-- Whoever may connect may do everything. So the answer is SECURITY_DISABLED, which is what Apache
-  Kafka without an authorizer says, and what its tools know how to tell.
+- Every client that can connect may do everything. So the answer is SECURITY_DISABLED, as from Apache Kafka without an
+  authorizer; Kafka's tools know how to report it.
 - Versions 1 to 3, as in Kafka 4.
 """
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: delete groups without members, with all that they have committed.
+"""DeleteGroups: delete groups without members, with their committed offsets.
 
 Key 42, versions 0 to 2, as in Kafka 4.
 """

@@ -1,16 +1,16 @@
-"""DeleteRecords: move the log start offset of partitions up (key 21).
+"""DeleteRecords: advance the log start offset of partitions (key 21).
 
-- Everything before `before_offset` is gone for readers once the response is there, and no replica that is alive would
-  bring it back as the leader: the answer, the low watermark, is the lowest log start of them. Followers move theirs
-  when they fetch. Segments that hold nothing else go with the next round of retention. -1: the high watermark, so
-  everything that is committed goes.
-- The leader's log start is on its disk before the answer: a broker that is killed does not bring the records back.
-  Apache Kafka writes it down once a minute.
-- REQUEST_TIMED_OUT where a follower has not got there within `timeout_ms`, the leader's log start has moved all the
-  same; NOT_LEADER_OR_FOLLOWER where another broker leads, or does meanwhile.
-- An offset above the high watermark, or a negative one other than -1, is OFFSET_OUT_OF_RANGE; one below the log start
-  changes nothing.
-- Refused with POLICY_VIOLATION where the topic's cleanup.policy has no "delete".
+- Once the response has come, readers no longer see records before `before_offset`, and no live replica would bring them
+  back as the leader: the answer, the low watermark, is the lowest log start offset of the live replicas. Followers
+  advance theirs when they fetch. The next round of retention deletes segments that hold no other records.
+  `before_offset` -1 means the high watermark, so all committed records go.
+- The leader's log start offset is on disk before the answer, so a crash does not bring the records back. Apache Kafka
+  writes it once a minute.
+- REQUEST_TIMED_OUT if a follower has not advanced within `timeout_ms`; the leader's log start has still moved.
+  NOT_LEADER_OR_FOLLOWER if another broker leads, or becomes the leader meanwhile.
+- OFFSET_OUT_OF_RANGE for an offset above the high watermark, or a negative one other than -1. An offset below the log
+  start changes nothing.
+- POLICY_VIOLATION if the topic's cleanup.policy does not include "delete".
 - Versions 0 to 2, as in Kafka 4.
 """
 
@@ -71,7 +71,7 @@ async def handle(
     if begun:
         names = [each.replica.partition.name for each in begun]
         for name in names:
-            follower_fetches.waiting.check(name)  # they should hear of it now
+            follower_fetches.waiting.check(name)  # answer waiting followers now, with the new log start
         await asyncio.to_thread(logs.tasks.checkpoint_log_starts)
         await waiting.wait(names, lambda: all(each.is_settled() for each in begun) or None, request.timeout_ms)
     return DeleteRecordsResponse(
@@ -81,7 +81,7 @@ async def handle(
 
 @dataclass(frozen=True, slots=True)
 class _Deleting:
-    """The leader's log start has moved; those of the followers are to."""
+    """The leader's log start has moved; the followers' must follow."""
 
     replicas: ReplicaManager
     part: RecordsToDelete
@@ -121,7 +121,7 @@ def _refused(part: RecordsToDelete, error: KafkaError) -> RecordsDeleted:
 
 
 def _advance(replica: Replica, before_offset: int) -> int:
-    """Where the log is to begin, and at the leader does."""
+    """Advance the leader's log start. Return the offset where all replicas must begin."""
     name = replica.partition.name
     if "delete" not in replica.config.cleanup_policy:
         raise PolicyViolation(f"{name}: cleanup.policy has no 'delete', so its records cannot be deleted")

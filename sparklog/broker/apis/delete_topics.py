@@ -1,12 +1,12 @@
-"""DeleteTopics: remove topics and their records (key 20).
+"""DeleteTopics: delete topics and their records (key 20).
 
-- Topics are named, or given by their ids: then a topic that was created again under the name stays.
-- The topic is gone for every later request to this broker once the response is there; fetches that wait for it are
-  answered with UNKNOWN_TOPIC_OR_PARTITION. Its files go after file.delete.delay.ms; those on a broker that is away once
-  it is back.
-- Where it takes longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT, and the topic goes all the same.
-- A topic that is named twice, or with name and id or neither, is refused (INVALID_REQUEST).
-- Refused with TOPIC_DELETION_DISABLED where delete.topic.enable is false.
+- Topics are given by name, or by id: then a newer topic of the same name stays.
+- Once the response has come, the topic is gone for every later request to this broker; fetches that wait for it are
+  answered with UNKNOWN_TOPIC_OR_PARTITION. Its files are deleted after file.delete.delay.ms; those on a dead broker
+  once it is back.
+- If that takes longer than `timeout_ms`, the answer is REQUEST_TIMED_OUT and the topic is still deleted.
+- INVALID_REQUEST for a topic that is named twice, or has both a name and an id, or neither.
+- TOPIC_DELETION_DISABLED if delete.topic.enable is false.
 - Versions 1 to 6, as in Kafka 4.
 """
 
@@ -25,7 +25,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicToDelete:
-    """By name or by id."""
+    """A topic, by name or by id."""
 
     name: str | None = None
     topic_id: UUID | None = None
@@ -39,7 +39,7 @@ class DeleteTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeleted:
-    """`name` and `topic_id` as far as they are known."""
+    """The result of one topic; `name` and `topic_id` are set as far as they are known."""
 
     name: str | None = None
     topic_id: UUID | None = None
@@ -63,7 +63,7 @@ async def handle(request: DeleteTopicsRequest, *, metadata: MetadataCache, topic
 
 
 def _name(metadata: MetadataCache, topic: TopicToDelete) -> str | None:
-    """What the topic is called; None where there is none of that id."""
+    """Return the topic's name; None if no topic has the id."""
     if topic.topic_id is None:
         return topic.name
     found = metadata.find_by_id(topic.topic_id)

@@ -1,6 +1,6 @@
-"""DescribeClientQuotas: the quotas of users and clients, of which there are none (key 48).
+"""DescribeClientQuotas: list the quotas of users and clients; always empty, as there are none (key 48).
 
-- It is served because `kafka-configs.sh --describe --entity-type users` asks it before it asks for SCRAM credentials.
+- It is served because `kafka-configs.sh --describe --entity-type users` requests it before the SCRAM credentials.
 """
 
 from __future__ import annotations

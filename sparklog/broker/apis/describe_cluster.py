@@ -1,6 +1,6 @@
-"""DescribeCluster: the cluster's id, its brokers, and which of them is the controller (key 60, versions 0 to 2).
+"""DescribeCluster: describe the cluster's id, its brokers and its controller (key 60, versions 0 to 2).
 
-As the controller has told this broker; -1 while no controller is known.
+The answer shows what the controller has sent this broker; the controller id is -1 while no controller is known.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""DescribeConfigs: the configuration of topics and of the broker, with where each value is from (key 32).
+"""DescribeConfigs: describe the configuration of topics and of the broker, with the source of each value (key 32).
 
-- What is shown, and what counts as a default: `broker/config_entries.py`.
-- `keys` picks some of a resource's keys; those that it does not have are left out, as in Kafka.
-- Topics and brokers only. Kafka also has the log levels of a broker's loggers, and configurations of client metrics
-  and of groups; asking for these is refused (INVALID_REQUEST).
+- `broker/config_entries.py` says which keys are shown and what counts as a default.
+- `keys` selects some of a resource's keys; unknown keys are left out, as in Kafka.
+- Topics and brokers only. Kafka also has the log levels of a broker's loggers, and configurations of client metrics and
+  of groups; requests for these are refused (INVALID_REQUEST).
 - Versions 1 to 4, as in Kafka 4.
 """
 
@@ -26,7 +26,7 @@ from sparklog.cluster.topics import ALL_BROKERS
 class ConfigQuery:
     resource: ConfigResource
     keys: Sequence[str] = ()
-    """Empty: all of them."""
+    """Keys to describe; empty: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

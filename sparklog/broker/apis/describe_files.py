@@ -1,12 +1,12 @@
-"""DescribeFiles: a follower asks what closed segments its leader has (service Replication).
+"""DescribeFiles: describe the leader's closed segments to a follower (service Replication).
 
-- Only the leader answers, only a follower that asks in its leader epoch, only for the topic with that id, as for
+- Only the leader answers, only to a follower that requests in its leader epoch, for the topic with that id, as for
   ReplicaFetch.
-- Told are those that end at or below the high watermark, from an offset on. Files are read for their checksums, in a
-  thread, each once: `READ_BYTES` and a segment for each answer, so that it comes in time; what is left is asked for
-  next.
-- Without checksums where the topic is not compacted and nothing was replaced since the start: segments that begin and
-  end at the same offsets and have the same size are the same then. A follower that finds others asks for them.
+- The answer has the segments from an offset on that end at or below the high watermark. Files are read for their
+  checksums in a thread, each file once. An answer covers `READ_BYTES` of them and one segment more, so that it comes in
+  time; the follower requests the rest next.
+- Checksums are left out if the topic is not compacted and no segment was replaced since the start: then segments with
+  the same first and last offset and size are equal. A follower that finds a difference requests checksums.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def handle(request: DescribeFiles, *, replicas: ReplicaManager) -> FilesDe
 
 
 def _describe(log: Log, since: int, high_watermark: int, *, is_summed: bool) -> FilesDescribed:
-    """Blocks. What is said of the whole is read first: where it is older than the segments, the follower asks again."""
+    """Describe the log. Blocks. Read the log's values before its segments: if they are older, the follower retries."""
     generation, cleaned_offset, closed_to = log.generation, log.compacted_to, log.segments[-1].base_offset
     return FilesDescribed(
         generation=generation,
@@ -59,7 +59,7 @@ def _newest_snapshot(log: Log) -> SnapshotFile | None:
     newest = log.newest_snapshot_id()
     try:
         size = log.open_snapshot(newest).size if newest else 0
-    except OffsetOutOfRange:  # a newer one has come
+    except OffsetOutOfRange:  # a newer snapshot has replaced it
         return _newest_snapshot(log)
     return SnapshotFile(end_offset=newest[0], leader_epoch=newest[1], size_bytes=size) if newest and size else None
 

@@ -1,4 +1,4 @@
-"""DescribeGroups: groups of the classic protocol, with their members.
+"""DescribeGroups: describe groups of the classic protocol, with their members.
 
 Key 15, versions 0 to 6, as in Kafka 4.
 """

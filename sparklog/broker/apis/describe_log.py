@@ -1,9 +1,9 @@
-"""DescribeLog: what the logs of this broker's replicas consist of, for plans of upkeep.
+"""DescribeLog: describe the logs of this broker's replicas, to plan maintenance.
 
-- Of the partitions that are named, or of all; one that is not here, or whose disk has failed, has an error instead.
-- Leader or not, a replica describes its own log; `is_leader` says what it is.
-- The high watermark is read before the segments, so it is never beyond what they hold.
-- Files are looked into in a thread: the timestamps of a segment may have to be read from the disk.
+- Describes the named partitions, or all. A partition that is not here, or whose disk has failed, has an error instead.
+- Each replica describes its own log, leader or follower; `is_leader` tells which.
+- The high watermark is read before the segments, so it is never beyond their end.
+- Files are read in a thread: the timestamps of a segment may have to be read from the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sparklog.replica.manager import ReplicaManager
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogRequest:
     partitions: Sequence[TopicPartition] = ()
-    """None of them: all that this broker has."""
+    """Empty: all partitions of this broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ async def handle(
 def _begin(
     cluster_id: str, config: BrokerConfig, replicas: ReplicaManager, name: TopicPartition
 ) -> tuple[Log, LogDescription] | KafkaError:
-    """What can be said without a disk."""
+    """Return the log, and the part of its description that needs no disk."""
     try:
         replica = replicas.get(name)
     except KafkaError as error:
@@ -73,11 +73,11 @@ def _begin(
 
 
 def _finish(begun: tuple[Log, LogDescription] | KafkaError) -> LogDescription | KafkaError:
-    """Blocks."""
+    """Add the description's parts that may need the disk. Blocks."""
     if isinstance(begun, KafkaError):
         return begun
     log, description = begun
-    cleaned_offset = log.cleaned_offset  # before the segments: what is cleaned only grows, unless they are cut
+    cleaned_offset = log.cleaned_offset  # read before the segments: it only grows, except by truncation
     try:
         segments = log.describe()
     except KafkaError as error:

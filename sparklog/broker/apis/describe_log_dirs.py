@@ -1,9 +1,9 @@
-"""DescribeLogDirs: where partitions lie on this broker's disks, how large they are and how far they go (key 35).
+"""DescribeLogDirs: describe this broker's log directories, and the size and offsets of their partitions (key 35).
 
-- A topic or partition that does not exist is left out, as in Kafka.
+- Missing topics and partitions are left out, as in Kafka.
 - A failed directory is listed with KAFKA_STORAGE_ERROR and no partitions.
-- Unlike Kafka's, the answer has offsets: a reader of the files learns the high watermark here, up to which it may read.
-  And it says which directory is full; Kafka's clients see that from its usable bytes.
+- Unlike Kafka's, the response has offsets: a reader of the files needs the high watermark, up to which it may read. It
+  also marks full directories; Kafka's clients see that from the usable bytes.
 - Versions 1 to 5, as in Kafka 4.
 """
 
@@ -26,7 +26,7 @@ from sparklog.replica.manager import Replica, ReplicaManager
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeLogDirsRequest:
     topics: Mapping[str, Set[int] | None] | None = None
-    """By name, which partitions; None: all of them."""
+    """The partitions to describe, by topic; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +41,13 @@ class LogDirPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """`path` is absolute; the bytes are those of the volume that it is on, -1 where they are unknown."""
+    """One log directory. `path` is absolute; the byte counts are those of its volume, -1 if unknown."""
 
     path: str
     error: KafkaError | None = None
     partitions: Sequence[LogDirPartition] = ()
     is_full: bool = False
-    """Nothing is appended there until there is room."""
+    """True if nothing is appended there until space is freed."""
     total_bytes: int = -1
     usable_bytes: int = -1
 
@@ -77,7 +77,7 @@ async def handle(
 def _log_dirs(
     logs: LogManager, replicas: Iterable[Replica], topics: Mapping[str, Set[int] | None] | None
 ) -> list[LogDir]:
-    """Blocks: there may be many partitions, and the volumes are asked how large they are."""
+    """Describe the directories. Blocks: there may be many partitions, and the disks are queried for their size."""
     found: dict[str, list[LogDirPartition]] = {path: [] for path in logs.dirs}
     for replica in replicas:
         if _is_wanted(replica, topics):
@@ -103,7 +103,7 @@ def _log_dir(path: str, partitions: list[LogDirPartition], *, is_full: bool) -> 
     try:
         volume = shutil.disk_usage(path)
         total, free = volume.total, volume.free
-    except OSError:  # a folder in a test's memory, or a disk that has just failed
+    except OSError:  # an in-memory folder of a test, or a disk that has just failed
         total, free = -1, -1
     return LogDir(
         path=os.path.abspath(path),

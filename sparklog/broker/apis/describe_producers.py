@@ -1,8 +1,7 @@
-"""DescribeProducers: what partitions remember of their producers (key 61, version 0; KIP-664).
+"""DescribeProducers: list the producers that partitions remember (key 61, version 0; KIP-664).
 
-A producer is listed until it is forgotten (log/producers/producer_state.py), whether it still runs or not. What is
-wrong with one partition stands in its own part of the response. Answered by the leader: NOT_LEADER_OR_FOLLOWER
-elsewhere.
+A producer is listed until it expires (log/producers/producer_state.py), whether it still runs or not. An error of one
+partition is in its own part of the response. Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class DescribeProducersRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveProducer:
-    """-1 wherever there is nothing."""
+    """One producer's state. -1 means that there is no value."""
 
     producer_id: int
     producer_epoch: int

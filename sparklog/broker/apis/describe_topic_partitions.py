@@ -1,10 +1,9 @@
-"""DescribeTopicPartitions: the partitions of topics, a page at a time (key 75, version 0; KIP-966).
+"""DescribeTopicPartitions: describe the partitions of topics, a page at a time (key 75, version 0; KIP-966).
 
-- Topics come in the order of their names, whatever the order of the request; no names: every topic.
-- At most `limit` partitions at once, and never more than `MAX_PARTITIONS`; where there are more, the cursor says where
+- Topics come in name order, whatever the order of the request; no names: all topics.
+- A page has at most `limit` partitions, and never more than `MAX_PARTITIONS`; if there are more, the cursor says where
   the next page begins. A request with a cursor skips the topics before it.
-- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION where no topic can have it. Nothing
-  is created.
+- A missing topic gets UNKNOWN_TOPIC_OR_PARTITION, an invalid name INVALID_TOPIC_EXCEPTION. No topic is created.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class DescribeTopicPartitionsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeTopicPartitionsResponse:
-    """Each topic has those of its partitions that are on the page."""
+    """One page; each topic has only its partitions on the page."""
 
     topics: Sequence[TopicMetadata]
     next_cursor: Cursor | None = None
@@ -64,7 +63,7 @@ async def handle(
         first = cursor.partition if name == cursor.topic else 0
         page = topic.partitions[first : first + left]
         found.append(replace(topic, partitions=page))
-        left -= max(1, len(page))  # a topic that is not there is work too
+        left -= max(1, len(page))  # a missing topic counts too, as it is work
         if first + len(page) < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
                 topics=found, next_cursor=Cursor(topic=name, partition=first + len(page))

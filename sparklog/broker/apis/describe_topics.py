@@ -1,11 +1,11 @@
-"""DescribeTopics: partitions, leaders, replicas and offsets of topics, and what their configuration overrides.
+"""DescribeTopics: describe the partitions, leaders, replicas, offsets and configuration overrides of topics.
 
-- No names: every topic. A name that does not exist gets UNKNOWN_TOPIC_OR_PARTITION, or, with
-  `allow_auto_topic_creation` and auto.create.topics.enable, becomes a topic with the broker's defaults.
-- Offsets and size are those of the leader: they are there where this broker leads, and -1 where another does.
-- A partition that has no leader has LEADER_NOT_AVAILABLE, one whose log directory has failed here KAFKA_STORAGE_ERROR,
-  and neither leader nor offsets.
-- Kafka's Metadata and DescribeTopicPartitions in one, with the offsets that its tools ask for separately.
+- No names: all topics. A missing topic gets UNKNOWN_TOPIC_OR_PARTITION; with `allow_auto_topic_creation` and
+  auto.create.topics.enable it is created with the broker's defaults.
+- Offsets and size are the leader's: they are set if this broker leads, else the offsets are -1 and the size 0.
+- A partition without a leader has LEADER_NOT_AVAILABLE, one in a failed log directory of this broker
+  KAFKA_STORAGE_ERROR; both have no leader and no offsets.
+- Combines Kafka's Metadata and DescribeTopicPartitions with the offsets that Kafka's tools request separately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DescribeTopicsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDescription:
-    """`leader` is -1 where there is an error; the offsets where this broker is not the leader, too."""
+    """One partition. `leader` is -1 if there is an error; the offsets are also -1 if this broker is not the leader."""
 
     partition: int
     error: KafkaError | None = None
@@ -63,7 +63,7 @@ class DescribeTopicsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DescribeTopics:
-    """Describes topics as this broker knows them, with what it has of them."""
+    """Describes topics from this broker's metadata and its own replicas."""
 
     config: BrokerConfig
     info: BrokerInfo

@@ -1,6 +1,6 @@
-"""DescribeUserScramCredentials: which SCRAM credentials users have; never what is in them (key 50).
+"""DescribeUserScramCredentials: list the SCRAM mechanisms and iterations of users, never the secrets (key 50).
 
-- Without names: all users. A user who has none: RESOURCE_NOT_FOUND; one named twice: DUPLICATE_RESOURCE.
+- No names: all users. A user without credentials gets RESOURCE_NOT_FOUND, one named twice DUPLICATE_RESOURCE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sparklog.cluster.users import ScramMechanism, UserStore
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeUserScramCredentialsRequest:
     users: Sequence[str]
-    """Empty: all of them."""
+    """Users to describe; empty: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ async def handle(
 
 
 def _describe(users: UserStore, names: Sequence[str]) -> list[UserCredentials]:
-    """Blocks."""
+    """Describe the users. Blocks."""
     asked = Counter(names or users.names())
     return [_describe_user(users, name, count) for name, count in asked.items()]
 

@@ -1,13 +1,13 @@
-"""ElectLeaders: give partitions their preferred leader, or any that is left (key 43, versions 0 to 2).
+"""ElectLeaders: elect the preferred leader of partitions, or any live replica (key 43, versions 0 to 2).
 
-- Any broker takes it, and has the controller do it; it answers once it sees the new leaders itself, and
-  REQUEST_TIMED_OUT for partitions where that takes longer than the request allows.
-- PREFERRED: the first of the replicas leads, if it is alive and in sync; PREFERRED_LEADER_NOT_AVAILABLE if not.
-- UNCLEAN, where nobody leads: any live replica does, even one that is not in sync: what it has not copied is lost.
-  ELIGIBLE_LEADERS_NOT_AVAILABLE where none lives.
-- ELECTION_NOT_NEEDED where the leader is that one already, or (UNCLEAN) where there is one. Without a list of
-  partitions, only those are in the answer that an election was needed for, as in Kafka.
-- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for one whose topic is being deleted.
+- Any broker accepts the request and forwards it to the controller. It answers once it knows the new leaders itself;
+  partitions for which that takes longer than the request's timeout get REQUEST_TIMED_OUT.
+- PREFERRED: the first replica becomes leader if it is alive and in sync, else PREFERRED_LEADER_NOT_AVAILABLE.
+- UNCLEAN, for partitions without leader: any live replica may become leader, even an out-of-sync one, which loses the
+  records it has not copied. ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica is alive.
+- ELECTION_NOT_NEEDED if the preferred replica already leads or, for UNCLEAN, if there is a leader. Without a list of
+  partitions, the response has only those that needed an election, as in Kafka.
+- UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a partition whose topic is being deleted.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class ElectLeadersRequest:
     is_unclean: bool = False
     timeout_ms: int = 60_000
     is_for_controller: bool = False
-    """It comes from another broker: who is not the controller refuses it."""
+    """Forwarded by a broker: only the controller accepts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersResponse:
     errors: Mapping[TopicPartition, KafkaError | None]
     leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Who was elected."""
+    """The elected leaders."""
 
 
 async def handle(
@@ -76,7 +76,7 @@ async def _elect(controller: Controller, request: ElectLeadersRequest) -> ElectL
 
 
 def _unseen(metadata: MetadataCache, leaders: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """Partitions for which this broker still tells clients of another leader; one that is gone is not waited for."""
+    """Return the partitions for which this broker still knows another leader; deleted partitions do not count."""
     return [
         name
         for name, leader in leaders.items()

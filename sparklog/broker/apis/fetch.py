@@ -1,24 +1,25 @@
 """Fetch: read committed batches from partitions, and wait for them (key 1, versions 4 to 18).
 
-- Answered at once if `min_bytes` are there, a partition has an error, or `max_wait_ms` is 0; else as soon as one of
-  these comes true, at the latest after `max_wait_ms` with what there is. The wait costs nothing: appends wake it.
-- Clients of Kafka's protocol that read partitions that do not exist beside others are told when the wait is over, as in
-  Apache Kafka: some ask again at once, for as long as they are not assigned anything else.
-- Whole batches only, of one segment in each partition. The first may begin before the offset that was asked for:
-  readers skip those records. Batches of old formats are sent as they lie in the file.
-- Partitions are read in the order of the request or of its session, each up to its own limit, all together up to
-  `max_bytes` and the broker's fetch.max.bytes. The first batch found is answered even if it is larger than the
-  limits, so a reader always gets on.
-- Below the log start or above the log end: OFFSET_OUT_OF_RANGE. At the high watermark: nothing, no error.
-- A topic that is named by its id and is not there: UNKNOWN_TOPIC_ID; one whose id is another by now, as it has been
-  deleted and created again: INCONSISTENT_TOPIC_ID.
-- `current_leader_epoch` is compared (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). With `last_fetched_epoch` the answer
-  may be where the reader's log departs from this one instead of records.
-- Fetch sessions (KIP-227) as in broker/fetch_sessions.py; a request of session 0 and epoch -1 has none.
-- There are no transactions: the last stable offset is the high watermark, and nothing is ever aborted.
-- Read is from the leader: NOT_LEADER_OR_FOLLOWER elsewhere. Who says a rack may read from followers too, and is told
-  by the leader which (KIP-392, broker/read_replicas.py); an answer that tells has no records.
-- Replica ids are ignored: no broker replicates over this API, and whoever says it does is served as a consumer.
+- The response comes once `min_bytes` are available or a partition has an error, a divergence or a preferred read
+  replica; at the latest after `max_wait_ms`, with what is available then. Waiting costs nothing: appends wake the
+  request.
+- For clients of Kafka's protocol, missing partitions beside existing ones do not end the wait, as in Apache Kafka: some
+  clients retry them immediately until their assignment changes.
+- Only whole batches are returned, of one segment of each partition. The first batch may begin before the fetch offset:
+  readers skip those records. Batches of old formats are returned as they are in the file.
+- Partitions are read in the order of the request or of its session, each up to its own limit, together up to
+  `max_bytes` and the broker's fetch.max.bytes. The first batch is returned even if it exceeds the limits, so that a
+  reader always makes progress.
+- An offset below the log start or above the log end: OFFSET_OUT_OF_RANGE. At the high watermark: no records, no error.
+- UNKNOWN_TOPIC_ID: no topic has the id. INCONSISTENT_TOPIC_ID: the topic has another id, as it was deleted and created
+  again.
+- `current_leader_epoch` is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). With `last_fetched_epoch`, the response
+  may have the point where the reader's log diverges, instead of records.
+- Fetch sessions (KIP-227): broker/fetch_sessions.py. A request with session id 0 and epoch -1 has no session.
+- There are no transactions: the last stable offset is the high watermark, and no records are aborted.
+- Reads are served by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. A consumer that states its rack may read from
+  followers too; the leader names the follower in a response without records (KIP-392, broker/read_replicas.py).
+- Replica ids are ignored: brokers do not replicate over this API, and a request with one is served as a consumer's.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.slices import Slices, of_many
 
 TOGETHER = 500
-"""Partitions that are read in one go: some milliseconds."""
+"""Partitions that are read without yielding: some milliseconds."""
 PART = 100
-"""Of more, so many before it is looked how long that took."""
+"""In larger requests: partitions between two looks at the clock."""
 Pair = tuple[PartitionFetch, Cached | None]
 __all__ = ["API", "DivergingEpoch", "FetchRequest", "FetchResponse", "PartitionFetch", "PartitionFetched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """`partitions` and `forgotten` change what the session reads, or say it all where there is none."""
+    """`partitions` and `forgotten` change what the session reads; without a session, `partitions` lists all reads."""
 
     max_wait_ms: int = 0
     min_bytes: int = 1
@@ -87,9 +88,9 @@ class FetchRequest:
     forgotten: Sequence[Key] = ()
     uses_topic_ids: bool = False
     client_rack: str | None = None
-    """Where the consumer is; empty: it does not say. None: it reads from leaders only."""
+    """The consumer's rack; empty: not stated. None: the client reads from leaders only."""
     waits_beside_missing: bool = False
-    """Whether partitions that do not exist leave a request waiting for the others, if there are any."""
+    """Whether a request with missing partitions still waits for the others, if there are any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fetch:
-    """Reads from the replicas here, at once or when there is something to read."""
+    """Reads from this broker's replicas, and waits if there is too little to read."""
 
     clock: Clock
     config: BrokerConfig
@@ -120,7 +121,7 @@ class Fetch:
     waiting: Purgatory[TopicPartition]
 
     async def __call__(self, request: FetchRequest) -> FetchResponse:
-        """Raises InvalidRequest for a negative limit, or a partition asked for twice, and what its session does."""
+        """Raises InvalidRequest for a negative limit or a repeated partition, and as `FetchSessions` does."""
         _check(request)
         sessions = self.fetch_sessions
         context = sessions.begin(
@@ -166,7 +167,7 @@ class Fetch:
         return missing == context.size or size >= min(request.min_bytes, self._limit(request))
 
     async def _read_much(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
-        """As `__call__` does with fewer partitions, but others have their turn while it reads."""
+        """Read many partitions as `__call__` reads few, but yield to other requests meanwhile."""
         names = list(_names(context))
         due_ms = self.clock.monotonic_ms() + request.max_wait_ms
         while True:
@@ -177,7 +178,7 @@ class Fetch:
                 is_new, was_new = False, is_new
                 return None if was_new else True
 
-            # Begun first: what comes to a partition that has been read already is not to be missed.
+            # Start the wait before the read, so that an append to a partition already read is not missed.
             change = start(self.waiting.wait(names, attempt, due_ms - self.clock.monotonic_ms()))
             try:
                 found = await self._read_in_parts(request, context)
@@ -200,7 +201,7 @@ class Fetch:
         return results
 
     def _read_all(self, request: FetchRequest, context: FetchContext) -> list[PartitionFetched]:
-        """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
+        """Return the results now, without a session's partitions that have no news."""
         results: list[PartitionFetched] = []
         limit = self._limit(request)
         self._read(request, context.pairs(), results, limit, limit)
@@ -214,7 +215,7 @@ class Fetch:
         left: int,
         limit: int,
     ) -> int:
-        """Adds what there is of `pairs`, of which `left` bytes of `limit` may come; -> how many are left, if any."""
+        """Read `pairs` into `results`, up to `left` of `limit` bytes. Return the bytes left; negative if exceeded."""
         for part, cached in pairs:
             if cached and self._is_quiet(request, part, cached):
                 continue
@@ -225,9 +226,9 @@ class Fetch:
         return left
 
     def _is_quiet(self, request: FetchRequest, part: PartitionFetch, cached: Cached) -> bool:
-        """Whether the reader is at the end, and was told of the offsets that the partition has.
+        """Return whether the reader is at the high watermark and has been sent the partition's offsets.
 
-        Asked for every partition of a session at every fetch, so it makes nothing.
+        Runs for every partition of a session at every fetch, so it builds no result.
         """
         if part.fetch_offset != cached.high_watermark or part.last_fetched_epoch is not None or part.topic is None:
             return False
@@ -283,7 +284,7 @@ class Fetch:
         )
 
     def _find(self, request: FetchRequest, part: PartitionFetch) -> Replica:
-        """Raises UnknownTopicId, InconsistentTopicId, and as `readable_replica` does."""
+        """Return the replica to read. Raises UnknownTopicId, InconsistentTopicId, and as `readable_replica` does."""
         name = part.topic
         if name is None:
             if part.topic_id is None:
@@ -326,9 +327,9 @@ def _names(context: FetchContext) -> Iterable[TopicPartition]:
 
 
 def _diverging(replica: Replica, part: PartitionFetch) -> DivergingEpoch | None:
-    """Where a reader whose last record is of `last_fetched_epoch` departs from this log; None where it does not.
+    """Return where a reader whose last record has `last_fetched_epoch` diverges from this log; None if it does not.
 
-    Raises OffsetOutOfRange where this log does not reach back to that epoch.
+    Raises OffsetOutOfRange if this log does not reach back to that epoch.
     """
     last_epoch = part.last_fetched_epoch or 0
     end = replica.end_offset_for(last_epoch)

@@ -1,11 +1,10 @@
-"""FindCoordinator: which broker coordinates groups (key 10).
+"""FindCoordinator: find the brokers that coordinate groups (key 10).
 
-- The coordinator of a group is who leads its partition of __consumer_offsets; the topic is created when the first
-  group is asked for. COORDINATOR_NOT_AVAILABLE while that cannot be done, or nobody leads: clients ask again.
-- There are no coordinators of other things. Share groups are refused with INVALID_REQUEST and not, as Kafka does for
-  what will be there soon, with COORDINATOR_NOT_AVAILABLE: clients would ask again until they time out. Transactions are
-  refused as InitProducerId refuses them, with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: librdkafka asks again after
-  anything else.
+- A group's coordinator is the leader of its partition of __consumer_offsets. The topic is created on the first request
+  for a group. COORDINATOR_NOT_AVAILABLE if that fails or the partition has no leader: clients retry.
+- Only groups have coordinators. Share groups get INVALID_REQUEST; Kafka answers COORDINATOR_NOT_AVAILABLE if a
+  coordinator will exist soon, but here clients would retry until they time out. Transactions get
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as in InitProducerId: librdkafka retries after any other error.
 - Versions 0 to 6, as in Kafka 4.
 """
 
@@ -63,7 +62,7 @@ async def _find(groups: GroupCoordinator, metadata: MetadataCache, key_type: int
 
 
 async def _leader(groups: GroupCoordinator, metadata: MetadataCache, group_id: str) -> BrokerInfo:
-    """Raises CoordinatorNotAvailable."""
+    """Return the group's coordinator. Raises CoordinatorNotAvailable."""
     await groups.ensure_topic()
     name = TopicPartition(OFFSETS_TOPIC, groups.partition_for(group_id))
     leader = metadata.leader_of(name)

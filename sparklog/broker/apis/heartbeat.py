@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a group is alive, and learns whether it has to join again.
+"""Heartbeat: keep a member of a group alive, and tell it whether it must rejoin.
 
 Key 12, versions 0 to 4, as in Kafka 4.
 """

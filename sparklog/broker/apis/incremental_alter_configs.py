@@ -1,15 +1,14 @@
-"""IncrementalAlterConfigs: change single keys of topics' configurations and leave the others (key 44, KIP-339).
+"""IncrementalAlterConfigs: change single keys of configurations and leave the others (key 44, KIP-339).
 
-- SET gives a key a value, DELETE gives it back to its default, APPEND and SUBTRACT change the words of a list, starting
-  with the value in force. All changes of one resource are carried out, or none; they are in force, and durable, once
-  the response is there.
-- A resource that is named twice, a key that is changed twice, or a change without the value it needs is refused
-  (INVALID_REQUEST); APPEND and SUBTRACT of what is no list too (INVALID_CONFIG).
-- More than `MAX_KEYS` keys of one resource are refused (INVALID_REQUEST): none has so many.
-- DELETE of a key that topics do not have is refused (INVALID_CONFIG): it is a mistake in spelling. Kafka says nothing.
-- Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are
-  read at its start (INVALID_REQUEST). Any broker takes the change, whichever it is for.
-- Versions 0 and 1, as in Kafka 4. It is what gRPC calls AlterConfigs.
+- SET gives a key a value, DELETE returns it to its default, APPEND and SUBTRACT change the words of a list, starting
+  with the value in force. The changes of one resource are applied all or none; once the response has come they are in
+  force and durable.
+- INVALID_REQUEST: a resource is named twice, a key is changed twice, a change lacks the value it needs, or a resource
+  has more than `MAX_KEYS` keys (no resource has so many). INVALID_CONFIG: APPEND or SUBTRACT of a key that is no list.
+- DELETE of a key that topics do not have is refused (INVALID_CONFIG), as it is a misspelling. Kafka ignores it.
+- Of a broker, or of all brokers (an empty name), the keys in `CHANGEABLE` can be changed while it runs; others are read
+  only at its start (INVALID_REQUEST). Any broker accepts the change, whichever broker it is for.
+- Versions 0 and 1, as in Kafka 4. The gRPC method is called AlterConfigs.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from sparklog.broker.topics import Topics
 from sparklog.cluster.model import Topic
 
 MAX_KEYS = 1_000
-"""Of a resource that are changed at once. Who translates a request need not translate more than one beyond."""
+"""Most keys of one resource in a request. A translator can stop after one key more."""
 
 
 class Operation(IntEnum):
-    """Numbered as in Kafka's protocol."""
+    """The operations, numbered as in Kafka's protocol."""
 
     SET = 0
     DELETE = 1
@@ -61,7 +60,7 @@ class IncrementalAlterConfigsRequest:
 
 
 class OfResource(Protocol):
-    """What is wanted of one resource."""
+    """A requested change of one resource."""
 
     @property
     def resource(self) -> ConfigResource: ...
@@ -69,9 +68,9 @@ class OfResource(Protocol):
 
 Wanted = TypeVar("Wanted", bound=OfResource)
 Revise = Callable[[Topic], Mapping[str, str]]
-"""What a topic's overrides are to be, from the topic as it is."""
+"""Returns a topic's new overrides, given the present topic."""
 ReviseBroker = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""What a broker is to be given, from what it was given before."""
+"""Returns a broker's new dynamic configuration, given the present one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ async def alter_each(
     *,
     validate_only: bool,
 ) -> list[ResourceResult]:
-    """Change the configuration of each resource by its revision, which raises KafkaError where none can be made."""
+    """Change the configuration of each resource by its revision; a revision that is refused raises KafkaError."""
     times = Counter(each.resource for each in wanted)
     results = []
     for each in wanted:
@@ -141,7 +140,7 @@ def _broker_revision(change: ConfigChange) -> ReviseBroker:
 
 
 def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
-    """Raises InvalidRequest where the resource has no configuration that can be changed."""
+    """Raises InvalidRequest if the resource has no configuration that can be changed, or is named twice."""
     resource.check_type()
     if resource.type == ResourceType.TOPIC and not resource.name:
         raise InvalidRequest("Default topic resources are not allowed.")
@@ -150,7 +149,7 @@ def _check_alterable(resource: ConfigResource, *, is_alone: bool) -> None:
 
 
 def check_count(keys: Sized) -> None:
-    """Raises InvalidRequest where there are too many."""
+    """Raises InvalidRequest for more than `MAX_KEYS` keys."""
     if len(keys) > MAX_KEYS:
         raise InvalidRequest(f"more than {MAX_KEYS} keys of one resource at once")
 
@@ -167,7 +166,7 @@ def _check(changes: Sequence[KeyChange]) -> None:
 
 
 def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
-    """The topic's overrides with the changes in them; their values are not checked yet."""
+    """Return the topic's overrides with the changes applied; the values are not checked yet."""
     overrides = dict(topic.overrides)
     for change in changes:
         if change.operation == Operation.DELETE:

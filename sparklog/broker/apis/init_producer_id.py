@@ -1,12 +1,12 @@
-"""InitProducerId: an id under which a producer numbers its batches, so that none is written twice (KIP-98).
+"""InitProducerId: allocate a producer id, with which a producer's batches are written only once (key 22; KIP-98).
 
-- Without a transactional id every request is given a new id, with epoch 0, as in Apache Kafka: an id and epoch that the
-  producer had (KIP-360) are accepted and not looked at, as an idempotent producer bumps its epoch by itself.
-- Ids are never given twice (cluster/producer_ids.py). While the store cannot be reached: COORDINATOR_LOAD_IN_PROGRESS,
-  which clients try again.
-- There are no transactions. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one answer
-  that Java's client and librdkafka both take as final and report at once; others are tried again for minutes, or
-  reported as an unexpected error. An empty transactional id is an INVALID_REQUEST, as in Apache Kafka.
+- Without a transactional id, every request gets a new id with epoch 0, as in Apache Kafka. The producer's previous id
+  and epoch (KIP-360) are accepted and ignored, as an idempotent producer bumps its epoch itself.
+- Ids are never reused (cluster/producer_ids.py). While the store cannot be reached: COORDINATOR_LOAD_IN_PROGRESS, which
+  clients retry.
+- There are no transactions. A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error
+  that Java's client and librdkafka both treat as fatal and report at once; they retry others for minutes, or report an
+  unexpected error. An empty transactional id gets INVALID_REQUEST, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_PRODUCER_ID, NO_EPOCH = -1, -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducerIdRequest:
-    """`producer_id` and `producer_epoch` are what the producer has had; -1: nothing."""
+    """`producer_id` and `producer_epoch` are the producer's previous ones; -1: none."""
 
     transactional_id: str | None = None
     producer_id: int = NO_PRODUCER_ID
@@ -36,7 +36,7 @@ class InitProducerIdResponse:
 
 
 async def handle(request: InitProducerIdRequest, *, producer_ids: ProducerIds) -> InitProducerIdResponse:
-    """Raises InvalidRequest, TransactionalIdAuthorizationFailed or CoordinatorLoadInProgress."""
+    """Allocate an id. Raises InvalidRequest, TransactionalIdAuthorizationFailed or CoordinatorLoadInProgress."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest(
             f"producer id {request.producer_id} with epoch {request.producer_epoch}: both or none are to be given"

@@ -1,13 +1,13 @@
-"""InstallSnapshot: a snapshot of a partition of `__consumer_offsets`, which its coordinator loads.
+"""InstallSnapshot: install a snapshot of a partition of `__consumer_offsets`, for its coordinator to load.
 
-- Taken by the leader, in the epoch that it has: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
-- OFFSET_OUT_OF_RANGE where the log does not hold, as committed, all that lies below the end offset, or no longer does
-  when the last byte has come. CORRUPT_MESSAGE or INVALID_RECORD where the bytes are no snapshot, as
-  log/offset_snapshot.py has it. INVALID_REQUEST for any other topic.
+- Only the leader accepts it, in its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+- OFFSET_OUT_OF_RANGE if the log does not have all records below the end offset as committed, at the start or once the
+  last byte has come. CORRUPT_MESSAGE or INVALID_RECORD if the bytes are not a snapshot (log/offset_snapshot.py).
+  INVALID_REQUEST for any other topic.
 - Bytes are written as they come, in a thread: a snapshot takes the memory of one piece. A call that breaks off, or
-  brings nothing for a minute, leaves nothing behind; one that was answered is on the disk.
-- RECORD_LIST_TOO_LARGE beyond twice the size of the log and a megabyte.
-- Two at once do not disturb each other: the one that ends last stays, an older one does not take the place of a newer.
+  sends nothing for a minute, leaves nothing behind. A snapshot that was acknowledged is on disk.
+- RECORD_LIST_TOO_LARGE above twice the size of the log plus 1 MiB.
+- Concurrent calls do not disturb one another: the last to end stays, but an older snapshot never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InstallSnapshotRequest:
     leader_epoch: int
     end_offset: int
     chunks: AsyncIterator[bytes]
-    """Record batches, cut anywhere."""
+    """Record batches, split at any byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ async def handle(request: InstallSnapshotRequest, *, replicas: ReplicaManager) -
 
 
 async def _write(log: Log, writer: SnapshotWriter, chunks: AsyncIterator[bytes]) -> int:
-    turns = SerialExecutor()  # what is on its way to the disk gets there first, where the call is cancelled
+    turns = SerialExecutor()  # a write under way ends first if the call is cancelled
     try:
         await _receive(log, writer, chunks, turns)
     except BaseException:

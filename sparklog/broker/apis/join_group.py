@@ -1,6 +1,7 @@
-"""JoinGroup: become a member of a group, or take part in its next generation.
+"""JoinGroup: join a group, or its next generation.
 
-Waits until the group has come together or its rebalance time-out has passed. Key 11, versions 0 to 9, as in Kafka 4.
+The answer waits until all members have joined or the rebalance timeout has passed. Key 11, versions 0 to 9, as in
+Kafka 4.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""LeaderAndIsr: the controller says which partitions this broker has, and who leads them. From broker to broker only.
+"""LeaderAndIsr: receive this broker's partitions and their leaders (controller to broker).
 
-- STALE_CONTROLLER_EPOCH from a controller that has been deposed; STALE_BROKER_EPOCH where it was meant for this broker
-  before its restart; the request as a whole is refused.
-- FENCED_LEADER_EPOCH for a partition of which a newer leader epoch is known, KAFKA_STORAGE_ERROR for one whose log
-  cannot be used: the controller takes the replica for offline.
-- One at a time; logs are opened in a thread. When it is answered the partitions are led, or their leaders followed.
-- The same again changes nothing, so a controller that has had no answer repeats it.
+- The whole request is refused with STALE_CONTROLLER_EPOCH if the controller has been deposed, and with
+  STALE_BROKER_EPOCH if it was meant for this broker before its restart.
+- A partition gets FENCED_LEADER_EPOCH if a newer leader epoch is known, and KAFKA_STORAGE_ERROR if its log cannot be
+  used: the controller then considers the replica offline.
+- Requests are handled one at a time; logs are opened in a thread. Once the answer has come, the partitions are led, or
+  their leaders followed.
+- A repeated request changes nothing, so a controller that has received no answer repeats it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""LeaveGroup: members leave at once, instead of when their sessions end.
+"""LeaveGroup: remove members at once, instead of when their sessions expire.
 
 Key 13, versions 0 to 5, as in Kafka 4.
 """

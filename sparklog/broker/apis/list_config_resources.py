@@ -1,7 +1,7 @@
-"""ListConfigResources: what has a configuration that can be described (key 74, KIP-1142).
+"""ListConfigResources: list the resources whose configuration can be described (key 74, KIP-1142).
 
-- Topics and the broker. Broker loggers, client metrics and groups have no configuration here, so none are listed;
-  Kafka lists those that have been given one. A type that does not exist is UNSUPPORTED_VERSION, as in Kafka.
+- Topics and the broker. Broker loggers, client metrics and groups have no configuration here, so none are listed; Kafka
+  lists those that have been configured. An unknown type gets UNSUPPORTED_VERSION, as in Kafka.
 - Versions 0 (client metrics only) and 1, as in Kafka 4.
 """
 

@@ -1,4 +1,4 @@
-"""ListGroups: the groups that this broker coordinates.
+"""ListGroups: list the groups that this broker coordinates.
 
 Key 16, versions 0 to 5, as in Kafka 4.
 """

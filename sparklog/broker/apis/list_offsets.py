@@ -1,17 +1,17 @@
-"""ListOffsets: which offset a partition has at a position or a time (key 2, versions 1 to 11).
+"""ListOffsets: find the offset of a partition at a position or a time (key 2, versions 1 to 11).
 
 - EARLIEST: the log start offset, with the leader epoch of the record there. LATEST: the high watermark, the offset of
-  the next record to be committed. Both without a timestamp. There are no transactions, so the isolation level makes no
-  difference.
-- A time of 0 or later: the first committed record whose timestamp is that or later; MAX_TIMESTAMP (KIP-734): the
-  record with the highest timestamp, the first of them if several have it. Offset and timestamp are -1 where there is
-  no such record. Both look into files, in a thread.
-- Segments are on this broker's disks only (KIP-405): EARLIEST_LOCAL is EARLIEST; there is no LATEST_TIERED and no
-  EARLIEST_PENDING_UPLOAD, so both are -1.
-- Offsets above the high watermark are never told.
-- Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. A new leader does not know at once how much its predecessor
-  had committed. Until then it answers OFFSET_NOT_AVAILABLE for LATEST, as for a time of which it has no committed
-  record: what a client has been told once would go back (KIP-207).
+  the next record to be committed. Both come without a timestamp. There are no transactions, so the isolation level has
+  no effect.
+- A time of 0 or later: the first committed record with that timestamp or a later one. MAX_TIMESTAMP (KIP-734): the
+  record with the highest timestamp, the first one if several have it. Offset and timestamp are -1 if there is no such
+  record. Both look into files, in a thread.
+- Segments are on this broker's disks only (KIP-405): EARLIEST_LOCAL is EARLIEST; LATEST_TIERED and
+  EARLIEST_PENDING_UPLOAD do not exist here, so both are -1.
+- Offsets above the high watermark are never returned.
+- Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere. A new leader does not know at once how much its predecessor
+  had committed. Until then it answers OFFSET_NOT_AVAILABLE for LATEST, and for a time for which it has no committed
+  record: the offsets that a client sees must never go back (KIP-207).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sparklog.broker.api import Api
 from sparklog.log.log import TimestampOffset
 from sparklog.replica.manager import Replica, ReplicaManager
 
-LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # in the place of a time, numbered as in Kafka's protocol
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3  # used instead of a time, numbered as in Kafka's protocol
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 NOTHING = TimestampOffset(-1, -1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsetQuery:
-    """`position` is a time in ms, or one of the names above."""
+    """`position` is a timestamp in ms, or one of the constants above."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ def _replica(replicas: ReplicaManager, query: PartitionOffsetQuery) -> Replica |
 
 
 def _answer(query: PartitionOffsetQuery, replica: Replica | KafkaError) -> PartitionOffset:
-    """May block; what it looks at only grows, so any thread may look."""
+    """Answer one query. May block; safe on any thread, as what it reads only grows."""
     try:
         if isinstance(replica, KafkaError):
             raise replica

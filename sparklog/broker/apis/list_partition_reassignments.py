@@ -1,8 +1,7 @@
-"""ListPartitionReassignments: which partitions are moving to other brokers (key 46).
+"""ListPartitionReassignments: list the partitions that are moving to other brokers (key 46).
 
-- Any broker answers from what the controller has told it, so it may be a moment behind. Apache Kafka asks its
-  controller.
-- Partitions that are named and do not move, or do not exist, are not in the answer. Version 0, as in Kafka 4.
+- Any broker answers from what the controller has sent it, so it may lag for a moment. Apache Kafka asks its controller.
+- Named partitions that are not moving, or do not exist, are left out. Version 0, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sparklog.cluster.model import PartitionInfo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListPartitionReassignmentsRequest:
     partitions: Collection[TopicPartition] | None = None
-    """None: all of them."""
+    """Partitions to look at; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

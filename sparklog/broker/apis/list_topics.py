@@ -1,6 +1,6 @@
-"""ListTopics: the names of all topics, in their order, with how many partitions each has.
+"""ListTopics: list the topics in name order, with their numbers of partitions.
 
-Kafka has no such API: its clients ask for the metadata of all topics.
+Internal topics are listed only on request. Kafka has no such API: its clients request the metadata of all topics.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Metadata: the brokers, and the partitions of topics with who leads them (key 3, versions 0 to 13).
+"""Metadata: list the brokers, and the partitions of topics with their leaders (key 3, versions 0 to 13).
 
-- No topics named (None): every topic. An empty list: none, but in version 0, where it means every topic.
-- A name that does not exist is created with the broker's defaults if the request allows it and
-  auto.create.topics.enable is set, and is answered as it then is. Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION
-  while it creates; clients ask again in that case, here they need not. Otherwise UNKNOWN_TOPIC_OR_PARTITION, and
-  INVALID_TOPIC_EXCEPTION for a name that no topic can have. Internal topics are created by brokers only.
-- By topic id from version 12 on; an id that no topic has gets UNKNOWN_TOPIC_ID. In versions 10 and 11, which have the
-  field but not the meaning, an id or a null name is refused with INVALID_REQUEST, as Kafka does.
-- A partition whose leader is dead or was never elected, or is this broker with a log directory that has failed, has
-  LEADER_NOT_AVAILABLE and no leader. Its replicas on such brokers are among the offline.
-- All is as the controller has told this broker: it may be behind what others know by a moment. While no controller is
-  known, its id is -1.
+- No list of topics (None): all topics. An empty list: no topics, except in version 0, where it means all topics.
+- A missing topic is created with the broker's defaults if the request allows it and auto.create.topics.enable is set;
+  the response describes the new topic. Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates the topic, and
+  clients retry; here they need not. Otherwise a missing topic gets UNKNOWN_TOPIC_OR_PARTITION, and an invalid name
+  INVALID_TOPIC_EXCEPTION. Only brokers create internal topics.
+- Topics may be named by id from version 12 on; an unknown id gets UNKNOWN_TOPIC_ID. Versions 10 and 11 have the field
+  but do not support it: an id or a null name gets INVALID_REQUEST, as in Kafka.
+- A partition gets LEADER_NOT_AVAILABLE and no leader if its leader is dead, was never elected, or is this broker with a
+  failed log directory. Replicas on such brokers are listed as offline.
+- The response shows what the controller has sent this broker, so it may lag behind other brokers for a moment. The
+  controller id is -1 while no controller is known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicQuery:
-    """A topic by its name, or by its id where `name` is None."""
+    """A topic by name, or by id if `name` is None."""
 
     name: str | None = None
     topic_id: UUID | None = None
@@ -41,7 +41,7 @@ class TopicQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
-    """`topics` None: all."""
+    """A request for some topics, or for all if `topics` is None."""
 
     topics: Sequence[TopicQuery] | None = None
     allow_auto_topic_creation: bool = False
@@ -60,7 +60,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
-    """`name` is None for an id, and `topic_id` None for a name, that no topic has."""
+    """One topic. `name` is None for an unknown id, `topic_id` is None for an unknown name."""
 
     name: str | None
     topic_id: UUID | None = None
@@ -79,7 +79,7 @@ class MetadataResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescriber:
-    """Topics that exist, as this broker tells clients of them."""
+    """Describes existing topics for clients."""
 
     info: BrokerInfo
     metadata: MetadataCache
@@ -108,7 +108,7 @@ class TopicDescriber:
         )
 
     def _offline_replicas(self, name: TopicPartition, info: PartitionInfo) -> tuple[int, ...]:
-        """Those on brokers that are dead, and the one here if it does not work."""
+        """Return the replicas on dead brokers, and this broker's replica if its log is unavailable."""
         here = self.info.broker_id
         return tuple(
             broker

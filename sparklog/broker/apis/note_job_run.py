@@ -1,7 +1,7 @@
-"""NoteJobRun: that a job has run, for the cluster's history (`cluster/history.py`).
+"""NoteJobRun: record a job run in the cluster's history (`cluster/history.py`).
 
-- Answered at once; the record is written a little later. Where cluster.history.enable is not set nothing is kept.
-- Asked twice, because the first answer was lost, it is there twice, with one `run_id`.
+- The response comes at once; the record is written a little later. Without cluster.history.enable nothing is recorded.
+- A request that is repeated after a lost answer is recorded twice, with the same `run_id`.
 """
 
 from __future__ import annotations

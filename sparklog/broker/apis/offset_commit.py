@@ -1,6 +1,6 @@
-"""OffsetCommit: keep how far a group has come (key 8).
+"""OffsetCommit: store the offsets that a group has processed (key 8).
 
-- A partition that does not exist is refused (UNKNOWN_TOPIC_OR_PARTITION), and never reaches the coordinator.
+- A missing partition is refused (UNKNOWN_TOPIC_OR_PARTITION), and never reaches the coordinator.
 - Versions 2 to 10, as in Kafka 4.
 """
 

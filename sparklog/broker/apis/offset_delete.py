@@ -1,6 +1,6 @@
-"""OffsetDelete: forget offsets that a group has committed (key 47).
+"""OffsetDelete: delete committed offsets of a group (key 47).
 
-- A topic that does not exist is refused (UNKNOWN_TOPIC_OR_PARTITION): its offsets have gone with it.
+- A missing topic is refused (UNKNOWN_TOPIC_OR_PARTITION): its offsets were deleted with it.
 - Version 0, as in Kafka 4.
 """
 

@@ -1,4 +1,4 @@
-"""OffsetFetch: how far a group has come.
+"""OffsetFetch: read the committed offsets of groups.
 
 Key 9, versions 1 to 10, as in Kafka 4.
 """

@@ -1,10 +1,10 @@
-"""OffsetForLeaderEpoch: where the records of a leader epoch end (key 23, versions 2 to 4; KIP-101, KIP-320).
+"""OffsetForLeaderEpoch: find where the records of a leader epoch end (key 23, versions 2 to 4; KIP-101, KIP-320).
 
-- A consumer that comes back after a change of leader asks this of the epoch of its last record: if that epoch ends
-  below its position, the log was truncated under it.
-- The answer is the end of the greatest epoch at or below the one that was asked for, and that epoch; -1 and -1 for an
-  epoch above the leader's own.
-- Answered by the leader: NOT_LEADER_OR_FOLLOWER elsewhere. `current_leader_epoch` is compared with the leader's:
+- After a leader change, a consumer requests the end of its last record's epoch: if that epoch ends below the consumer's
+  position, the log was truncated.
+- The answer is the greatest epoch at or below the requested one, and its end offset; -1 and -1 for an epoch above the
+  leader's own.
+- Only the leader answers: NOT_LEADER_OR_FOLLOWER elsewhere. `current_leader_epoch` is compared with the leader's:
   FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 """
 

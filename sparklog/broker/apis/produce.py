@@ -1,23 +1,26 @@
 """Produce: append record batches to partitions (key 0, versions 3 to 13).
 
-- Batches are stored as they come (records/batch.py: checked, not opened); base offsets in them are ignored.
-- acks 1: answered once the leader has appended; -1 (all): once every in-sync replica has; 0: the face sends no answer.
-- With acks all, and the records appended: REQUEST_TIMED_OUT for the partitions that did not get there within
-  `timeout_ms`; NOT_ENOUGH_REPLICAS_AFTER_APPEND for those whose in-sync replicas have become fewer than
-  min.insync.replicas; NOT_LEADER_OR_FOLLOWER, at once, for those that this broker does not lead any more: the records
-  may stay or not, and who sends them again with idempotence has them once. KAFKA_STORAGE_ERROR if the disk has failed.
-- NOT_LEADER_OR_FOLLOWER, with nothing appended, where another broker leads.
-- A topic that does not exist is created with the broker's defaults if the request wants it and
-  auto.create.topics.enable is set. Kafka's protocol does that when a client asks for metadata, not here.
+- Batches are stored as they come (records/batch.py: checked, not decompressed); their base offsets are ignored.
+- acks=1: the response comes once the leader has appended. acks=-1 (all): once every in-sync replica has the records.
+  acks=0: the listener sends no response.
+- With acks=all and the records appended, a partition may get one of these errors:
+  REQUEST_TIMED_OUT: the in-sync replicas do not have the records within `timeout_ms`.
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND: fewer in-sync replicas are left than min.insync.replicas.
+  NOT_LEADER_OR_FOLLOWER, at once: this broker lost the leadership. The records may or may not survive; an idempotent
+  producer that resends them has them once.
+  KAFKA_STORAGE_ERROR: the disk has failed.
+- NOT_LEADER_OR_FOLLOWER if another broker leads; nothing is appended.
+- A missing topic is created with the broker's defaults if the request allows it and auto.create.topics.enable is set.
+  Kafka's protocol creates topics on a metadata request, not here.
 - Clients cannot write to internal topics (INVALID_TOPIC_EXCEPTION).
-- Where flush.messages asks for it, the answer waits until the records are on the disk, and so do those who read them;
-  the event loop does not.
-- A batch with a producer id must be the next of its producer (log/producers/producer_state.py); one that has been
-  written before is answered as it was then, and not written again. Its log append time is given only where timestamps
-  are the broker's; Apache Kafka gives the batch's timestamp as that in any case. A negative epoch, and a negative id
-  other than -1, are refused with INVALID_RECORD; Apache Kafka takes both, and checks neither.
-- Requests append in the order in which their handlers are started, as long as their topics exist. One of more than
-  `TOGETHER` partitions gives way to others meanwhile: who keeps an order begins nothing more before it has ended.
+- If flush.messages requires a flush, the response waits until the records are on disk, and readers do not see them
+  before; the event loop does not wait.
+- A batch with a producer id must be the producer's next (log/producers/producer_state.py). A duplicate gets the
+  original answer and is not written again. Its log append time is returned only if the broker sets the timestamps;
+  Apache Kafka always returns the batch's timestamp. A negative epoch, or a negative id other than -1, gets
+  INVALID_RECORD; Apache Kafka accepts both unchecked.
+- Requests append in the order in which their handlers start, provided that their topics exist. A request of more than
+  `TOGETHER` partitions yields to others meanwhile: a caller that needs an order must wait for its end.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ from sparklog.runtime.slices import Slices, of_many
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 DEFAULT_TIMEOUT_MS = 30_000
 TOGETHER = 1_000
-"""Partitions that are appended to in one go: 10 ms."""
+"""Partitions that are appended to without yielding: 10 ms."""
 PART = 100
-"""Of more, so many before it is looked how long that took."""
+"""In larger requests: partitions between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduce:
-    """Batches for one partition. `data` is written to: the broker puts offsets into it."""
+    """Batches for one partition. The broker modifies `data`: it writes offsets into it."""
 
     topic: str
     partition: int
@@ -62,13 +65,13 @@ class ProduceRequest:
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     partitions: Sequence[PartitionProduce]
     creates_topics: bool = True
-    """Whether topics that do not exist are created, where the broker does that at all."""
+    """Whether missing topics are created, if auto.create.topics.enable is set."""
     writes_internal_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionProduced:
-    """What became of one partition; the offsets are -1 where there is an error."""
+    """The result of one partition; the offsets are -1 if there is an error."""
 
     topic: str
     partition: int
@@ -85,17 +88,17 @@ class ProduceResponse:
 
 
 class _Pending(NamedTuple):
-    """Appended batches that cannot be answered yet."""
+    """Appended batches that wait for a flush or for replicas."""
 
     place: int
-    """In the response."""
+    """Index in the response."""
     replica: Replica
     led_since: int
-    """What `Partition.led_since` was when they were appended."""
+    """`Partition.led_since` at the time of the append."""
     last_offset: int
 
     def is_settled(self, acks: int) -> bool:
-        """Whether there is nothing left to wait for. Raises as `Partition.is_replicated` does."""
+        """Return whether the batches can be acknowledged. Raises as `Partition.is_replicated` does."""
         return acks != ACKS_ALL or self.replica.is_replicated(self.last_offset, self.led_since)
 
 
@@ -137,7 +140,7 @@ class Produce:
         results: list[PartitionProduced],
         pending: list[_Pending],
     ) -> None:
-        """Adds what became of each partition's batches, and those of them that cannot be answered yet."""
+        """Append to each partition; add the result to `results`, and to `pending` if it must wait."""
         for part in parts:
             try:
                 result, waits_at = self._append(request, part)
@@ -148,7 +151,7 @@ class Produce:
             results.append(result)
 
     def _append(self, request: ProduceRequest, part: PartitionProduce) -> tuple[PartitionProduced, Replica | None]:
-        """What became of a partition's batches, and where a flush or replicas must be waited for; raises KafkaError."""
+        """Append to one partition. Return the result, and the replica if it must wait. Raises KafkaError."""
         topic = part.topic
         if topic in INTERNAL_TOPICS and not request.writes_internal_topics:
             raise InvalidTopic(f"{topic} is written by brokers only")
@@ -173,7 +176,7 @@ class Produce:
         return result, replica if must_wait else None
 
     async def _settle(self, request: ProduceRequest, results: list[PartitionProduced], pending: list[_Pending]) -> None:
-        """Wait for disks and replicas, and put an error into those of `results` that did not get there."""
+        """Wait for disks and replicas; put an error into each of `results` that is not acknowledged in time."""
 
         async def flush(each: _Pending) -> None:
             try:
@@ -181,8 +184,8 @@ class Produce:
             except KafkaError as error:
                 results[each.place] = _failed(results[each.place], error)
 
-        # All are begun before any is waited for: whoever asked may go, and what was appended is shown only when
-        # it is flushed.
+        # Start all flushes before waiting for any: the client may disconnect, and readers see records only once they
+        # are flushed.
         if due := [each for each in pending if each.replica.log.must_flush]:
             await asyncio.gather(*map(flush, due))
         waiting = [each for each in pending if results[each.place].error is None]
@@ -204,7 +207,7 @@ class Produce:
                 results[each.place] = _failed(results[each.place], _not_in_time(each, request.timeout_ms))
 
     def _why_gone(self, pending: _Pending) -> KafkaError | None:
-        """Why the partition is not here any more, if there is more to say than that this broker does not lead it."""
+        """Return why the replica is gone, such as a failed disk; None if this broker has only lost the leadership."""
         try:
             self.replicas.get(pending.replica.partition.name)
         except KafkaError as error:
@@ -213,7 +216,7 @@ class Produce:
 
 
 async def create_missing_topics(request: ProduceRequest, *, metadata: MetadataCache, topics: Topics) -> None:
-    """Create the topics that do not exist, if the broker does that; the append will tell of those it could not."""
+    """Create missing topics, if auto.create.topics.enable is set; the append reports those that failed."""
     for part in request.partitions:
         if part.topic not in metadata and part.topic not in INTERNAL_TOPICS:
             with suppress(KafkaError):

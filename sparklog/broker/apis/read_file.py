@@ -1,11 +1,11 @@
-"""ReadFile: a follower reads a piece of one of its leader's files (service Replication).
+"""ReadFile: read a piece of one of the leader's files for a follower (service Replication).
 
-- Of a closed segment, or of a snapshot; fenced as DescribeFiles. INVALID_UPDATE_VERSION where the segment is another
-  one by now; OFFSET_OUT_OF_RANGE where none begins there, or the snapshot is gone. Then the follower looks again at
-  what there is.
-- A piece has `PIECE_BYTES`, the last one what is left; behind the end, INVALID_UPDATE_VERSION.
-- leader.replication.throttled.rate holds for replicas that are named in leader.replication.throttled.replicas, in sync
-  or not: while it is used up, an answer comes late, and may be empty.
+- The file is a closed segment or a snapshot; fenced as DescribeFiles. INVALID_UPDATE_VERSION if the segment has another
+  identity by now; OFFSET_OUT_OF_RANGE if no segment begins there, or the snapshot is gone. The follower then requests
+  DescribeFiles again.
+- A piece has `PIECE_BYTES`, the last one the rest; a position at or past the end gets INVALID_UPDATE_VERSION.
+- leader.replication.throttled.rate applies to replicas that leader.replication.throttled.replicas lists, in sync or
+  not: while it is used up, an answer is delayed by up to `LONGEST_WAIT_S`, and may be empty.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def handle(
 
 
 def _read(log: Log, request: ReadFile) -> bytes:
-    """Blocks."""
+    """Read one piece. Blocks."""
     if request.snapshot_epoch is None:
         whole = log.open_file(request.offset, LOG, request.identity)
     else:

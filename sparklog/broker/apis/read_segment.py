@@ -1,12 +1,12 @@
-"""ReadSegment: a range of one file of a segment, in pieces.
+"""ReadSegment: read a range of one of a segment's files, in pieces.
 
-- Read from the file as it was when the request came: a segment that is replaced or deleted meanwhile is read to its
-  end, of the active segment nothing comes that was appended later.
-- With an identity, refused with INVALID_UPDATE_VERSION where the segment is another one by now. So is a range that a
-  truncation has cut meanwhile, in the middle of the answer.
-- OFFSET_OUT_OF_RANGE where no segment begins at the base offset, INVALID_REQUEST for a range that cannot be.
-- `leader-epoch-checkpoint` is of the whole log: the base offset means nothing then.
-- Every piece is read in a thread, once the one before has been taken: a slow reader holds one piece in memory.
+- The read covers the file as it was when the request came. A segment that is replaced or deleted meanwhile is read to
+  its end; records appended to the active segment meanwhile are left out.
+- A request with an identity gets INVALID_UPDATE_VERSION if the segment has another identity by now. A range that a
+  truncation cuts meanwhile gets the same error, in the middle of the answer.
+- OFFSET_OUT_OF_RANGE if no segment begins at the base offset, INVALID_REQUEST for an invalid range.
+- `leader-epoch-checkpoint` belongs to the whole log: the base offset is then ignored.
+- Each piece is read in a thread, once the previous one has been consumed: a slow reader holds one piece in memory.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ReadSegmentRequest:
     base_offset: int
     position: int = 0
     size: int | None = None
-    """None: to the end."""
+    """Bytes to read; None: to the end."""
     identity: str | None = None
-    """None: any."""
+    """The segment's expected identity; None: any."""
     file: str = "log"
     """One of `FILES`."""
 
@@ -42,7 +42,7 @@ class ReadSegmentRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSegmentResponse:
     pieces: AsyncIterator[bytes]
-    """Raises InvalidUpdateVersion or KafkaStorageError on the way."""
+    """The iterator raises InvalidUpdateVersion or KafkaStorageError."""
 
 
 async def handle(request: ReadSegmentRequest, *, replicas: ReplicaManager) -> ReadSegmentResponse:

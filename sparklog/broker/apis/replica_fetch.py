@@ -1,20 +1,20 @@
-"""ReplicaFetch: a follower reads from the leader's log, and tells how far its own goes (service Replication).
+"""ReplicaFetch: a follower reads from the leader's log, and reports its own log's offsets (service Replication).
 
-As Fetch (fetch.py), and:
+Like Fetch (fetch.py), except:
 
-- Read is up to the log's end, from its oldest segment on; answered are whole batches of one segment of each partition,
-  with the segment's base offset, so that the follower rolls where the leader has.
-- Only the leader answers, only who asks in its leader epoch, only for the topic with that id: NOT_LEADER_OR_FOLLOWER,
-  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, INCONSISTENT_TOPIC_ID. A broker that has been replaced by a later life of
-  itself is refused with STALE_BROKER_EPOCH.
-- A follower whose log departs from the leader's is told where. One that has less than the oldest segment gets
-  OFFSET_OUT_OF_RANGE, and with it where that segment begins (replica/divergence.py).
-- Each request counts for every partition of its session, asked for anew or not: the follower has what lies below its
-  offset. It counts once, when it comes.
-- It waits for records, and for a high watermark or log start that the follower has not been told. With the next answer
-  comes the generation of the leader's closed segments, by which the follower knows that some were replaced.
-- A follower that is not in sync gets no records while leader.replication.throttled.rate is used up, of replicas that
-  are named in leader.replication.throttled.replicas.
+- A follower reads up to the log end offset, from the oldest segment on. The answer has whole batches of one segment of
+  each partition and the segment's base offset, so that the follower rolls its segments at the same offsets.
+- Only the leader answers, only to a request in its leader epoch, for the topic with that id: NOT_LEADER_OR_FOLLOWER,
+  FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, INCONSISTENT_TOPIC_ID. A broker that has registered again since, with a
+  newer broker epoch, gets STALE_BROKER_EPOCH.
+- A follower whose log diverges is sent the point of divergence. A follower that ends below the oldest segment gets
+  OFFSET_OUT_OF_RANGE with that segment's base offset (replica/divergence.py).
+- Each request counts for every partition of its session, named again or not: the follower has everything below its
+  fetch offset. It counts once, on arrival.
+- The request waits for records, or for a high watermark or log start offset that the follower has not been sent. The
+  next answer also has the generation of the leader's closed segments, which tells the follower that some were replaced.
+- While leader.replication.throttled.rate is used up, an out-of-sync follower gets no records of replicas that
+  leader.replication.throttled.replicas lists.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def handle(
     metadata: MetadataCache,
     replicas: ReplicaManager,
 ) -> ReplicaFetchResponse:
-    """Raises StaleBrokerEpoch, and what the session does."""
+    """Raises StaleBrokerEpoch, and as `FetchSessions.begin` and `FetchSessions.end` do."""
     known = metadata.brokers.get(request.replica_id)
     if known and known.epoch > request.broker_epoch:
         raise StaleBrokerEpoch(
@@ -98,7 +98,7 @@ def _asked(part: FetchPartition) -> PartitionFetch:
 
 
 class _Fetch:
-    """One request on its way through the broker."""
+    """One request while it is handled."""
 
     def __init__(
         self, request: ReplicaFetch, context: FetchContext, replicas: ReplicaManager, throttle: Throttle, limit: int
@@ -109,10 +109,10 @@ class _Fetch:
         self._context = context
         self._limit = limit
         self.max_wait_ms = request.max_wait_ms
-        """No longer than a throttle holds records back."""
+        """The request's limit, shortened to the time that a throttle holds records back."""
 
     def count(self) -> None:
-        """Take note of how far the follower is in each partition where its log is as this one."""
+        """Record the follower's progress in each partition where its log does not diverge."""
         now = asyncio.get_running_loop().time()
         for part, _ in self._context.pairs():
             try:
@@ -128,10 +128,10 @@ class _Fetch:
                         log_start_offset=part.log_start_offset,
                     )
             except KafkaError:
-                continue  # the answer tells of it
+                continue  # `read` reports the error
 
     def attempt(self) -> list[PartitionFetched] | None:
-        """What there is, if it is worth an answer."""
+        """Return the results, if there are enough for an answer; else None."""
         found = self.read()
         return found if self._request.max_wait_ms == 0 or self._is_enough(found) else None
 
@@ -145,7 +145,7 @@ class _Fetch:
         return size >= max(1, min(self._request.min_bytes, self._limit))
 
     def read(self) -> list[PartitionFetched]:
-        """What there is now; of a session's partitions, without those of which there is nothing new to tell."""
+        """Return the results now, without a session's partitions that have no news."""
         left = self._limit
         is_first = True
         results = []
@@ -164,7 +164,7 @@ class _Fetch:
         return results
 
     def _find(self, part: PartitionFetch) -> Replica:
-        """Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, InconsistentTopicId, and as `get` does."""
+        """Return the replica. Raises as `find_led` does."""
         return find_led(
             self._replicas,
             TopicPartition(part.topic or "", part.partition),
@@ -222,7 +222,7 @@ class _Fetch:
         )
 
     async def answer(self, part: PartitionFetched) -> FetchedPartition:
-        """With the bytes; an error where this broker has ceased to lead while they were read: they may not be its."""
+        """Return the answer with its bytes; an error if this broker lost the leadership while it read them."""
         name = TopicPartition(part.topic or "", part.partition)
         answer = FetchedPartition(
             name=name,
@@ -251,11 +251,11 @@ class _Fetch:
 
 
 def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
-    """Raises OffsetOutOfRange."""
+    """Return where the follower's log diverges; None if it does not. Raises OffsetOutOfRange."""
     log = replica.log
     is_inside = log.first_base_offset <= part.fetch_offset <= log.log_end_offset
     if is_inside and part.last_fetched_epoch in (None, log.latest_epoch):
-        return None  # as it mostly is
+        return None  # the common case, without a search
     return find_divergence(
         log.stored_epochs.assign(replica.partition.leader_epoch, log.log_end_offset),
         first_offset=log.first_base_offset,
@@ -266,12 +266,12 @@ def _divergence(replica: Replica, part: PartitionFetch) -> EpochEnd | None:
 
 
 def _is_news(cached: Cached, found: PartitionFetched) -> bool:
-    """Whether a follower that has nothing to copy should hear of it at once."""
+    """Return whether the offsets are news that a follower with nothing to copy must get at once."""
     return (cached.high_watermark, cached.log_start_offset) != (found.high_watermark, found.log_start_offset)
 
 
 def _is_quiet(replica: Replica, part: PartitionFetch, cached: Cached) -> bool:
-    """Whether the follower is at the end, and was told all there is; asked for every partition at every fetch."""
+    """Return whether there is no news. Runs for every partition of a session at every fetch."""
     log = replica.log
     return (
         part.fetch_offset == log.log_end_offset

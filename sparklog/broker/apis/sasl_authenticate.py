@@ -1,9 +1,8 @@
-"""SaslAuthenticate: a message of the SASL exchange that SaslHandshake began (key 36).
+"""SaslAuthenticate: exchange a message of the SASL mechanism that SaslHandshake chose (key 36).
 
-- A failure says no more than that it failed, `connection.failed.authentication.delay.ms` later, and ends the
-  connection.
-- Where `connections.max.reauth.ms` is set, the last answer says how long the session lasts (KIP-368).
-- On a listener without SASL, or where no exchange is under way: ILLEGAL_SASL_STATE.
+- A failure gives no details. It is sent after `connection.failed.authentication.delay.ms` and ends the connection.
+- With `connections.max.reauth.ms`, the last answer says how long the session lasts (KIP-368).
+- ILLEGAL_SASL_STATE on a listener without SASL, or if no exchange is under way.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from sparklog.broker.sasl import Authenticated, Authentication
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslAuthenticateRequest:
     authentication: Authentication | None
-    """The connection's; None: its listener has no SASL."""
+    """The connection's authentication; None: its listener has no SASL."""
     token: bytes = field(repr=False)
 
 
@@ -30,7 +29,7 @@ async def handle(request: SaslAuthenticateRequest, *, config: BrokerConfig) -> A
     try:
         return await request.authentication.authenticate(request.token)
     except SaslAuthenticationFailed:
-        # Who guesses passwords waits for each answer; the connection reads nothing meanwhile.
+        # Slows down password guessing; the connection reads nothing meanwhile.
         await asyncio.sleep(config.connection_failed_authentication_delay_ms / 1000)
         raise
 

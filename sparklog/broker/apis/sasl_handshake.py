@@ -1,9 +1,8 @@
-"""SaslHandshake: choose the SASL mechanism by which the client will show who it is (key 17).
+"""SaslHandshake: choose the SASL mechanism that authenticates the client (key 17).
 
-- The answer names the mechanisms that are enabled; one that is not is refused with UNSUPPORTED_SASL_MECHANISM, and the
-  connection ends.
-- On a listener without SASL: ILLEGAL_SASL_STATE. What is served before and after: `broker/sasl.py`.
-- Version 1 is followed by SaslAuthenticate; after version 0 the client's messages come bare, each behind its length.
+- The answer lists the enabled mechanisms. Any other gets UNSUPPORTED_SASL_MECHANISM, and the connection ends.
+- ILLEGAL_SASL_STATE on a listener without SASL. `broker/sasl.py` says what is served before and after.
+- Version 1 is followed by SaslAuthenticate. After version 0 the client's tokens are sent bare, each behind its length.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sparklog.broker.sasl import Authentication
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslHandshakeRequest:
     authentication: Authentication | None
-    """The connection's; None: its listener has no SASL."""
+    """The connection's authentication; None: its listener has no SASL."""
     mechanism: str
 
 

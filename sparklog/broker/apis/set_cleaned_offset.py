@@ -1,8 +1,8 @@
-"""SetCleanedOffset: everything below an offset has been compacted, which the cleaner checkpoint says then.
+"""SetCleanedOffset: record in the cleaner checkpoint that all records below an offset have been compacted.
 
-- By the leader: its followers take that over, too. Fenced by the leader epoch, and by the segments below the offset:
-  INVALID_UPDATE_VERSION where one is not what it was.
-- On the disk when it is answered. A truncation lowers it again.
+- Only the leader accepts it; its followers take the offset over. Fenced by the leader epoch, and by the segments below
+  the offset: INVALID_UPDATE_VERSION if one of them has changed.
+- The checkpoint is on disk before the answer. A truncation lowers the offset again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SetCleanedOffsetRequest:
     leader_epoch: int
     offset: int
     segments: Sequence[SegmentDescription]
-    """Those below the offset."""
+    """The segments below the offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""StopReplica: the controller says what this broker is to follow or lead no more. From broker to broker only.
+"""StopReplica: stop following or leading partitions (controller to broker).
 
-- Refused as a whole as LeaderAndIsr is; FENCED_LEADER_EPOCH for a partition of which a newer leader epoch is known,
-  unless its topic is being deleted.
-- With deletion the log is gone when it is answered, but for its files, which go after file.delete.delay.ms; a partition
-  that is not here is no error. Without, the log stays, and can be read by jobs.
-- Who waits at the partition is told at once: NOT_LEADER_OR_FOLLOWER.
+- The whole request is refused as in LeaderAndIsr. A partition gets FENCED_LEADER_EPOCH if a newer leader epoch is
+  known, unless its topic is being deleted.
+- With deletion, the log is gone once the answer has come; its files are deleted after file.delete.delay.ms. A partition
+  that is not here is no error. Without deletion, the log stays and jobs can read it.
+- Requests that wait for the partition are answered at once: NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Subscribe: fetch on and on from the given offsets, each answer going on where the one before ended.
+"""Subscribe: fetch continuously from the given offsets, each response continuing where the previous one ended.
 
-Not a request with a response but a stream of fetch responses, so it is not in the table of APIs.
+It is a stream of fetch responses, not a request with one response, so it is not in the table of APIs.
 
-- A response has at least one partition with records; partitions with nothing new are left out.
-- Partitions that had records go behind those that had none, so that none starves behind a busy one.
-- Ends after a response in which a partition has an error or departs from what was read, and when the broker stops.
-- One without partitions is refused: there would be nothing to wait for, ever again.
-- Asks for nothing before the response has been taken, so whoever takes slowly is read for slowly.
+- A response has at least one partition with records, an error or a divergence; partitions with no news are left out.
+- Partitions that had records move behind those that had none, so that a busy partition starves none.
+- The stream ends after a response in which a partition has an error or diverges, and when the broker stops.
+- A subscription without partitions is refused: there would be nothing to wait for.
+- The next fetch starts only once the previous response has been consumed: a slow consumer slows the reads down.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.broker.api import Handler
 from sparklog.broker.apis.fetch import FetchRequest, FetchResponse, PartitionFetch, PartitionFetched
 from sparklog.runtime.purgatory import Purgatory
 
-WAIT_MS = 60_000  # then it looks again: an upper bound on how long a lost wake-up could last
+WAIT_MS = 60_000  # bounds the delay after a lost wake-up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class SubscribeRequest:
 async def stream(
     request: SubscribeRequest, *, fetch: Handler[FetchRequest, FetchResponse], waiting: Purgatory[TopicPartition]
 ) -> AsyncIterator[FetchResponse]:
-    """Raises as `fetch` does, and InvalidRequest where there are no partitions."""
+    """Yield responses. Raises as `fetch` does, and InvalidRequest if there are no partitions."""
     if not request.partitions:
         raise InvalidRequest("a subscription to no partitions")
     partitions = list(request.partitions)

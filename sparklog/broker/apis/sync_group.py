@@ -1,6 +1,6 @@
-"""SyncGroup: the leader of a group brings the assignments, every member gets its own.
+"""SyncGroup: distribute the assignments of a group's leader, each member's to that member.
 
-Waits for the leader. Key 14, versions 0 to 5, as in Kafka 4.
+A member waits for the leader. Key 14, versions 0 to 5, as in Kafka 4.
 """
 
 from __future__ import annotations

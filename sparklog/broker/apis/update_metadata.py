@@ -1,11 +1,11 @@
-"""UpdateMetadata: the controller tells what has changed in the cluster (controller to every broker).
+"""UpdateMetadata: receive changes of the cluster from the controller (controller to every broker).
 
-- STALE_CONTROLLER_EPOCH: it has been deposed. STALE_BROKER_EPOCH: it was meant for this broker before its restart.
-- Logs of partitions that have moved to other brokers while this one was down, or while a controller that was to tell it
-  failed, are deleted once the controller tells everything (as Apache Kafka does with strays since 3.6): only of a topic
-  that is known by its id, of a partition that is known, and where this broker knows of no later leader epoch.
-- Topics that are gone take along what groups have committed for them; topics with another configuration give it to
-  their logs.
+- STALE_CONTROLLER_EPOCH: the controller has been deposed. STALE_BROKER_EPOCH: the request was meant for this broker
+  before its restart.
+- Stray logs are those of partitions that moved to other brokers while this broker was down, or while the controller
+  that was to inform it failed. A full update deletes them, as in Apache Kafka since 3.6. A stray must be of a known
+  partition and of a topic that is known by its id, and this broker must know of no later leader epoch.
+- For deleted topics, the groups' committed offsets are deleted too. A topic's new configuration is applied to its logs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def handle(
     registration: Registration,
     state_changes: StateChanges,
 ) -> UpdateMetadataResponse:
-    """Raises StaleControllerEpoch or StaleBrokerEpoch."""
+    """Apply the update. Raises StaleControllerEpoch or StaleBrokerEpoch."""
     epoch = registration.epoch
     if request.broker_epoch < epoch:
         raise StaleBrokerEpoch(f"broker epoch {request.broker_epoch} is over: it is {epoch}")
@@ -62,7 +62,7 @@ async def handle(
 
 
 def _strays(here: int, logs: LogManager, metadata: MetadataCache) -> tuple[StopPartition, ...]:
-    """Who alone is in sync keeps its log, whoever the replicas are: nobody else has all that was acknowledged."""
+    """Return the stray logs. Never delete an in-sync copy, even of an unassigned broker: it may be the only one."""
     found = []
     for log in sorted(logs, key=lambda log: log.partition):
         topic = metadata.find_by_id(log.topic_id)

@@ -1,9 +1,9 @@
-"""UploadSegment: the bytes of a new segment, in pieces, each a sign of life of its lease.
+"""UploadSegment: upload a new segment in pieces; each piece renews the lease.
 
-- RESOURCE_NOT_FOUND where the lease has ended, also while the bytes come; it ends when nothing comes for its time.
-- A new upload under the same lease takes the place of what was uploaded before.
-- RECORD_LIST_TOO_LARGE beyond twice the size of the sources and a megabyte; the lease has ended then.
-- KAFKA_STORAGE_ERROR where there is no room; nothing else is harmed.
+- RESOURCE_NOT_FOUND if the lease has ended, or ends during the upload. It ends if no piece comes for its duration.
+- A new upload under the same lease replaces the previous one.
+- RECORD_LIST_TOO_LARGE above twice the size of the sources plus 1 MiB; this ends the lease.
+- KAFKA_STORAGE_ERROR if the disk is full; nothing else is affected.
 """
 
 from __future__ import annotations
