@@ -23,8 +23,8 @@ LEAST_TIMEOUT_MS = 5_000
 async def ask_controller(request: Any, *, clock: Clock, metadata: MetadataCache, peers: Peers, timeout_ms: int) -> Any:
     """Return the controller's answer; retry until `timeout_ms`, at least `LEAST_TIMEOUT_MS`.
 
-    Raises the KafkaError with which the controller refuses the request, or, after the timeout, the NotController or
-    NetworkException that kept it from being asked.
+    Raises the KafkaError with which the controller refuses the request, or, after the timeout, the NotController,
+    NetworkException or RequestTimedOut that left it without an answer.
     """
     deadline_ms = clock.monotonic_ms() + max(timeout_ms, LEAST_TIMEOUT_MS)
     while True:

@@ -145,7 +145,7 @@ class Topics:
         loop, has_changed = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(_: str) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for this
+            with suppress(RuntimeError):  # the loop is closed: the broker has stopped
                 loop.call_soon_threadsafe(has_changed.set)
 
         with suppress(TimeoutError):
