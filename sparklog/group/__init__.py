@@ -1,1 +1,1 @@
-"""Consumer groups: who is in them, what they read, and how far they have come."""
+"""Consumer groups: their members, the partitions that each member reads, and the committed offsets."""

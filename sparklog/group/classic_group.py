@@ -1,9 +1,9 @@
 """A group of the classic protocol: its members, its generation, its state (org.apache.kafka.coordinator.group.classic).
 
-Values and questions only; what happens to a group, and why, is in `classic_groups.py`.
+This module holds the data and the queries; the decisions about a group are in `classic_groups.py`.
 
-What the log keeps of it is one `GroupValue` for each generation: `snapshot` makes it, `restore` takes it up. While a
-group prepares a rebalance it is ahead of its log and takes nothing from it.
+The log has one `GroupValue` for each generation: `snapshot` builds it, `restore` applies it. While a group prepares a
+rebalance, its state is newer than the log, and `restore` does nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One member. Tickets are those of its requests that wait; they, and `is_new`, are not in the log."""
+    """One member. The tickets are those of its waiting requests; the tickets and `is_new` are not in the log."""
 
     member_id: str
     group_instance_id: str | None
@@ -55,7 +55,7 @@ class Member:
     join_ticket: Hashable | None = None
     sync_ticket: Hashable | None = None
     is_new: bool = False
-    """It has never been told that it is a member, so its absence cannot be told from its waiting."""
+    """Its first join is not answered yet, so it cannot send heartbeats: waiting and gone look the same."""
 
     @property
     def is_static(self) -> bool:
@@ -63,7 +63,7 @@ class Member:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether nothing is expected from it, because it waits for us."""
+        """Whether the member waits for the coordinator, so that no heartbeat is due from it."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     @property
@@ -76,7 +76,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ClassicGroup:
-    """Members are in the order in which they came; the first is the leader."""
+    """A classic group. Members are in the order in which they joined; the first becomes the leader."""
 
     group_id: str
     state: State = EMPTY
@@ -89,18 +89,18 @@ class ClassicGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     pending_joins: set[str] = field(default_factory=set)
-    """Ids that were given out, and whose members have not joined with them yet."""
+    """Member ids that were handed out and with which no member has joined yet."""
     pending_syncs: set[str] = field(default_factory=set)
     is_new_member_added: bool = False
-    """Whether somebody came while the first rebalance was being prepared."""
+    """Whether a member joined while the first rebalance was being prepared."""
     initial_delay_ms: tuple[int, int] | None = None
-    """While a rebalance of an empty group is prepared: how long it is put off, and how long it may be after that."""
+    """In the first rebalance of an empty group: its current delay, and by how much it may be extended after that."""
     subscribed_topics: frozenset[str] | None = None
     """None: not known."""
     _common: set[str] | None = None
-    """The protocols that all members support; None: to be found out. Thousands of members join one after the other."""
+    """The protocols that all members support; None: to be computed. Cached because thousands of members may join."""
 
-    # What every group is (group.py)
+    # The interface of every group (group.py)
 
     @property
     def group_type(self) -> str:
@@ -129,7 +129,7 @@ class ClassicGroup:
             raise RebalanceInProgress(f"group {self.group_id!r} is being rebalanced")
 
     def check_fetch(self, request: OffsetFetch) -> None:
-        """Whoever asks may know the offsets of a classic group, unless it is dead."""
+        """Allow any client to fetch the offsets of a classic group, unless it is dead."""
         if self.state is DEAD:
             raise GroupIdNotFound(f"group {self.group_id!r} is dead")
 
@@ -140,13 +140,13 @@ class ClassicGroup:
             raise NonEmptyGroup(f"group {self.group_id!r} is not empty: it is {self.state.value}")
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where consumers' subscriptions cannot be read, any topic may be subscribed to."""
+        """Whether a member is subscribed to the topic; true for every topic if consumers' subscriptions are unknown."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL
         return topic in self.subscribed_topics
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
-        """As KIP-211 has it."""
+        """Return the time from which the offset's retention counts, as KIP-211 defines it."""
         if self.protocol_type is None:
             return offset.commit_timestamp_ms
         if self.state is EMPTY:
@@ -160,12 +160,12 @@ class ClassicGroup:
     # Checks
 
     def check_alive(self) -> None:
-        """Raises CoordinatorNotAvailable, so that the client looks for the group again."""
+        """Raise CoordinatorNotAvailable if the group is dead, so that the client looks for its coordinator again."""
         if self.state is DEAD:
             raise _gone(self.group_id)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> None:
-        """Raises UnknownMemberId, or FencedInstanceId where another has taken the member's place."""
+        """Raise UnknownMemberId, or FencedInstanceId if another member has taken the instance id."""
         if group_instance_id is not None:
             known = self.static_members.get(group_instance_id)
             if known is None:
@@ -179,11 +179,11 @@ class ClassicGroup:
         if generation != self.generation:
             raise IllegalGeneration(f"group {self.group_id!r} is in generation {self.generation}, not {generation}")
 
-    # Questions
+    # Queries
 
     @property
     def awaiting_join(self) -> int:
-        """Number of members that wait for the join to end."""
+        """Number of members that wait for the end of the join phase."""
         return sum(member.join_ticket is not None for member in self.members.values())
 
     @property
@@ -192,17 +192,17 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in this group: all members share one at least."""
-        if not self.members:  # empty, or left by all while its first rebalance was being prepared
+        """Whether a member with these protocols can join: all members must have at least one protocol in common."""
+        if not self.members:  # empty, or all members left while its first rebalance was being prepared
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(dict(protocols))
 
     def choose_protocol(self) -> str:
-        """That which most members prefer of those that all support."""
+        """Return the protocol that most members prefer, of those that all members support."""
         candidates = self._common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -219,7 +219,7 @@ class ClassicGroup:
     # Changes
 
     def move(self, event: Event, now_ms: int) -> None:
-        """Raises IllegalTransition, with nothing changed."""
+        """Change the state after an event. Raises IllegalTransition with nothing changed."""
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
     def add(self, member: Member) -> None:
@@ -232,13 +232,13 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
-        """What the member supports by now."""
+        """Replace the protocols that a member supports."""
         before, member.protocols = member.protocol_names, tuple(protocols)
         if before != member.protocol_names:
             self._common = None
 
     def remove(self, member_id: str) -> Member | None:
-        """Whoever is first of those left becomes the leader where the leader goes."""
+        """Remove a member and return it, or None. If it was the leader, the first remaining member becomes leader."""
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -252,7 +252,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, group_instance_id: str, new_id: str) -> Member:
-        """Give a static member another id; it keeps its place."""
+        """Give a static member a new id, and return the member; it keeps its place."""
         old_id = self.static_members[group_instance_id]
         member = self.members[old_id]
         member.member_id = new_id
@@ -264,7 +264,7 @@ class ClassicGroup:
         return member
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one that has joined; False: nobody has."""
+        """Choose a leader that has joined, if the present one has not; return False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_ticket is not None:
@@ -274,7 +274,7 @@ class ClassicGroup:
         return joined is not None
 
     def begin_generation(self, now_ms: int) -> None:
-        """The members that are there form the next generation."""
+        """Form the next generation of the present members."""
         self.generation += 1
         self.protocol = self.choose_protocol() if self.members else None
         self.subscribed_topics = self._find_subscribed_topics()
@@ -287,13 +287,13 @@ class ClassicGroup:
         try:
             subscriptions = [_read_topics(member.metadata_for(self.protocol)) for member in self.members.values()]
         except (ValueError, struct.error):
-            return None  # not what the protocol says a consumer's metadata is
+            return None  # the metadata is not a valid consumer subscription
         return frozenset().union(*subscriptions)
 
     # The log
 
     def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> CoordinatorRecord:
-        """The record of the group as it is, or with these assignments (by member; none: an empty one)."""
+        """Return the record of the group, with its present assignments or these, by member id (missing: empty)."""
         members = tuple(
             GroupMember(
                 member_id=member.member_id,
@@ -318,11 +318,11 @@ class ClassicGroup:
         return CoordinatorRecord(GroupKey(group_id=self.group_id), value)
 
     def restore(self, value: GroupValue) -> None:
-        """Be the group that a record says; members of that generation keep what is not in it."""
+        """Take the group's state from a record; members of the same generation keep what the record does not have."""
         if self.state is PREPARING_REBALANCE:
             return
         if value.generation != self.generation:
-            self.members = {}  # those of an older record: they have joined anew since, perhaps with something else
+            self.members = {}  # they are from an older record: since then they may have joined with other data
         is_awaited = self.state is AWAITING_SYNC
         self.state = next_state(self.state, Event.ASSIGNED) if is_awaited else STABLE if value.members else EMPTY
         self.state_timestamp_ms = value.current_state_timestamp_ms
@@ -355,7 +355,7 @@ class ClassicGroup:
 
 
 def _read_topics(metadata: bytes) -> Iterable[str]:
-    """The topics of a consumer's subscription (ConsumerProtocolSubscription); newer versions only add to it."""
+    """Return the topics of a consumer's subscription (ConsumerProtocolSubscription); later versions only append."""
     version = int.from_bytes(metadata[:2], "big", signed=True)
     known = min(version, SUBSCRIPTION.versions)
     _, found = read_value(known.to_bytes(2, "big", signed=True) + metadata[2:], SUBSCRIPTION)

@@ -1,23 +1,26 @@
 """Classic groups: join, sync, heartbeat, leave (org.apache.kafka.coordinator.group.GroupMetadataManager).
 
-A generation comes about in two phases:
+A new generation forms in two phases:
 
-    join    members come, each waits; the phase ends when all that are known have come, or after the longest rebalance
-            timeout among them, when those that have not come are members no more (static ones stay). A group that was
-            empty waits group.initial.rebalance.delay.ms instead, and as much again whenever somebody came in the
-            meantime, up to the rebalance timeout. All get the new generation, the leader all members' metadata.
-    sync    members ask for their assignment and wait; the leader brings everybody's. It is written to the log, and once
-            it is committed all get theirs. Who has not synced within the rebalance timeout is a member no more.
+    join    members join and wait. The phase ends when all known members have joined, or after the longest rebalance
+            timeout among them. Then members that have not joined are removed (static members stay). A group that was
+            empty waits group.initial.rebalance.delay.ms instead, and as long again if a member joined meanwhile, up to
+            the rebalance timeout. All members get the new generation; the leader gets all members' metadata.
+    sync    members ask for their assignment and wait; the leader sends all assignments. They are written to the log,
+            and are sent to the members once they are committed. A member that has not synced within the rebalance
+            timeout is removed.
 
 - A member id is `<client id>-<uuid>`, for a static member `<instance id>-<uuid>`. A new dynamic member whose client
-  knows KIP-394 only gets its id at first (MEMBER_ID_REQUIRED) and comes again with it.
-- Whoever is not heard of within its session timeout is a member no more; who waits for us counts as heard of.
-- A static member that comes back takes its own place under a new id; who holds the old id is fenced. In a stable group
-  this starts no rebalance, unless it would change the protocol.
-- Methods raise the KafkaError with which a request is refused, before anything has changed.
+  knows KIP-394 first gets only its id (MEMBER_ID_REQUIRED), and joins again with it.
+- A member that is not heard of within its session timeout is removed. A member that waits for the coordinator counts
+  as heard of.
+- A returning static member keeps its place under a new id, and the old id is fenced. In a stable group this starts no
+  rebalance, unless it would change the protocol.
+- A refused request raises a KafkaError before anything has changed. Exception, as in Kafka: a join refused with
+  GROUP_MAX_SIZE_REACHED removes the member.
 
-Different from Kafka: a group is Stable as soon as the assignment is appended (replayed), not when it is committed;
-members are told at the same time as in Kafka, once it is committed.
+Differs from Kafka: a group is Stable as soon as the assignment is appended (replayed), not when it is committed.
+Members get it at the same time as in Kafka, once it is committed.
 """
 
 from __future__ import annotations
@@ -57,26 +60,26 @@ from sparklog.group.requests import (
 from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, Event
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member waits for a join to end before it is given up: it cannot send heartbeats yet."""
+"""How long a new member may wait for its first join to end; it cannot send heartbeats yet."""
 
 
 class GroupCreated(NamedTuple):
-    """The first record of a group is written."""
+    """The first record of a group was written, or has failed."""
 
     group_id: str
     replaced: Group | None
-    """The empty group of the new protocol that gave way to it."""
+    """The empty group of the new protocol that it replaced."""
 
 
 class GroupAssigned(NamedTuple):
-    """The assignment of a generation is written."""
+    """The assignment of a generation was written, or has failed."""
 
     group_id: str
     generation: int
 
 
 class StaticReplaced(NamedTuple):
-    """The new id of a static member is written."""
+    """The new id of a static member was written, or has failed."""
 
     group_id: str
     group_instance_id: str
@@ -98,7 +101,7 @@ class ClassicGroups:
     # Requests
 
     def join(self, request: JoinGroup, ticket: Hashable, now_ms: int, work: Work) -> JoinGroupResponse | None:
-        """None: `ticket` waits until the generation has come together."""
+        """Decide a JoinGroup; return None if `ticket` waits until the join phase ends."""
         group = self._find(request.group_id)
         is_new_group = group is None
         if group is None:
@@ -125,7 +128,7 @@ class ClassicGroups:
         return response
 
     def sync(self, request: SyncGroup, ticket: Hashable, work: Work) -> SyncGroupResponse | None:
-        """None: `ticket` waits for the assignment."""
+        """Decide a SyncGroup; return None if `ticket` waits for the assignment."""
         group = self._get(request.group_id)
         group.check_alive()
         group.check_member(request.member_id, request.group_instance_id)
@@ -140,7 +143,7 @@ class ClassicGroups:
         if group.state is STABLE:
             self._phases.heard_of(group, member, work)
             return assigned(group, member)
-        if member.sync_ticket is not None:  # its client has given up that request
+        if member.sync_ticket is not None:  # the client has abandoned that request
             error = RebalanceInProgress(f"member {member.member_id!r} has asked again")
             work.reply(member.sync_ticket, SyncGroupResponse(error=error))
         member.sync_ticket = ticket
@@ -178,14 +181,14 @@ class ClassicGroups:
         return LeaveGroupResponse(members=left)
 
     def committed_by(self, group: ClassicGroup, member_id: str, work: Work) -> None:
-        """A member that commits is heard of."""
+        """Restart the session of a member that has committed offsets."""
         if member := group.members.get(member_id):
             self._phases.heard_of(group, member, work)
 
     # Joining
 
     def check_join(self, request: JoinGroup) -> None:
-        """What holds for groups of both protocols. Raises InvalidGroupId or InvalidSessionTimeout."""
+        """Check a join, for groups of both protocols. Raises InvalidGroupId or InvalidSessionTimeout."""
         if not request.group_id:
             raise InvalidGroupId("the group id is empty")
         low, high = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -234,7 +237,7 @@ class ClassicGroups:
         is_unchanged = list(member.protocols) == list(request.protocols)
         is_leader = group.leader == member_id
         if is_unchanged and (group.state is AWAITING_SYNC or (group.state is STABLE and not is_leader)):
-            return joined(group, member)  # it has not seen the answer, and asks again
+            return joined(group, member)  # the answer was lost: the client joins again
         self._update(group, member, request, ticket, work)
         self._phases.rebalance_or_complete(group, f"member {member_id} joins again", now_ms, work)
         return None
@@ -264,7 +267,7 @@ class ClassicGroups:
     def _update(
         self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Hashable | None, work: Work
     ) -> None:
-        if member.join_ticket is not None:  # its client has given up that request
+        if member.join_ticket is not None:  # the client has abandoned that request
             error = UnknownMemberId(f"member {member.member_id!r} has joined again")
             work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
         group.set_protocols(member, request.protocols)
@@ -290,7 +293,7 @@ class ClassicGroups:
         work.then = StaticReplaced(group.group_id, instance_id, old_id)
         if request.supports_skipping_assignment:
             return joined(group, member, skip_assignment=group.leader == new_id)
-        # The leader's old id: this one must not take itself for the leader, and assign anew.
+        # Name the leader's old id, so that the returning member does not act as leader and assign anew.
         return joined(group, member, leader=old_leader or "", with_members=False)
 
     # Leaving
@@ -318,7 +321,7 @@ class ClassicGroups:
         group.restore(value)
 
     def loaded(self, now_ms: int, work: Work) -> None:
-        """All groups have been read from the log: from now on their members must be heard of."""
+        """Start the sessions of all members, now that all groups are read from the log."""
         for group in list(self._groups.values()):
             if isinstance(group, ClassicGroup):
                 for member in group.members.values():
@@ -329,7 +332,7 @@ class ClassicGroups:
     def take_over(
         self, group_id: str, protocols: Mapping[str, Sequence[tuple[str, bytes]]], now_ms: int, work: Work
     ) -> None:
-        """A group of the new protocol has become a classic one: its members have to join its next generation."""
+        """Rebalance a group that was downgraded from the new protocol, so that its members join the next generation."""
         group = self._find(group_id)
         if group is None or group.state is not STABLE:
             return
@@ -386,7 +389,7 @@ class ClassicGroups:
 
 
 def _first_record(group: ClassicGroup) -> CoordinatorRecord:
-    """That there is a group, of which nothing is known yet."""
+    """Return the record that creates a group, without members or a protocol."""
     value = GroupValue(
         protocol_type="",
         generation=0,

@@ -1,14 +1,15 @@
-"""Members that speak the classic protocol in a group of the new one, while it is being migrated (KIP-848).
+"""Members of the classic protocol in a group of the new protocol, while the group is being migrated (KIP-848).
 
-The coordinator assigns, so nobody waits for anybody: JoinGroup is the member's heartbeat, with what it says of itself,
-and is answered at once with its epoch as the generation; there is no leader. SyncGroup gives what it is assigned.
-Heartbeat only says whether to join again:
+The coordinator assigns, so no member waits for another. JoinGroup serves as the member's heartbeat with its
+subscription, and is answered at once, with the member's epoch as the generation; there is no leader. SyncGroup returns
+the member's assignment. Heartbeat only tells the member to join again, if one of these is true:
 
-    - there is a newer target than the member's, or will be when it joins
-    - the member has partitions to give up; the next join says that it has
+    - there is a newer target than the member's, or there will be one when it joins
+    - the member has partitions to give up; its next join confirms that it has
     - partitions that it waited for are free
 
-Who is told to join again has its rebalance timeout to do it, and after the join the same time to sync, or is put out.
+A member that has to join again must do so within its rebalance timeout, and must sync within the same time after the
+join. Otherwise it is removed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from sparklog.group.requests import (
 
 
 class ClassicMembers:
-    """Decides for groups of the new protocol that have members. Raises KafkaError where a request is refused."""
+    """Decides classic requests to groups of the new protocol that have members. A refused request raises KafkaError."""
 
     def __init__(self, heartbeats: ConsumerHeartbeats, config: BrokerConfig, new_id: Callable[[], UUID]) -> None:
         self._heartbeats = heartbeats
@@ -127,7 +128,7 @@ class ClassicMembers:
 
     @staticmethod
     def find_leaving(group: ConsumerGroup, request: LeaveGroup) -> tuple[list[LeftMember], list[str]]:
-        """The answer for each of the members, and the ids of those that do leave."""
+        """Return the answer for each member of the request, and the ids of the members that leave."""
         left: list[LeftMember] = []
         leaving: list[str] = []
         for each in request.members:
@@ -172,7 +173,7 @@ class ClassicMembers:
         return member
 
     def _is_behind(self, group: ConsumerGroup, member: ConsumerMember, now_ms: int) -> bool:
-        """Whether there is a newer target for the member, or will be when it joins again."""
+        """Whether there is a newer target for the member, or there will be one when it joins again."""
         return member.member_epoch < group.target_epoch or self._heartbeats.is_assignment_due(group, now_ms)
 
     @staticmethod
@@ -188,7 +189,7 @@ class ClassicMembers:
 
 
 def _subscription(request: JoinGroup) -> Subscription:
-    """What the member's preferred protocol says: the others are for leaders, of which there are none."""
+    """Return the subscription in the member's preferred protocol; the others are for a leader, and there is none."""
     try:
         return read_subscription(request.protocols[0][1])
     except ValueError as error:
@@ -196,13 +197,13 @@ def _subscription(request: JoinGroup) -> Subscription:
 
 
 def _is_waiting(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a partition of its target is still with another member."""
+    """Whether a partition of the member's target still belongs to another member."""
     target = flatten(group.target.get(member.member_id, {}))
     return any(partition not in member.assigned and group.is_assigned(partition) for partition in target)
 
 
 def _leaving(group: ConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
-    """A member of the new protocol is unknown here, as in Kafka: it leaves with a heartbeat."""
+    """Return the leaving classic member. Members of the new protocol are unknown here: they leave by heartbeat."""
     if leaving.group_instance_id is None:
         member = group.get(leaving.member_id)
     elif leaving.member_id != NO_MEMBER:

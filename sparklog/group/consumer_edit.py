@@ -1,8 +1,9 @@
-"""A group as it will be: what a decision works on while it adds one record after the other.
+"""A working copy of a group, to which a decision adds one record after the other.
 
-Decisions on groups of the new protocol have several steps, each of which builds on the one before: a member's new
-subscription gives a new epoch, that a new target, that a new assignment. A step writes its records here; they go to
-the draft, and are replayed into a copy of the group, by the same `replay` that will change the group itself.
+A decision about a group of the new protocol has several steps, each of which builds on the one before: a member's new
+subscription leads to a new epoch, the epoch to a new target, the target to a new assignment. A step writes its records
+here. They go to the draft, and are replayed into a copy of the group by the same `replay` that later changes the group
+itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sparklog.group.records import CoordinatorRecord, Key, Value
 
 
 class GroupEdit:
-    """`group` is the group itself until the first record, then a copy with all records replayed."""
+    """A group being edited. `group` is the original until the first record, then a copy with all records replayed."""
 
     def __init__(self, group: ConsumerGroup, draft: Work) -> None:
         self.base = group
@@ -21,7 +22,7 @@ class GroupEdit:
         self.draft = draft
 
     def write(self, key: Key, value: Value | None = None) -> None:
-        """Without a value: a tombstone."""
+        """Add a record; without a value, a tombstone."""
         if self.group is self.base:
             self.group = self.base.copy()
         record = CoordinatorRecord(key, value)

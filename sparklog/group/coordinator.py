@@ -1,15 +1,16 @@
-"""The group coordinator of one broker: which group is whose, and the way to its shard.
+"""The group coordinator of one broker: finds the shard of each group and passes requests to it.
 
-A group belongs to the partition of `__consumer_offsets` that its id's hash says (as in Apache Kafka), and its
-coordinator is the leader of that partition. The topic is created when the first group is asked for.
+The hash of a group's id selects a partition of `__consumer_offsets` (as in Apache Kafka). The leader of that partition
+is the group's coordinator. The topic is created on the first request for a group.
 
-    load      this broker has become the leader: once all that the log holds is committed, it is replayed in a thread;
-              until that is done its groups are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache Kafka replays what is
-              not committed yet, too, and tells it.) A later epoch of the same leader changes nothing
-    unload    it is no longer the leader: whoever waits is answered NOT_COORDINATOR, all memory of the groups goes. A
-              load that is still running is for nothing: its result is dropped
+    load      this broker has become the leader. It waits until everything in the log is committed, then replays the log
+              in a thread. Until then, requests for its groups are refused with COORDINATOR_LOAD_IN_PROGRESS. (Apache
+              Kafka also replays uncommitted records, and answers from them.) A later epoch of the same leader changes
+              nothing
+    unload    this broker is no longer the leader. Waiting requests are answered NOT_COORDINATOR, and the state of the
+              groups is dropped. If a load is still running, its result is dropped
 
-Each method is one API; what is wrong with a group is in its response, no KafkaError is raised.
+Each method is one API. An error of a group is in its response; no KafkaError is raised.
 """
 
 from __future__ import annotations
@@ -82,25 +83,25 @@ logger = logging.getLogger(__name__)
 
 
 class GroupRequest(Protocol[Response_co]):
-    """A request, as `requests.py` has them."""
+    """Any request of `requests.py`."""
 
     def refused(self, error: KafkaError, /) -> Response_co: ...
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A partition that this broker leads; `host` is None while it is being loaded."""
+    """A partition that this broker leads; `host` is None while the partition is being loaded."""
 
     leader_epoch: int
     led_since: int
-    """Where it is another by now, the leadership was lost meanwhile."""
+    """`led_since` of the partition at the load. A different value now means that leadership was lost in between."""
     host: CoordinatorRuntime | None = None
     failed: NotCoordinator | None = None
-    """Why it could not be loaded: nothing changes that but another leader, or a start."""
+    """Why the load failed. Only a change of leader or a restart clears it."""
 
 
 class GroupCoordinator:
-    """Everything happens on one event loop, but for reading logs back."""
+    """The group coordinator. Runs on one event loop, except that logs are loaded in a thread."""
 
     def __init__(
         self,
@@ -115,8 +116,11 @@ class GroupCoordinator:
         call_later: CallLater | None = None,
         on_generation: Callable[[Generation], None] = lambda _: None,
     ) -> None:
-        """`create_offsets_topic` returns once the topic is there, created by it or not; raises KafkaError.
-        `on_generation` is told of each that begins here, once that is committed."""
+        """Take the dependencies.
+
+        `create_offsets_topic` returns once the topic exists, whether it created it or not; raises KafkaError.
+        `on_generation` is called for each generation that begins here, once it is committed.
+        """
         self._config = config
         self._clock = clock
         self._topics = topics
@@ -134,13 +138,13 @@ class GroupCoordinator:
     # Partitions
 
     def start(self) -> None:
-        """Load every partition of the offsets topic that is led here."""
+        """Load every partition of the offsets topic that this broker leads."""
         for replica in self._replicas:
             if replica.partition.name.topic == OFFSETS_TOPIC and replica.partition.is_leader:
                 self.load(replica.partition.name.partition, replica.partition.leader_epoch)
 
     def leadership_changed(self, name: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
-        """A partition, of whichever topic, is led here from now on, or no longer."""
+        """Load or unload a partition after this broker gained or lost its leadership. Other topics are ignored."""
         if name.topic == OFFSETS_TOPIC and not self._is_stopped:
             if is_leader:
                 self.load(name.partition, leader_epoch)
@@ -148,7 +152,7 @@ class GroupCoordinator:
                 self.unload(name.partition)
 
     def load(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition of the offsets topic, in this epoch."""
+        """Start loading a partition of the offsets topic that this broker leads in this epoch."""
         place = self._places.get(partition)
         if place is not None and place.leader_epoch >= leader_epoch:
             return
@@ -169,20 +173,20 @@ class GroupCoordinator:
         task.add_done_callback(self._loading.discard)
 
     async def loaded(self) -> None:
-        """Return once everything has been read that is being read now."""
+        """Wait until all loads that are running now have ended."""
         if self._loading:
             await asyncio.wait(tuple(self._loading))
 
     def unload(self, partition: int) -> None:
-        """This broker does not lead the partition any more."""
+        """Drop the groups of a partition that this broker no longer leads, and answer their waiting requests."""
         place = self._places.pop(partition, None)
         if place is not None and place.host is not None:
             place.host.close(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} has another leader"))
         if place is not None:
-            self._waiting.check(TopicPartition(OFFSETS_TOPIC, partition))  # a load waits there for what is no more
+            self._waiting.check(TopicPartition(OFFSETS_TOPIC, partition))  # lets a waiting load end
 
     def stop(self) -> None:
-        """Answer all that wait, stop all timers, and serve no more: the broker stops."""
+        """Answer all waiting requests, stop all timers, and refuse further requests: the broker is stopping."""
         self._is_stopped = True
         for task in self._forgetting:
             task.cancel()
@@ -201,7 +205,7 @@ class GroupCoordinator:
         try:
             await self._until_committed(replica, end_offset, is_wanted)
             shard, done = await asyncio.to_thread(load, replica.log, end_offset, self._new_shard, is_wanted)
-        except Exception as error:  # whatever it is: nobody may wait for ever for the end of this
+        except Exception as error:  # any error must end the load: clients would retry for ever
             if is_wanted():
                 trace = None if isinstance(error, KafkaError) else error
                 logger.error("the groups of %s-%d cannot be read: %s", OFFSETS_TOPIC, partition, error, exc_info=trace)
@@ -213,7 +217,7 @@ class GroupCoordinator:
             self._serve(place, shard, replica)
 
     async def _until_committed(self, replica: Replica, end_offset: int, is_wanted: Callable[[], bool]) -> None:
-        """Return once the followers have what the log holds now, or nobody wants it any more."""
+        """Wait until the log is committed up to `end_offset`, or the load is no longer wanted."""
 
         def attempt() -> bool | None:
             return not is_wanted() or replica.partition.high_watermark >= end_offset or None
@@ -235,13 +239,14 @@ class GroupCoordinator:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that are not answered yet."""
+        """Number of requests not answered yet."""
         return sum(host.waiting for host in self._hosts())
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic that a group belongs to.
+        """Return the number of the offsets topic's partition that a group belongs to.
 
-        Raises InvalidGroupId for an id that is too long for Kafka's protocol, and for the records of that topic.
+        Raises InvalidGroupId if the id has more than 32,767 bytes: it fits neither Kafka's protocol nor the topic's
+        records.
         """
         if len(group_id) > MAX_ID_BYTES or len(group_id.encode(errors="surrogatepass")) > MAX_ID_BYTES:
             raise InvalidGroupId(f"a group id of more than {MAX_ID_BYTES} bytes")
@@ -250,7 +255,7 @@ class GroupCoordinator:
         return _positive(java_hash(group_id)) % count
 
     async def ensure_topic(self) -> None:
-        """Have the offsets topic created if it is not there. Raises CoordinatorNotAvailable."""
+        """Create the offsets topic if it does not exist. Raises CoordinatorNotAvailable if that fails."""
         if OFFSETS_TOPIC not in self._topics:
             try:
                 await self._create_offsets_topic()
@@ -258,7 +263,10 @@ class GroupCoordinator:
                 raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {error}") from error
 
     async def _host(self, group_id: str) -> CoordinatorRuntime:
-        """Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId."""
+        """Return the runtime of a group's shard.
+
+        Raises CoordinatorLoadInProgress, NotCoordinator, CoordinatorNotAvailable or InvalidGroupId.
+        """
         self._check_serves()
         await self.ensure_topic()
         return self._host_of(self.partition_for(group_id))
@@ -268,7 +276,7 @@ class GroupCoordinator:
             raise NotCoordinator("this broker is stopping")
 
     def _host_of(self, partition: int) -> CoordinatorRuntime:
-        self._check_serves()  # it may have stopped while the topic was made
+        self._check_serves()  # the broker may have stopped while the topic was created
         replica = self._replicas.find(TopicPartition(OFFSETS_TOPIC, partition))
         if replica is None or not replica.partition.is_leader:
             self.unload(partition)
@@ -334,10 +342,10 @@ class GroupCoordinator:
         return await self._decide(request.group_id, request, lambda shard, *_: shard.delete_offsets(request))
 
     async def delete_topics(self, ids: Mapping[str, UUID]) -> None:
-        """Topics are no more: forget what was committed for them. By their names, the ids that they had.
+        """Delete the offsets committed for deleted topics. `ids` maps their names to the ids that they had.
 
-        What cannot be written is tried again, for as long as this broker leads the partition; who loads it next finds
-        what is left.
+        A failed write is retried for as long as this broker leads the partition. The broker that loads the partition
+        next deletes the rest.
         """
         if OFFSETS_TOPIC in ids:
             for partition in tuple(self._places):
@@ -352,12 +360,12 @@ class GroupCoordinator:
         await asyncio.gather(*map(forget, self._hosts()))
 
     async def expire(self) -> None:
-        """Look for offsets that have expired."""
+        """Delete the offsets that have expired."""
         now_ms = self._clock.time_ms()
         await asyncio.gather(*(self._remove(host, lambda shard: shard.expire(now_ms)) for host in self._hosts()))
 
     def forget_topics(self, ids: Mapping[str, UUID]) -> None:
-        """As `delete_topics`, without waiting for its end."""
+        """Start `delete_topics` without waiting for its end."""
         task = asyncio.get_running_loop().create_task(self.delete_topics(ids))
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -418,5 +426,5 @@ class GroupCoordinator:
 
 
 def _positive(number: int) -> int:
-    """org.apache.kafka.common.utils.Utils.abs: the one number that has no positive counterpart becomes 0."""
+    """Return the absolute value, or 0 for -2^31, as org.apache.kafka.common.utils.Utils.abs does."""
     return 0 if number == -(1 << 31) else abs(number)

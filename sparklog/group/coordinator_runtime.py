@@ -1,11 +1,12 @@
-"""The shell around one shard: it does what the shard decides (runtime/state_machine.py), on the event loop.
+"""The shell around one shard: carries out the shard's decisions (runtime/state_machine.py) on the event loop.
 
-Records go to the log as one batch; who asked is answered once they are committed, and so is who asks for something
-that needs none: the state may be that of records before it. Requests that wait (joins, syncs) are futures by ticket: a
-client that goes away takes its future with it, and a reply to it then goes nowhere.
+The records of a decision go to the log as one batch, and the client is answered once they are committed. A decision
+without records waits, too: the state that it read may come from earlier records that are not committed yet. Waiting
+requests (joins, syncs) are futures by ticket. If a client disconnects, its future is removed, and a reply to it is
+dropped.
 
-A timer whose records the log refuses runs once more after `RETRY_MS`: a member that was to be put out would otherwise
-stay for ever.
+If the log refuses a timer's records, the timer runs again after `RETRY_MS`. Otherwise a member that is to be removed
+would stay for ever.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from sparklog.runtime.state_machine import Decision, SetTimer, Timer
 
 RETRY_MS = 500
 NOTHING = -1
-LARGEST_BATCH = 1_000  # records, of those that may be written apart; a tombstone is below 1,000 bytes
+LARGEST_BATCH = 1_000  # records that need not be written together; a tombstone has less than 1,000 bytes
 Response = TypeVar("Response")
 Finishing = asyncio.Task[KafkaError | None]
-"""Waits for the commit of what a decision has written; its result is what went wrong."""
+"""Waits for the commit of a decision's records; its result is the error, or None."""
 logger = logging.getLogger(__name__)
 _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
     (
@@ -53,20 +54,20 @@ _ANSWERS: tuple[tuple[tuple[type[KafkaError], ...], type[KafkaError]], ...] = (
     ((NotLeaderOrFollower, KafkaStorageError), NotCoordinator),
     ((MessageTooLarge, RecordListTooLarge), UnknownServerError),
 )
-"""What a client of the coordinator is told of an append that failed; as in Apache Kafka."""
+"""The error that a client gets if an append fails with one of these errors; as in Apache Kafka."""
 
 
 class ShardLog(Protocol):
-    """The partition of the offsets topic that a shard is kept in."""
+    """The partition of the offsets topic that holds a shard's records."""
 
     def append(self, records: Sequence[CoordinatorRecord], now_ms: int) -> int:
-        """The last offset; raises KafkaError, with nothing written."""
+        """Append the records and return the last one's offset. Raises KafkaError with nothing written."""
         ...
 
     def is_committed(self, offset: int) -> bool: ...
 
     async def wait_committed(self, offset: int) -> None:
-        """Raises KafkaError where it is not within the time that commits may take."""
+        """Wait until the offset is committed. Raises KafkaError if that fails or times out."""
         ...
 
 
@@ -79,7 +80,7 @@ CallLater = Callable[..., Handle]
 
 
 class CoordinatorRuntime:
-    """One shard that serves, until `close`."""
+    """Runs one shard until `close`."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class CoordinatorRuntime:
         call_later: CallLater,
         on_records: Callable[[Sequence[CoordinatorRecord]], None] = lambda _: None,
     ) -> None:
-        """on_records: told of all that has been committed."""
+        """Take the dependencies. `on_records` is called with a decision's records once they are committed."""
         self.shard = shard
         self._log = log
         self._clock = clock
@@ -100,7 +101,7 @@ class CoordinatorRuntime:
         self._timers: dict[Hashable, Handle] = {}
         self._finishing: set[Finishing] = set()
         self._written = NOTHING
-        """The last offset that was appended here."""
+        """Last offset appended by this runtime; NOTHING if none."""
         self._closed: KafkaError | None = None
 
     @property
@@ -109,15 +110,18 @@ class CoordinatorRuntime:
 
     @property
     def waiting(self) -> int:
-        """Number of requests that are not answered yet."""
+        """Number of requests not answered yet."""
         return len(self._waiting)
 
     def begin(self) -> None:
-        """The shard has been loaded: its timers run from now on."""
+        """Start the timers of the shard, which has been loaded."""
         self._decide_more(self.shard.loaded(self._clock.time_ms()))
 
     async def ask(self, decide: Callable[[Hashable, int], Decision[CoordinatorRecord, Response]]) -> Response:
-        """The answer to a request that is decided by `decide(ticket, now)`; raises KafkaError where it is refused."""
+        """Decide a request by `decide(ticket, now_ms)` and return its answer.
+
+        Raises KafkaError if the request is refused or its records cannot be written.
+        """
         ticket = next(self._tickets)
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = answer
@@ -133,21 +137,21 @@ class CoordinatorRuntime:
             del self._waiting[ticket]
 
     async def do(self, decision: Decision[CoordinatorRecord, None]) -> None:
-        """Carry out what nobody asked for; raises KafkaError where the records cannot be written.
+        """Carry out a decision that answers no request. Raises KafkaError if the records cannot be written.
 
-        There may be any number of records, and they go into as many batches as it takes: some may be written alone.
+        More than LARGEST_BATCH records are split into several batches: they need not be written together.
         """
         parts = [decision]
         if len(decision.records) > LARGEST_BATCH:
             parts = [replace(decision, records=part) for part in _batched(decision.records)]
-        # All are appended before anything else is decided: they say what is true now.
+        # Append all batches before another decision changes the state: the records describe the state as it is now.
         for finishing in [self._carry_out(part) for part in parts]:
             await _finished(finishing)
 
     async def committed(self) -> None:
-        """Return once what the shard says now is committed: what could be lost is not to be told.
+        """Wait until the shard's present state is committed, so that no answer shows a state that may be lost.
 
-        Raises KafkaError where that takes too long, and NotCoordinator where the shard has been closed meanwhile.
+        Raises KafkaError if that takes too long, and NotCoordinator if the shard was closed meanwhile.
         """
         if not self._is_committed():
             try:
@@ -158,7 +162,7 @@ class CoordinatorRuntime:
             raise self._closed
 
     def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """Those that are committed. Raises KafkaError."""
+        """Return the group's offsets as far as they are committed in the log. Raises KafkaError."""
         self.shard.offsets.settle(self._log.is_committed)
         return self.shard.fetch_offsets(request)
 
@@ -166,7 +170,7 @@ class CoordinatorRuntime:
         return self._written == NOTHING or self._log.is_committed(self._written)
 
     def close(self, error: KafkaError) -> None:
-        """Answer whoever waits with `error`, and do nothing any more."""
+        """Answer all waiting requests with `error`, cancel all timers, and carry out no more decisions."""
         self._closed = error
         for timer in self._timers.values():
             timer.cancel()
@@ -174,10 +178,13 @@ class CoordinatorRuntime:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # where nobody awaits it, because its answer only waits for a commit, all is well
+                answer.exception()  # mark as retrieved: a request that only waits for a commit does not await it
 
     def _carry_out(self, decision: Decision[CoordinatorRecord, Any]) -> Finishing | None:
-        """None: all is done. Raises KafkaError where the records cannot be written."""
+        """Carry out a decision; return the task that ends once it is committed, or None if nothing is left to do.
+
+        Raises KafkaError if the records cannot be written.
+        """
         if self._closed is not None:
             raise self._closed
         error: KafkaError | None = None
@@ -240,7 +247,7 @@ class CoordinatorRuntime:
             self._set(SetTimer(key=key, delay_ms=RETRY_MS))
 
     def _decide_more(self, decision: Decision[CoordinatorRecord, None]) -> bool:
-        """Carry out what follows from an event that nobody waits for; tells whether it could be written."""
+        """Carry out a decision that answers no request; return whether its records could be written."""
         try:
             self._carry_out(decision)
         except KafkaError as error:
@@ -255,7 +262,7 @@ def _batched(records: Sequence[CoordinatorRecord]) -> Iterator[Sequence[Coordina
 
 
 async def _finished(finishing: Finishing | None) -> None:
-    """Wait, though not so that a client that goes away ends what others wait for too; raises what went wrong."""
+    """Wait for the commit and raise its error, if any. Shielded: a cancelled request must not cancel the task."""
     error = await asyncio.shield(finishing) if finishing is not None else None
     if error is not None:
         raise error

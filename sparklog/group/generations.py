@@ -1,8 +1,8 @@
-"""The generations that groups begin: which of a coordinator's records say that one has.
+"""Find the generations that begin in a coordinator's records.
 
-A classic group's stands in the record that its members' assignments are in (0: it has had none); a new member under
-the name of an old one (KIP-345) has that record written again, in the same generation. A group of the consumer protocol
-has an epoch.
+A classic group's generation is in the record that has its members' assignments (0: none yet). If a static member
+returns under a new member id (KIP-345), that record is written again with the same generation. A group of the consumer
+protocol has an epoch instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparklog.group.records import ConsumerGroupKey, ConsumerGroupValue, Coordin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One that has begun."""
+    """A generation that has begun."""
 
     group_id: str
     group_type: str
@@ -27,7 +27,7 @@ class Generation:
 
 
 def generations(records: Iterable[CoordinatorRecord], groups: Mapping[str, Group]) -> Iterator[Generation]:
-    """Those that `records` begin; `groups` are as the records have left them."""
+    """Yield the generations that begin in `records`. `groups` are the groups after the records were replayed."""
     for record in records:
         key, value = record.key, record.value
         if isinstance(key, GroupKey) and isinstance(value, GroupValue) and value.generation:

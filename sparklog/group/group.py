@@ -1,4 +1,4 @@
-"""What every group is to the rest of the coordinator, whichever protocol its members speak."""
+"""The interface of a group to the rest of the coordinator, for both group protocols."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.runtime.state_machine import Draft
 CLASSIC = "classic"
 CONSUMER = "consumer"
 Work = Draft[CoordinatorRecord]
-"""What is to be done about a group, in the making."""
+"""A decision about a group, under construction."""
 
 
 class Group(Protocol):
@@ -28,46 +28,46 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """As Kafka prints it."""
+        """Name of the state, as Kafka prints it."""
         ...
 
     @property
     def protocol_type(self) -> str | None:
-        """`consumer` where the members are consumers; None where it has never had any."""
+        """`consumer` if the members are consumers; None if the group has never had members."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
         ...
 
     def check_commit(self, request: OffsetCommit) -> None:
-        """Raises the KafkaError with which the whole commit is refused."""
+        """Raise a KafkaError if the whole commit is to be refused."""
         ...
 
     def check_fetch(self, request: OffsetFetch) -> None:
-        """Raises the KafkaError with which the fetch of offsets is refused."""
+        """Raise a KafkaError if the fetch of offsets is to be refused."""
         ...
 
     def check_delete(self) -> None:
-        """Raises NonEmptyGroup, or GroupIdNotFound where it is dead already."""
+        """Raise NonEmptyGroup if the group has members, or GroupIdNotFound if it is dead."""
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether offsets of the topic are in use, and must not be deleted."""
+        """Whether the topic's offsets are in use and must not be deleted."""
         ...
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
-        """From when on the retention of an offset counts, in ms; None: it does not expire as things are."""
+        """Return the time, in ms, from which an offset's retention counts; None if the offset cannot expire now."""
         ...
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
-        """What is written when the group is deleted: a tombstone for each of its own records, not for its offsets."""
+        """Return the records that delete the group: a tombstone for each of its own records, not for its offsets."""
         ...
 
 
 class TopicView(Protocol):
-    """A topic, as far as groups are concerned: cluster.model.Topic is one."""
+    """The part of a topic that groups use; implemented by cluster.model.Topic."""
 
     @property
     def name(self) -> str: ...
@@ -80,10 +80,10 @@ class TopicView(Protocol):
 
 
 class TopicsView(Protocol):
-    """The topics of the cluster: cluster.metadata_cache.MetadataCache is one."""
+    """The topics of the cluster; implemented by cluster.metadata_cache.MetadataCache."""
 
     version: int
-    """Another one after every change."""
+    """Differs after every change."""
 
     def __iter__(self) -> Iterator[TopicView]: ...
 
@@ -92,5 +92,5 @@ class TopicsView(Protocol):
     def find(self, name: str) -> TopicView | None: ...
 
     def get_by_id(self, topic_id: UUID) -> TopicView:
-        """Raises UnknownTopicId."""
+        """Return the topic with this id. Raises UnknownTopicId."""
         ...

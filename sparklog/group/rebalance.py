@@ -1,6 +1,6 @@
-"""The two phases of a rebalance of a classic group, and how members are lost (see classic_groups.py).
+"""The two phases of a classic group's rebalance, and the removal of members (see classic_groups.py).
 
-What is done to a group here follows from what has happened to it; whether it may happen, classic_groups.py has checked.
+classic_groups.py checks the requests; this module changes the groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicTimer(NamedTuple):
-    """SESSION of one member, JOIN or SYNC of a group."""
+    """Key of a timer: SESSION for one member, JOIN or SYNC for a group."""
 
     what: str
     group_id: str
@@ -28,7 +28,7 @@ class ClassicTimer(NamedTuple):
 
 
 class Phases:
-    """Moves groups through them."""
+    """Moves groups through the phases of a rebalance."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -36,7 +36,7 @@ class Phases:
     # Rebalancing
 
     def rebalance(self, group: ClassicGroup, reason: str, now_ms: int, work: Work) -> None:
-        """Have every member join the next generation."""
+        """Start a rebalance: every member has to join the next generation."""
         logger.info("group %s, generation %d: rebalance, as %s", group.group_id, group.generation, reason)
         if group.state is AWAITING_SYNC:
             self.refuse_syncs(group, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced"), work)
@@ -65,7 +65,7 @@ class Phases:
             self.complete_if_all_joined(group, now_ms, work)
 
     def complete_if_all_joined(self, group: ClassicGroup, now_ms: int, work: Work) -> None:
-        """End the join phase, but not that of a first generation: others may be on their way."""
+        """End the join phase if all members have joined, but not before an empty group's initial delay has passed."""
         if group.initial_delay_ms is None and group.has_all_joined:
             self._complete_join(group, now_ms, work)
 
@@ -86,7 +86,7 @@ class Phases:
         for member in [each for each in group.members.values() if each.join_ticket is None and not each.is_static]:
             self.remove(group, member.member_id, work)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has come: their sessions decide who stays.
+            # Only static members are left and none has joined: wait until one joins or its session ends.
             work.set_timer(ClassicTimer(JOIN, group.group_id), group.rebalance_timeout_ms)
             return
         work.cancel_timer(ClassicTimer(JOIN, group.group_id))
@@ -158,7 +158,7 @@ class Phases:
         member.join_ticket = member.sync_ticket = None
 
     def fence(self, member: Member, instance_id: str, work: Work) -> None:
-        """Whoever holds the member's id now is another."""
+        """Refuse the waiting requests of a member whose instance id has joined under another member id."""
         error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
         if member.join_ticket is not None:
             work.reply(member.join_ticket, JoinGroupResponse(error=error, member_id=member.member_id))
@@ -175,7 +175,7 @@ def joined(
     skip_assignment: bool = False,
     with_members: bool = True,
 ) -> JoinGroupResponse:
-    """The group as a member is told it; all members' metadata for the leader."""
+    """Return the answer to a member's join; the leader's contains all members' metadata."""
     members = [
         JoinedMember(
             member_id=each.member_id,

@@ -1,20 +1,20 @@
-"""The records of `__consumer_offsets` as values, to bytes and back.
+"""The records of `__consumer_offsets` as values, and their encoding and decoding.
 
     kind   key (group, ...)       value
-    0, 1   OffsetKey              OffsetValue: what a group has committed for a partition
+    0, 1   OffsetKey              OffsetValue: the offset that a group has committed for a partition
     2      GroupKey               GroupValue: a classic group in one generation, with its members' assignments
     3      ConsumerGroupKey       ConsumerGroupValue: the group's epoch
     5      ConsumerMemberKey      ConsumerMemberValue: a member, as it describes itself
     6      TargetEpochKey         TargetEpochValue: the epoch of the target assignment
-    7      TargetKey              TargetValue: what a member is to have
-    8      CurrentKey             CurrentValue: what a member has, and must give up
-    16     RegexKey               RegexValue: the topics that a regular expression stands for
+    7      TargetKey              TargetValue: the partitions that a member is to have
+    8      CurrentKey             CurrentValue: the partitions that a member has, and those that it must give up
+    16     RegexKey               RegexValue: the topics that match a regular expression
 
-A record without a value, a tombstone, says that there is no longer such a thing. Kinds 3 to 16 are those of groups of
-the new protocol (KIP-848). The bytes are Apache Kafka's (log/coordinator_records.py); values are written in the
-versions that Kafka 4.3 writes: offsets in 4, or in 1 where they carry their own time to expire, classic groups in 3,
-the rest in 0. All older versions are read. Records of other kinds (share and streams groups; kind 4, which Kafka no
-longer uses) are passed over.
+A record without a value is a tombstone: the object no longer exists. Kinds 3 to 16 belong to groups of the new
+protocol (KIP-848). The bytes are Apache Kafka's (log/coordinator_records.py). Values are written in the versions that
+Kafka 4.3 writes: offsets in version 4, or 1 if they have an expiry time of their own, classic groups in 3, all others
+in 0. All older versions can be read. Records of other kinds (share and streams groups; kind 4, which Kafka no longer
+uses) are skipped.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ NO_TIMESTAMP = -1
 
 
 def _called(name: str, **how: Any) -> Any:
-    """A field whose name in Kafka's schema is not its own in camel case."""
+    """Declare a field whose name in Kafka's schema is not the camel-case form of its own."""
     return field(metadata={"name": name}, **how)
 
 
 def _structures(cls: type) -> Any:
-    """A field that holds structures of a class."""
+    """Declare a field that holds structures of a class."""
     return field(metadata={"structures": cls})
 
 
@@ -60,14 +60,14 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetValue:
-    """What is committed, and when."""
+    """A committed offset, with its metadata and times."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = _called("commitTimestamp")
     expire_timestamp_ms: int = _called("expireTimestamp", default=NO_TIMESTAMP)
-    """When it goes, whatever offsets.retention.minutes says; -1: it does not say."""
+    """Time at which the offset expires; -1: offsets.retention.minutes applies."""
     topic_id: UUID = ZERO_ID
 
 
@@ -78,7 +78,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """A member of a classic group, with its metadata for the protocol that was chosen."""
+    """A member of a classic group, with its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -125,7 +125,7 @@ class SupportedProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """Of a member that speaks the classic protocol in a group of the new one."""
+    """Data of a member that uses the classic protocol in a group of the new protocol."""
 
     session_timeout_ms: int
     supported_protocols: Sequence[SupportedProtocol] = _structures(SupportedProtocol)
@@ -179,7 +179,7 @@ class AssignedPartitions:
     topic_id: UUID
     partitions: Sequence[int]
     assignment_epochs: Sequence[int] = ()
-    """For each partition the epoch in which the member got it."""
+    """For each partition, the epoch in which the member got it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,7 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """`value` None: a tombstone."""
+    """A record; a `value` of None is a tombstone."""
 
     key: Key
     value: Value | None = None
@@ -255,7 +255,7 @@ _NUMBERS: dict[type, int] = {key: number for number, (key, _) in _KINDS.items()}
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record that Kafka would write."""
+    """Return the key and value bytes of a record, as Kafka writes them."""
     if isinstance(record.key, OffsetKey):
         return _encode_offset(record.key, record.value)
     number = _NUMBERS[type(record.key)]
@@ -266,9 +266,9 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
-    """The record that Kafka or we have written; None where it is of a kind that is passed over.
+    """Return the record in these bytes, written by Kafka or sparklog; None if it is of a kind that is skipped.
 
-    Raises CorruptRecord where it is not what its kind and version say.
+    Raises CorruptRecord if the bytes do not match their kind and version.
     """
     if key is None:
         raise CorruptRecord("a record of the offsets topic has no key")
@@ -300,7 +300,7 @@ def _encode_offset(key: OffsetKey, value: Value | None) -> tuple[bytes, bytes | 
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-    """None: it is something else, or in another version."""
+    """Decode an offset record; return None if the record is of another kind or version."""
     found_key = offset_codec.read_key(key)
     if found_key is None:
         return None
@@ -332,7 +332,7 @@ def _version(value: Value) -> int:
 
 @cache
 def _names(cls: Any) -> tuple[tuple[str, str, type | None], ...]:
-    """Of each field of a class: its name, that in Kafka's schema, and the class of the structures in it."""
+    """Return each field's name, its name in Kafka's schema, and the class of the structures in it."""
     return tuple(
         (item.name, item.metadata.get("name", _camel(item.name)), item.metadata.get("structures"))
         for item in dataclasses.fields(cls)
@@ -357,7 +357,7 @@ def _to_fields(value: Any) -> dict[str, Any]:
 
 
 def _from_fields(cls: Any, fields: dict[str, Any]) -> Any:
-    """The value that the fields of a structure are; what is missing has its default."""
+    """Build a value from the fields of a structure; missing fields have their defaults."""
     values: dict[str, Any] = {}
     for name, schema_name, structure in _names(cls):
         if schema_name not in fields:

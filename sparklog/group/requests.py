@@ -1,9 +1,9 @@
-"""What can be asked of a group coordinator, and what it answers, as plain values; both faces translate these.
+"""Requests to a group coordinator and its responses, as plain values; the Kafka and gRPC servers translate them.
 
-Each request and response is that of the Kafka API of its name, with all versions in one: what a version does not have
-has the default. The error of a whole group is in `error`; where a request names several groups, members or partitions,
-each has its own. `refused` is the response to a request that is refused as a whole. Times are in milliseconds; offsets,
-epochs and generations are -1 where there is none.
+Each class is the request or response of the Kafka API of its name, for all versions: a field that a version lacks has
+its default. The error of a whole group is in `error`; if a request names several groups, members or partitions, each
+has an error of its own. `refused` returns the response to a request that is refused as a whole. Times are in
+milliseconds; an absent offset, epoch or generation is -1.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ NO_MEMBER = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Key 11. Waits until the group has come together."""
+    """Key 11. Answered when all members have joined."""
 
     group_id: str
     member_id: str = NO_MEMBER
-    """Empty: a new member, that gets its id from the coordinator."""
+    """Empty for a new member, which gets its id from the coordinator."""
     group_instance_id: str | None = None
     client_id: str
     client_host: str
     protocol_type: str
     protocols: Sequence[tuple[str, bytes]]
-    """Names of assignors with the member's metadata for each, the preferred one first."""
+    """Names of assignors, with the member's metadata for each; the preferred one comes first."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     requires_known_member_id: bool = True
-    """Whether a new member is first only told its id (KIP-394): from version 4 on."""
+    """Whether a new member first gets only its id, and joins again with it (KIP-394): from version 4 on."""
     supports_skipping_assignment: bool = True
-    """Whether a static leader that comes back may be told to leave the assignment as it is: from version 9 on."""
+    """Whether a static leader that returns may be asked to keep the assignment as it is: from version 9 on."""
     reason: str = ""
 
     def refused(self, error: KafkaError) -> JoinGroupResponse:
@@ -61,12 +61,12 @@ class JoinGroupResponse:
     skip_assignment: bool = False
     member_id: str = NO_MEMBER
     members: Sequence[JoinedMember] = ()
-    """All members, for the leader; nothing for the others."""
+    """All members in the leader's response, empty in the others'."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """Key 14. Waits for the leader's assignment."""
+    """Key 14. Answered when the leader has sent the assignment."""
 
     group_id: str
     generation: int
@@ -75,7 +75,7 @@ class SyncGroup:
     protocol_type: str | None = None
     protocol: str | None = None
     assignments: Mapping[str, bytes] = field(default_factory=dict)
-    """By member id, from the leader; nothing from the others."""
+    """Assignments by member id in the leader's request, empty in the others'."""
 
     def refused(self, error: KafkaError) -> SyncGroupResponse:
         return SyncGroupResponse(error=error)
@@ -109,7 +109,7 @@ class HeartbeatResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """A member by its id, or by its instance id with an empty member id."""
+    """A member to remove, named by its member id, or by its instance id with an empty member id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -147,23 +147,23 @@ class OffsetToCommit:
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int | None = None
-    """None: now. Old clients may say (version 1)."""
+    """Time of the commit; None: now. Only version 1 has this field, which is not served."""
     topic_id: UUID | None = None
-    """Of the topic that was read; None: whichever has the name."""
+    """Id of the topic that was read; None: the topic that has the name now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommit:
-    """Key 8. A generation of -1 with an empty member id: a simple consumer, which nothing is checked for."""
+    """Key 8. A generation of -1 with an empty member id is a simple consumer, whose membership is not checked."""
 
     group_id: str
     generation_or_epoch: int = NO_GENERATION
     member_id: str = NO_MEMBER
     group_instance_id: str | None = None
     retention_ms: int | None = None
-    """How long to keep the offsets, whatever offsets.retention.minutes says: versions 2 to 4 only."""
+    """How long to keep the offsets, instead of offsets.retention.minutes: versions 2 to 4 only."""
     tells_missing_groups: bool = False
-    """Whether a member of a group that is not there is told GROUP_ID_NOT_FOUND: from version 9 on. Before, it is
+    """Whether a member of a missing group gets GROUP_ID_NOT_FOUND: from version 9 on. Older versions get
     ILLEGAL_GENERATION."""
     offsets: Sequence[OffsetToCommit]
 
@@ -173,21 +173,21 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitResponse:
-    """By partition, why it was refused; None: committed. All partitions of the request are in it."""
+    """Error of each partition of the request; None: committed."""
 
     errors: Mapping[TopicPartition, KafkaError | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetch:
-    """Key 9, of one group."""
+    """Key 9, for one group."""
 
     group_id: str
     partitions: Sequence[TopicPartition] | None = None
-    """None: all that the group has committed."""
+    """Partitions to return; None: all for which the group has committed offsets."""
     member_id: str | None = None
     member_epoch: int = -1
-    """Of a member of a group of the new protocol, to be checked; -1: not checked."""
+    """Epoch of the member, checked in groups of the new protocol; -1: not checked."""
     require_stable: bool = False
 
     def refused(self, error: KafkaError) -> OffsetFetchResponse:
@@ -196,7 +196,7 @@ class OffsetFetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """`offset` -1: nothing is committed."""
+    """Committed offset of one partition; `offset` is -1 if nothing is committed."""
 
     partition: TopicPartition
     offset: int = -1
@@ -215,7 +215,7 @@ class OffsetFetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetDelete:
-    """Key 47. Offsets of topics that a member is subscribed to stay (GROUP_SUBSCRIBED_TO_TOPIC)."""
+    """Key 47. Offsets of topics that a member is subscribed to are not deleted (GROUP_SUBSCRIBED_TO_TOPIC)."""
 
     group_id: str
     partitions: Sequence[TopicPartition]
@@ -232,7 +232,7 @@ class OffsetDeleteResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """Key 16. Names of states and types are compared without regard to case; empty: all."""
+    """Key 16. States and types to list, compared without regard to case; empty: all."""
 
     states: Sequence[str] = ()
     types: Sequence[str] = ()
@@ -243,14 +243,14 @@ class ListedGroup:
     group_id: str
     protocol_type: str
     state: str
-    """As Kafka prints it: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
+    """Kafka's name of it: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead; Assigning, Reconciling."""
     type: str
     """classic or consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroupsResponse:
-    """`error`: a part of the groups is still being loaded."""
+    """The groups that are loaded; `error` is set if others are still being loaded."""
 
     error: KafkaError | None = None
     groups: Sequence[ListedGroup] = ()
@@ -258,7 +258,7 @@ class ListGroupsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroups:
-    """Key 15: of the classic protocol."""
+    """Key 15: groups of the classic protocol."""
 
     group_ids: Sequence[str]
 
@@ -280,7 +280,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
-    """A group that is not there has GROUP_ID_NOT_FOUND and the state Dead."""
+    """One group. A group that does not exist has the error GROUP_ID_NOT_FOUND and the state Dead."""
 
     group_id: str
     error: KafkaError | None = None
@@ -297,7 +297,7 @@ class DescribeGroupsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroups:
-    """Key 42. Only groups without members can go (NON_EMPTY_GROUP)."""
+    """Key 42. A group with members is not deleted (NON_EMPTY_GROUP)."""
 
     group_ids: Sequence[str]
 
@@ -312,12 +312,12 @@ class DeleteGroupsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat:
-    """Key 68 (KIP-848). None: unchanged since the last heartbeat of this member."""
+    """Key 68 (KIP-848). A field that is None is unchanged since the member's last heartbeat."""
 
     group_id: str
     member_id: str
     member_epoch: int
-    """0: joins; -1: leaves; -2: a static member leaves for a while."""
+    """0: the member joins; -1: it leaves; -2: a static member leaves temporarily."""
     client_id: str
     client_host: str
     group_instance_id: str | None = None
@@ -339,7 +339,7 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Sequence[TopicPartition] | None = None
-    """None: unchanged since the last answer."""
+    """The member's partitions; None: unchanged since the last response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +367,7 @@ class DescribedConsumer:
     assignment: Sequence[TopicPartition]
     target_assignment: Sequence[TopicPartition]
     is_classic: bool = False
-    """Whether it speaks the classic protocol, in a group that is being migrated."""
+    """Whether the member uses the classic protocol, in a group that is being migrated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """The groups of one partition of `__consumer_offsets`: a state machine (runtime/state_machine.py).
 
-It holds groups of both protocols and their offsets, sends each request to those who decide it, and each record to
-those who keep it. A group whose members only commit comes into being with its first offset.
+The shard holds groups of both protocols and their offsets. It passes each request to the part that decides it, and
+each record to the part that keeps it. A group that only commits offsets is created by its first offset.
 
-Requests are refused by raising a KafkaError, before anything has changed.
+A refused request raises a KafkaError before anything has changed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Shard:
         if group := self.consumers.find(request.group_id):
             if not group.is_empty:
                 return work.decide(self.consumers.join(group, request, now_ms, work))
-            work.records += group.tombstones()  # it gives way to a classic group
+            work.records += group.tombstones()  # a classic group replaces it
         return work.decide(self.classic.join(request, ticket, now_ms, work))
 
     def sync(self, request: SyncGroup, ticket: Hashable, now_ms: int) -> Decision[CoordinatorRecord, SyncGroupResponse]:
@@ -108,7 +108,7 @@ class Shard:
         return work.decide(response)
 
     def fetch_offsets(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """Nothing is committed in a group that is not there."""
+        """Return the committed offsets; a group that does not exist has none."""
         if group := self.groups.get(request.group_id):
             group.check_fetch(request)
         return self.offsets.fetch(request)
@@ -165,13 +165,13 @@ class Shard:
     # The cluster, the clock, the log
 
     def delete_topics(self, ids: Mapping[str, UUID]) -> Decision[CoordinatorRecord, None]:
-        """Topics are no more, nor is what was committed for them; by their names, the ids that they had."""
+        """Delete the offsets committed for deleted topics. `ids` maps their names to the ids that they had."""
         work = Work()
         self.offsets.delete_topics(ids, work)
         return work.decide()
 
     def expire(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """Offsets that have expired go, and empty groups that have none left."""
+        """Delete expired offsets, and empty groups that have no offsets left."""
         work = Work()
         for group in self.groups.values():
             if self.offsets.expire(group, now_ms, work) and group.is_empty and group.state_name == EMPTY.value:
@@ -179,7 +179,7 @@ class Shard:
         return work.decide()
 
     def replay(self, record: CoordinatorRecord, log_offset: int | None = None) -> None:
-        """log_offset: of a record that may not be committed yet."""
+        """Apply a record to the state. `log_offset` is its offset if it may not be committed yet, otherwise None."""
         key: Any = record.key
         value: Any = record.value
         if isinstance(key, OffsetKey):
@@ -192,7 +192,7 @@ class Shard:
             self.consumers.replay(record)
 
     def loaded(self, now_ms: int) -> Decision[CoordinatorRecord, None]:
-        """The whole log has been replayed: the shard is about to serve."""
+        """Start the groups' timers after the whole log is replayed, and delete offsets of topics recreated since."""
         work = Work()
         self.classic.loaded(now_ms, work)
         self.consumers.loaded(work)
@@ -229,7 +229,7 @@ class Shard:
 
 
 def _described(group: ClassicGroup) -> DescribedGroup:
-    """Metadata and assignments only where they are those of one generation."""
+    """Describe a classic group. Metadata and assignments are included only if the group is Stable."""
     is_stable = group.state is STABLE
     return DescribedGroup(
         group_id=group.group_id,

@@ -1,14 +1,14 @@
-"""The life of a classic group, as a table.
+"""The states of a classic group, and the table of their transitions.
 
-    Empty                 no members; offsets may be there
+    Empty                 no members; there may be committed offsets
     PreparingRebalance    waits for its members to join the next generation
-    AwaitingSync          they have joined; waits for the leader to say who gets what. Kafka prints it as
+    AwaitingSync          the members have joined; waits for the leader's assignment. Kafka prints the state as
                           CompletingRebalance
     Stable                every member has its assignment
-    Dead                  deleted; who still holds it is told to look for the group again
+    Dead                  deleted; members are told to look for the coordinator again
 
-A group begins Empty, or Stable where a coordinator reads it from the log. `python -m sparklog.group.states` prints
-the table as the documentation shows it.
+A new group is Empty. A group that is read from the log is Stable if it has members, otherwise Empty.
+`python -m sparklog.group.states` prints the table as the documentation shows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparklog.base.errors import SparklogError
 
 
 class State(Enum):
-    """The value is what Kafka prints."""
+    """A state; the value is the name that Kafka prints."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,11 +55,11 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class IllegalTransition(SparklogError):
-    """A group was told of something that cannot happen in its state: a mistake in the coordinator."""
+    """An event that cannot happen in the group's state: a bug in the coordinator."""
 
 
 def next_state(state: State, event: Event) -> State:
-    """Raises IllegalTransition."""
+    """Return the state after an event. Raises IllegalTransition if the table has no such transition."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -67,7 +67,7 @@ def next_state(state: State, event: Event) -> State:
 
 
 def print_table() -> str:
-    """The transitions as a Markdown table."""
+    """Return the transitions as a Markdown table."""
     lines = ["| State | when | becomes |", "| --- | --- | --- |"]
     lines += [f"| {state.value} | {event.value} | {target.value} |" for (state, event), target in TRANSITIONS.items()]
     return "\n".join(lines) + "\n"
