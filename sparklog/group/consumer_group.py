@@ -1,20 +1,20 @@
 """A group of the new protocol (KIP-848): its state, changed by `replay` alone.
 
-Three epochs tell how far things have come. The group's rises with every change that asks for another assignment: a
-member joins or leaves, a subscription changes, a topic that the group reads is created, grows or goes. The target
-assignment has the group's epoch that it was made for. Each member has the epoch of the target that it is on its way
-to, or has reached. So the group is
+There are three kinds of epochs. The group epoch rises with every change that requires a new assignment: a member joins
+or leaves, a subscription changes, or a topic that the group reads is created, grows or is deleted. The target
+assignment has the group epoch that it was made for. A member's epoch is that of the last target for which it has given
+up its partitions. So the group is
 
     Empty         without members
-    Assigning     the target assignment is older than the group
+    Assigning     the target assignment is older than the group epoch
     Reconciling   a member has not reached the target
-    Stable        all have
+    Stable        all members have reached it
 
-Kafka's counts begin at 1, the first member makes it 2. What the log does not keep: which version of the cluster's
-topics the group was last compared with, and who has been told to join again.
+As in Kafka, the group epoch starts at 1, and the first member makes it 2. Not in the log: the version of the cluster's
+topics that the group was last compared with, and the members that have been told to join again.
 
-Differs from Kafka: the metadata hash is another function of the same facts (Kafka's is XXH3), so a group that Kafka
-has written is assigned once more, with nothing moved, when its first member comes.
+Differs from Kafka: the metadata hash is another function of the same data (Kafka's is XXH3). So a group that Kafka has
+written is assigned once more when its first member joins; no partition moves.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _NO_TARGET = TargetEpochValue(assignment_epoch=-1)
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 ConsumerKey = ConsumerGroupKey | ConsumerMemberKey | TargetEpochKey | TargetKey | CurrentKey | RegexKey
-"""The keys of the records of these groups."""
+"""The keys of the records of a consumer group."""
 
 
 class ConsumerGroup:
-    """One group. Values in it are never changed, only replaced: a copy shares them."""
+    """One group. Its values are never changed, only replaced, so a copy shares them."""
 
     def __init__(self, group_id: str, topics: TopicsView) -> None:
         self.group_id = group_id
@@ -76,22 +76,22 @@ class ConsumerGroup:
         self.metadata_hash = NOTHING_TO_READ
         self.target_epoch = 0
         self.assigned_at_ms = 0
-        """When the target was made."""
+        """Time of the target assignment."""
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         """Member ids by instance id."""
         self.target: dict[str, Partitions] = {}
         self.owners: dict[IdPartition, str] = {}
-        """Who has each partition, assigned or revoking."""
+        """The member id that has each partition, assigned or revoking."""
         self.regexes: dict[str, RegexValue] = {}
-        """The topics that each regular expression stands for."""
+        """The topics that match each regular expression."""
         self.rejoining: set[str] = set()
-        """Members of the classic protocol that have been told to join again; a copy shares them."""
+        """Members of the classic protocol that have been told to join again; a copy shares this set."""
         self.compared_with = -1
-        """The version of the topics that hash and expressions were last compared with."""
+        """The version of the topics with which the hash and the regular expressions were last compared."""
 
     def copy(self) -> ConsumerGroup:
-        """One that can go its own way."""
+        """Return a copy that can be changed separately."""
         other = ConsumerGroup(self.group_id, self.topics)
         other.epoch, other.metadata_hash = self.epoch, self.metadata_hash
         other.target_epoch, other.assigned_at_ms = self.target_epoch, self.assigned_at_ms
@@ -108,7 +108,7 @@ class ConsumerGroup:
     def _kept(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in _NOT_KEPT}
 
-    # What others ask (group.Group)
+    # The interface of every group (group.Group)
 
     @property
     def group_type(self) -> str:
@@ -134,7 +134,7 @@ class ConsumerGroup:
 
     def check_commit(self, request: OffsetCommit) -> None:
         if request.generation_or_epoch < 0 and self.is_empty:
-            return  # a tool sets the offsets of a group that nobody is in
+            return  # a tool sets the offsets of an empty group
         member = self.get(request.member_id)
         if request.group_instance_id is not None and self.static_members.get(request.group_instance_id) is not None:
             self.check_instance(request.group_instance_id, request.member_id)
@@ -147,7 +147,7 @@ class ConsumerGroup:
             raise StaleMemberEpoch(f"epoch {request.generation_or_epoch}: the member is in {member.member_epoch}")
 
     def _had_by(self, member: ConsumerMember, offset: OffsetToCommit, epoch: int) -> bool:
-        """Whether the member has had the partition since that epoch or longer: then an older epoch does no harm."""
+        """Whether the member has had the partition since that epoch or longer, so that the older epoch does no harm."""
         topic = self.topics.find(offset.partition.topic)
         key = (topic.topic_id, offset.partition.partition) if topic else None
         since = member.assigned.get(key, member.revoking.get(key)) if key else None
@@ -172,7 +172,7 @@ class ConsumerGroup:
         )
 
     def offset_unused_since(self, offset: OffsetValue) -> int | None:
-        """From when it was committed on, whatever the group has done since, as in Kafka; subscriptions protect it."""
+        """Return the time of the commit, whatever the group's state, as in Kafka; subscriptions protect offsets."""
         return offset.commit_timestamp_ms
 
     def tombstones(self) -> Sequence[CoordinatorRecord]:
@@ -186,10 +186,10 @@ class ConsumerGroup:
             CoordinatorRecord(ConsumerGroupKey(group_id=key)),
         ]
 
-    # What the protocol asks
+    # Queries of the protocol
 
     def get(self, member_id: str) -> ConsumerMember:
-        """Raises UnknownMemberId."""
+        """Return the member. Raises UnknownMemberId."""
         member = self.members.get(member_id)
         if member is None:
             raise UnknownMemberId(f"{member_id!r} is not a member of group {self.group_id!r}")
@@ -200,7 +200,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def check_instance(self, instance_id: str, member_id: str) -> ConsumerMember:
-        """The static member; raises UnknownMemberId, or FencedInstanceId where another one has taken its place."""
+        """Return the static member. Raises UnknownMemberId, or FencedInstanceId if another has its instance id."""
         member = self.get_static(instance_id)
         if member is None:
             raise UnknownMemberId(f"instance id {instance_id!r} is unknown in group {self.group_id!r}")
@@ -212,17 +212,17 @@ class ConsumerGroup:
         return partition in self.owners
 
     def subscription(self, member: ConsumerMember) -> dict[UUID, int]:
-        """The topics that a member is subscribed to, by name and by expression, where they exist, with their sizes."""
+        """Return the existing topics that a member is subscribed to, by name or expression, with partition counts."""
         resolved = self.regexes.get(member.subscribed_topic_regex)
         return self._existing(member.subscribed_topic_names.union(resolved.topics if resolved else ()))
 
     def subscribed_names(self) -> set[str]:
-        """All names that somebody is subscribed to."""
+        """Return all topic names that a member is subscribed to."""
         names = {name for member in self.members.values() for name in member.subscribed_topic_names}
         return names.union(*(found.topics for found in self.regexes.values()))
 
     def hash_topics(self) -> int:
-        """A digest of the topics that the group reads: their names, ids and partition counts; 0: of none."""
+        """Return a digest of the names, ids and partition counts of the topics that the group reads; 0 if none."""
         digest = hashlib.blake2b(digest_size=8)
         found = [topic for name in sorted(self.subscribed_names()) if (topic := self.topics.find(name))]
         for topic in found:
@@ -230,12 +230,12 @@ class ConsumerGroup:
         return int.from_bytes(digest.digest(), "big", signed=True) if found else NOTHING_TO_READ
 
     def preferred_assignor(self, allowed: Sequence[str]) -> str:
-        """The one that most members ask for; the first of the configured ones where none does."""
+        """Return the assignor that most members ask for; the first of the configured ones if no member asks."""
         votes = Counter(m.server_assignor for m in self.members.values() if m.server_assignor in allowed)
         return max(allowed, key=lambda name: votes[name])
 
     def regex_counts(self) -> Mapping[str, int]:
-        """How many members are subscribed to each regular expression."""
+        """Return the number of members subscribed to each regular expression."""
         return Counter(m.subscribed_topic_regex for m in self.members.values() if m.subscribed_topic_regex)
 
     def _existing(self, names: Collection[str]) -> dict[UUID, int]:
@@ -245,7 +245,7 @@ class ConsumerGroup:
     # Replay
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Take up a record of this group; its ConsumerGroup tombstone is the caller's, who forgets the group."""
+        """Apply a record of this group. The caller handles a ConsumerGroup tombstone, by dropping the group."""
         match record.key:
             case ConsumerGroupKey():
                 if isinstance(record.value, ConsumerGroupValue):

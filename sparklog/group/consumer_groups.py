@@ -1,7 +1,7 @@
-"""Groups of the new protocol among the groups of one shard: which group a request is for, and what its end means.
+"""The groups of the new protocol in one shard: finds a request's group, and creates, upgrades or downgrades groups.
 
-A group comes into being with its first member. A classic group without members gives way to it; one with members
-becomes it, where that is allowed (`migration.py`).
+A group is created with its first member. It replaces a classic group of the same id that has no members. A classic
+group with members is upgraded, if that is allowed (`migration.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerGroups:
-    """Requests are refused by raising a KafkaError, before anything has changed."""
+    """The new-protocol groups of one shard. A refused request raises a KafkaError before anything has changed."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ConsumerGroups:
         return self.heartbeats.heartbeat(edit, request, now_ms)
 
     def join(self, group: ConsumerGroup, request: JoinGroup, now_ms: int, work: Work) -> JoinGroupResponse:
-        """A member of the classic protocol, as the three below."""
+        """Decide a classic member's JoinGroup; `sync`, `classic_heartbeat` and `leave` are for classic members, too."""
         edit = GroupEdit(group, work)
         response = self._classic.join(edit, request, now_ms)
         if response.error is None and can_downgrade(edit.group, (), self._config):
@@ -156,7 +156,7 @@ class ConsumerGroups:
         return group if isinstance(group, ConsumerGroup) else None
 
     def get(self, group_id: str) -> ConsumerGroup:
-        """Raises GroupIdNotFound."""
+        """Return the group. Raises GroupIdNotFound if it is not a consumer group, InvalidGroupId if the id is empty."""
         if not group_id:
             raise InvalidGroupId("the group id is empty")
         group = self.find(group_id)
@@ -165,7 +165,7 @@ class ConsumerGroups:
         return group
 
     def _edit_or_create(self, group_id: str, work: Work) -> GroupEdit:
-        """A member joins: where there is no group of the new protocol, there is one now."""
+        """Return an edit of the group that a member joins; create or upgrade the group if it does not exist."""
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return GroupEdit(group, work)
@@ -181,7 +181,7 @@ class ConsumerGroups:
     # The log and the timers
 
     def replay(self, record: CoordinatorRecord) -> None:
-        """Take up a record; a tombstone of what is not there has been compacted away half, and says nothing."""
+        """Apply a record. A tombstone for a missing group is ignored: compaction has removed the records before it."""
         key = record.key
         assert isinstance(key, ConsumerKey)
         group = self.find(key.group_id)
@@ -196,7 +196,7 @@ class ConsumerGroups:
             group.replay(record)
 
     def loaded(self, work: Work) -> None:
-        """All groups have been read from the log: from now on their members must be heard of."""
+        """Start the sessions of all members, now that all groups are read from the log."""
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
@@ -228,7 +228,7 @@ class ConsumerGroups:
         self.remove(group, [member.member_id], now_ms, work)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int, work: Work) -> None:
-        """Members go; where only members of the classic protocol are left, the group becomes theirs."""
+        """Remove members; if only classic members are left, downgrade the group (if allowed)."""
         if can_downgrade(group, member_ids, self._config):
             downgrade(group, member_ids, self.heartbeats, now_ms, work)
             logger.info("group %s: goes back to the classic protocol", group.group_id)

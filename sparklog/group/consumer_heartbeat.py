@@ -1,26 +1,26 @@
-"""ConsumerGroupHeartbeat (key 68): everything a member of a group of the new protocol ever asks.
+"""ConsumerGroupHeartbeat (key 68): the one request by which a member of the new protocol takes part in its group.
 
-A heartbeat goes through these steps; each may find nothing to do, and then the heartbeat writes nothing:
+A heartbeat goes through these steps. A step may find nothing to do; if none does, the heartbeat writes nothing:
 
-    1. the member is found, or created (epoch 0), or takes the place of the static member with its instance id
-    2. what it says of itself is taken up: a ConsumerMember record
-    3. regular expressions are matched with the topics: Regex records
-    4. the group's epoch rises, if a subscription or a topic that is read has changed: a ConsumerGroup record
-    5. the assignor makes a target for the new epoch: Target records for members whose target differs, a TargetEpoch;
-       at most every group.consumer.assignment.interval.ms, so that a thousand members that start are not assigned a
-       thousand times. Till then the target before holds (KIP-1263)
-    6. the member takes a step towards its target (`reconciliation.py`): a Current record
+    1. find the member, or create it (epoch 0), or let it replace the static member with its instance id
+    2. take the member's description from the request: a ConsumerMember record
+    3. match regular expressions with the topics: Regex records
+    4. raise the group epoch, if a subscription or a topic that is read has changed: a ConsumerGroup record
+    5. let the assignor make a target for the new epoch: Target records for members whose target differs, and a
+       TargetEpoch. This happens at most every group.consumer.assignment.interval.ms, so that the start of a thousand
+       members does not cause a thousand assignments. Until then the previous target holds (KIP-1263)
+    6. move the member one step towards its target (`reconciliation.py`): a Current record
 
-Epoch -1 leaves; -2 is a static member that will be back: it keeps its partitions until its session ends. A member whose
-session ends, or that does not give up partitions within its own rebalance timeout, is put out; the group's epoch rises,
-and the next heartbeat of anybody makes the new target.
+With epoch -1 a member leaves. With -2 a static member leaves temporarily: it keeps its partitions until its session
+ends. A member is removed if its session ends, or if it does not give up partitions within its own rebalance timeout.
+Then the group epoch rises, and the next heartbeat of any member makes the new target.
 
-A member may come with its epoch, or with the one before if it owns nothing but what it has now: the answer with the new
-epoch was lost. All else is fenced, and begins again with epoch 0.
+A member may send its present epoch. It may send the previous one if it owns only partitions that it has now: then the
+answer with the new epoch was lost. Any other epoch is fenced, and the member starts again with epoch 0.
 
-Differs from Kafka: regular expressions are resolved within the heartbeat that brings them, not after it; topics are
-compared in the next heartbeat after any has changed. A static member that joins twice with one member id, because the
-first answer was lost, is let in again; Kafka calls its instance id unreleased.
+Differs from Kafka: regular expressions are resolved within the heartbeat that sends them, not after it. Topics are
+compared in the first heartbeat after any of them has changed. A static member that joins twice with the same member id,
+because the first answer was lost, may join again; Kafka refuses it with UNRELEASED_INSTANCE_ID.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SessionTimer:
 
 @dataclass(frozen=True, slots=True)
 class RevocationTimer:
-    """Key of the timer by which a member must have given up partitions."""
+    """Key of the timer within which a member must give up partitions."""
 
     group_id: str
     member_id: str
@@ -87,7 +87,7 @@ class RevocationTimer:
 
 @dataclass(frozen=True, slots=True)
 class RejoinTimer:
-    """Key of the timer by which a member of the classic protocol must have joined again."""
+    """Key of the timer within which a member of the classic protocol must join again."""
 
     group_id: str
     member_id: str
@@ -95,7 +95,7 @@ class RejoinTimer:
 
 @dataclass(frozen=True, slots=True)
 class SyncTimer:
-    """Key of the timer by which a member of the classic protocol that has joined must ask for its assignment."""
+    """Key of the timer within which a member of the classic protocol must sync after its join."""
 
     group_id: str
     member_id: str
@@ -106,13 +106,13 @@ MemberTimer = SessionTimer | RevocationTimer | RejoinTimer | SyncTimer
 
 @dataclass(frozen=True, slots=True)
 class AssignTimer:
-    """Key of the timer of a group whose next assignment has been put off."""
+    """Key of the timer of a group whose next assignment is delayed."""
 
     group_id: str
 
 
 class ConsumerHeartbeats:
-    """Decides for one group at a time. Raises KafkaError where a request is refused; what was drafted is then void."""
+    """Decides heartbeats, for one group at a time. A refused request raises KafkaError; drop its draft then."""
 
     def __init__(self, config: BrokerConfig, topics: TopicsView, new_member_id: Callable[[], str]) -> None:
         self._config = config
@@ -120,7 +120,7 @@ class ConsumerHeartbeats:
         self._new_member_id = new_member_id
 
     def check(self, request: ConsumerGroupHeartbeat) -> None:
-        """Raises InvalidRequest or UnsupportedAssignor for what no group would accept."""
+        """Raise InvalidRequest or UnsupportedAssignor if the request is invalid for every group."""
         for name, value in (
             ("GroupId", request.group_id),
             ("InstanceId", request.group_instance_id),
@@ -150,7 +150,7 @@ class ConsumerHeartbeats:
     def heartbeat(
         self, edit: GroupEdit, request: ConsumerGroupHeartbeat, now_ms: int
     ) -> ConsumerGroupHeartbeatResponse:
-        """Steps 1 to 6, of a member that does not leave."""
+        """Carry out steps 1 to 6, for a member that does not leave."""
         group_id, group = edit.group.group_id, edit.group
         if len(group.members) >= self._config.group_consumer_max_size and request.member_id not in group.members:
             raise GroupMaxSizeReached(f"group {group_id!r} has its {self._config.group_consumer_max_size} members")
@@ -177,9 +177,9 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def go_away(edit: GroupEdit, member: ConsumerMember) -> None:
-        """Epoch -2: a static member keeps its place until it comes back, or its session ends.
+        """Let a static member leave temporarily (epoch -2): it keeps its place until it returns or its session ends.
 
-        It has stopped: what it had to give up is free at once.
+        It has stopped reading, so the partitions that it had to give up are free at once.
         """
         away = replace(member, member_epoch=LEAVE_STATIC_EPOCH, revoking={})
         edit.draft.cancel_timer(RevocationTimer(edit.group.group_id, member.member_id))
@@ -192,7 +192,7 @@ class ConsumerHeartbeats:
         return group.check_instance(request.group_instance_id, request.member_id)
 
     def remove(self, edit: GroupEdit, member_ids: Collection[str]) -> None:
-        """Members go, by themselves or because they are put out."""
+        """Remove members that leave or have failed, and raise the group epoch."""
         group_id = edit.group.group_id
         for member_id in member_ids:
             self._write_tombstones(edit, member_id)
@@ -226,7 +226,7 @@ class ConsumerHeartbeats:
         return self.replace_static(edit, existing, member_id)
 
     def replace_static(self, edit: GroupEdit, existing: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A new member with the instance id, the subscription, the target and the partitions of another."""
+        """Replace a static member by a new one that takes over its instance id, subscription, target and partitions."""
         group_id, target = edit.group.group_id, edit.group.target.get(existing.member_id, {})
         member = replace(existing, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
         self._write_tombstones(edit, existing.member_id)
@@ -247,7 +247,10 @@ class ConsumerHeartbeats:
     # Steps 2 to 4
 
     def update_member(self, edit: GroupEdit, before: ConsumerMember, member: ConsumerMember, now_ms: int) -> bool:
-        """Take up what the member says of itself, and whether topics have changed; tells whether it subscribes anew."""
+        """Write the member's description, and a new group epoch if needed; return whether its subscription changed.
+
+        The epoch rises if the member is new, its subscription has changed, or the topics that the group reads have.
+        """
         regex_changed = before.subscribed_topic_regex != member.subscribed_topic_regex
         if regex_changed and member.subscribed_topic_regex:
             compile_pattern(member.subscribed_topic_regex)
@@ -270,12 +273,12 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _drop_regexes(edit: GroupEdit) -> None:
-        """Of those that nobody is subscribed to any more."""
+        """Delete the Regex records of expressions to which no member is subscribed any more."""
         for text in edit.group.regexes.keys() - edit.group.regex_counts().keys():
             edit.write(RegexKey(group_id=edit.group.group_id, regular_expression=text))
 
     def _resolve(self, edit: GroupEdit, now_ms: int) -> bool:
-        """Match all expressions of the group; tells whether one stands for other topics now."""
+        """Match all regular expressions of the group; return whether one matches other topics than before."""
         changed = False
         for text in sorted(edit.group.regex_counts()):
             pattern = compile_pattern(text)
@@ -290,7 +293,7 @@ class ConsumerHeartbeats:
     # Step 5
 
     def update_target(self, edit: GroupEdit, now_ms: int) -> None:
-        """A new target, if the group's epoch is ahead of it, and the time has come."""
+        """Make a new target if the group epoch is ahead of it; set a timer if it is too early for that."""
         group = edit.group
         if self.is_assignment_due(group, now_ms):
             self._assign(edit, now_ms)
@@ -299,7 +302,7 @@ class ConsumerHeartbeats:
             edit.draft.set_timer(AssignTimer(group.group_id), due_ms - now_ms)
 
     def is_assignment_due(self, group: ConsumerGroup, now_ms: int) -> bool:
-        """Whether the group needs a new target, and may have it now. A target from the future puts nothing off."""
+        """Whether the group needs a new target and may have it now. A last target from the future delays nothing."""
         since_ms = now_ms - group.assigned_at_ms
         is_too_early = 0 <= since_ms < self._config.group_consumer_assignment_interval_ms
         return group.epoch > group.target_epoch and not is_too_early
@@ -363,7 +366,7 @@ class ConsumerHeartbeats:
     # Names and ids
 
     def names_of(self, partitions: Collection[IdPartition]) -> list[TopicPartition]:
-        """By their names, in their order; partitions of topics that are gone are left out."""
+        """Return the partitions by topic name, sorted; partitions of deleted topics are left out."""
         names: dict[UUID, str | None] = {}
         for topic_id, _ in partitions:
             if topic_id not in names:
@@ -377,13 +380,13 @@ class ConsumerHeartbeats:
             return None
 
     def ids_of(self, partitions: Collection[TopicPartition]) -> set[IdPartition]:
-        """By the ids of their topics; partitions of topics that do not exist are left out."""
+        """Return the partitions by topic id; partitions of topics that do not exist are left out."""
         found = ((self._topics.find(topic), number) for topic, number in partitions)
         return {(topic.topic_id, number) for topic, number in found if topic}
 
 
 def timers_of(group_id: str, member_id: str) -> tuple[MemberTimer, ...]:
-    """All that may run for a member."""
+    """Return the keys of all timers that may run for a member."""
     return (
         SessionTimer(group_id, member_id),
         RevocationTimer(group_id, member_id),
@@ -393,7 +396,7 @@ def timers_of(group_id: str, member_id: str) -> tuple[MemberTimer, ...]:
 
 
 def _described(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> ConsumerMember:
-    """The member with what the request says of it; None: as it was."""
+    """Return the member with the description in the request; fields that are None stay as they were."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout = request.rebalance_timeout_ms
     return replace(
@@ -411,7 +414,7 @@ def _described(member: ConsumerMember, request: ConsumerGroupHeartbeat) -> Consu
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Collection[IdPartition] | None) -> None:
-    """Raises FencedMemberEpoch."""
+    """Raise FencedMemberEpoch unless the epoch is the member's, or the previous one after a lost answer."""
     if epoch == member.member_epoch:
         return
     lost_answer = (

@@ -1,7 +1,7 @@
-"""A member of a group of the new protocol: what it has said of itself, and what it has.
+"""A member of a group of the new protocol: its description and its partitions.
 
-The first part is in its ConsumerMember record, the second in its Current record; neither knows of the other, so each
-is replayed into the member by itself.
+The description is in the member's ConsumerMember record, the partitions are in its Current record. The records are
+independent, so each is replayed into the member separately.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 
 IdPartition = tuple[UUID, int]
-"""A partition by its topic's id: a topic that is created again is another one."""
+"""A partition by its topic's id: a recreated topic is a different topic."""
 Assigned = Mapping[IdPartition, int]
-"""Partitions, with the epoch in which the member got each."""
+"""Partitions, each with the epoch in which the member got it."""
 
 
 class MemberState(IntEnum):
-    """How far a member has come with its target; the numbers are those in its Current record."""
+    """How far a member's partitions match its target; the numbers are those in the Current record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions first."""
+    """The member has to give up partitions first."""
     UNRELEASED_PARTITIONS = 2
-    """Partitions that it is to get are still with others."""
+    """Other members still have partitions that the member is to get."""
     UNKNOWN = 127
-    """Whatever a later version of Kafka has written."""
+    """A number that a later version of Kafka has written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """A member as it is at one moment."""
+    """The state of a member at one moment."""
 
     member_id: str
     instance_id: str | None = None
@@ -58,14 +58,14 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    """What it said in its JoinGroup, where it speaks the classic protocol."""
+    """Data of its JoinGroup, if the member uses the classic protocol."""
 
     member_epoch: int = JOIN_EPOCH
     previous_member_epoch: int = JOIN_EPOCH
     state: MemberState = MemberState.STABLE
     assigned: Assigned = field(default_factory=dict)
     revoking: Assigned = field(default_factory=dict)
-    """What it has to give up, and has not yet said that it did."""
+    """Partitions that the member has to give up and has not yet reported as given up."""
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
@@ -118,7 +118,7 @@ class ConsumerMember:
         )
 
     def without_current_value(self) -> ConsumerMember:
-        """What is left after the Current record's tombstone."""
+        """Return the member after a tombstone of its Current record."""
         return dataclasses.replace(
             self,
             member_epoch=LEAVE_EPOCH,
@@ -147,7 +147,7 @@ def flatten(partitions: Partitions) -> set[IdPartition]:
 
 
 def group_by_topic(partitions: Iterable[IdPartition]) -> dict[UUID, list[int]]:
-    """Topics and their partitions, both in their order."""
+    """Group partitions by topic; topics and partitions are sorted."""
     found: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         found.setdefault(topic_id, []).append(partition)
@@ -166,7 +166,7 @@ def _write_assigned(assigned: Assigned) -> list[AssignedPartitions]:
 
 
 def _read_assigned(written: Sequence[AssignedPartitions], member_epoch: int) -> dict[IdPartition, int]:
-    """Records of Kafka before 4.2 have no epochs for partitions: the member's own is the safe one."""
+    """Read assigned partitions. Kafka before 4.2 wrote no epochs for them: the member's own epoch is safe."""
     found: dict[IdPartition, int] = {}
     for item in written:
         epochs = item.assignment_epochs or [member_epoch] * len(item.partitions)

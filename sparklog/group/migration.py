@@ -1,19 +1,20 @@
-"""A group changes its protocol while its members go on: classic to new with the first member of the new one, and back
-with the last (KIP-848).
+"""Online migration of a group between the protocols (KIP-848): up with the first member of the new protocol, and down
+with the last.
 
-Up, when group.consumer.migration.policy says bidirectional or upgrade, the members of the classic group are consumers,
-and what they said in joining and were assigned can be read. The group's epoch is the generation; every member has what
-it was assigned, as its target too. Who waits for the end of a rebalance is told to join again.
+Up (classic to new): if group.consumer.migration.policy is bidirectional or upgrade, the members of the classic group
+are consumers, and their subscriptions and assignments can be read. The generation becomes the group epoch. Every member
+keeps its assignment, which is also its target. Members that wait for the end of a rebalance are told to join again.
 
-Down, when it says bidirectional or downgrade: when the last member of the new protocol has gone, or a classic one has
-taken its place (as a static member does). The generation is the epoch; every member is assigned what it holds, and a
-rebalance begins at once. (Kafka writes its target; were the group to go up again before the rebalance, what the member
-still holds beyond it would be given to another.)
+Down (new to classic): if the policy is bidirectional or downgrade, and the last member of the new protocol has left or
+was replaced by a classic member (with the same instance id). The epoch becomes the generation. Every member is assigned
+the partitions that it holds, and a rebalance starts at once. (Kafka writes the member's target instead. If the group
+were upgraded again before the rebalance, partitions that the member still holds beyond its target would be given to
+another member.)
 
-Both are one batch of records: tombstones of the group as it was, and the group as it is.
+Both write one batch of records: tombstones of the old group, and the records of the new one.
 
-Differs from Kafka: an assignment with data of the assignor's own keeps a group from going over only where the assignor
-is not one of those that all clients have. librdkafka's sticky ones put data there that nobody reads.
+Differs from Kafka: user data in an assignment prevents an upgrade only if the assignor is not one that all clients
+have. librdkafka's sticky assignors write user data that no client reads.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ from sparklog.group.records import (
 from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Of Kafka's clients: what they say in an assignment is not missed by anybody when the coordinator assigns."""
+"""Assignors of Kafka's clients: no client needs their user data when the coordinator assigns."""
 Protocols = Sequence[tuple[str, bytes]]
 
 
 class Downgraded(NamedTuple):
-    """A group has become a classic one; `protocols` are what its members have said in joining, by their ids."""
+    """Event: a group has become a classic one. `protocols` has the protocols of each member's join, by member id."""
 
     group_id: str
     protocols: Mapping[str, Protocols]
@@ -72,7 +73,7 @@ class Downgraded(NamedTuple):
 
 
 def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
-    """Raises GroupIdNotFound, as Kafka does: to this client there is no such group of its protocol."""
+    """Raise GroupIdNotFound, as Kafka does, if the group must not be upgraded: it has no group of the new protocol."""
     reason = None
     if config.group_consumer_migration_policy not in ("bidirectional", "upgrade"):
         reason = "online upgrade is disabled"
@@ -85,7 +86,7 @@ def check_upgrade(group: ClassicGroup, config: BrokerConfig) -> None:
 
 
 def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats) -> None:
-    """Write the classic group as one of the new protocol. Raises GroupIdNotFound where it cannot be read."""
+    """Write the classic group as a group of the new protocol. Raises GroupIdNotFound if its data cannot be read."""
     members = [_upgraded(group, member, heartbeats) for member in group.members.values()]
     group_id, work = group.group_id, edit.draft
     work.records += group.tombstones()
@@ -139,7 +140,7 @@ def classic_metadata(session_timeout_ms: int, protocols: Protocols) -> ClassicMe
 
 
 def _release(group: ClassicGroup, work: Work) -> None:
-    """Nobody waits for the classic group any more, and none of its timers runs."""
+    """Answer all waiting requests of the classic group, and cancel its timers."""
     error = RebalanceInProgress(f"group {group.group_id!r} is being rebalanced")
     for member in group.members.values():
         if member.join_ticket is not None:
@@ -156,7 +157,7 @@ def _release(group: ClassicGroup, work: Work) -> None:
 
 
 def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: BrokerConfig) -> bool:
-    """Whether the group becomes a classic one when these members leave."""
+    """Whether the group becomes a classic group when these members leave."""
     staying = [member for member_id, member in group.members.items() if member_id not in leaving]
     return (
         bool(staying)
@@ -169,7 +170,7 @@ def can_downgrade(group: ConsumerGroup, leaving: Collection[str], config: Broker
 def downgrade(
     group: ConsumerGroup, leaving: Collection[str], heartbeats: ConsumerHeartbeats, now_ms: int, work: Work
 ) -> None:
-    """Write those that stay as a classic group."""
+    """Write the members that stay as a classic group."""
     staying = {member_id: member for member_id, member in group.members.items() if member_id not in leaving}
     protocols = {member_id: protocols_of(member) for member_id, member in staying.items()}
     protocol = _choose_protocol(list(protocols.values()))
@@ -197,13 +198,13 @@ def downgrade(
 
 
 def protocols_of(member: ConsumerMember) -> Protocols:
-    """What a classic member has said in joining."""
+    """Return the protocols that a classic member sent in its join."""
     supported = member.classic.supported_protocols if member.classic else ()
     return tuple((each.name, each.metadata) for each in supported)
 
 
 def _choose_protocol(offers: Sequence[Protocols]) -> str:
-    """That which most prefer of those that all have; joining has seen to it that there is one."""
+    """Return the protocol that most members prefer, of those that all have; the checks at join ensure one."""
     common = set.intersection(*({name for name, _ in offer} for offer in offers))
     votes = Counter(next(name for name, _ in offer if name in common) for offer in offers)
     return max(votes, key=lambda name: votes[name])

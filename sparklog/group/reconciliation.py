@@ -1,12 +1,12 @@
-"""One step of a member towards its target: what it may keep, must give up, and may get now.
+"""One step of a member towards its target: the partitions that it keeps, must give up, and gets now.
 
-    STABLE                 its target has a newer epoch: take the next step
-    UNREVOKED_PARTITIONS   it waits at its old epoch until it no longer reports what it has to give up, then goes on
-    UNRELEASED_PARTITIONS  it is at the target's epoch, and gets what others have released since
+    STABLE                 if the target has a newer epoch, the member takes the next step
+    UNREVOKED_PARTITIONS   the member stays at its old epoch until it no longer reports the partitions to give up
+    UNRELEASED_PARTITIONS  the member is at the target's epoch, and gets partitions as other members release them
 
-A partition is released when the Current record of the member that had it no longer has it, assigned or revoking; only
-then another member gets it. So no partition is ever with two members. A member that does not say what it owns (None)
-has given up nothing.
+A partition is released when its member's Current record no longer lists it, neither as assigned nor as revoking. Only
+then does another member get it, so two members never have the same partition. If a member does not report what it owns
+(None), it has given up nothing.
 
 As org.apache.kafka.coordinator.group.modern.consumer.CurrentAssignmentBuilder.
 """
@@ -23,20 +23,20 @@ from sparklog.group.consumer_member import Assigned, ConsumerMember, IdPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """What a step depends on."""
+    """The inputs of a step."""
 
     target_epoch: int
     target: Collection[IdPartition]
     subscribed: Collection[UUID]
-    """The topics that the member is subscribed to now: of others it gets nothing, whatever the target says."""
+    """The topics that the member is subscribed to now; it gets no partitions of others, even if the target has them."""
     is_assigned: Callable[[IdPartition], bool]
-    """Whether a member has the partition, assigned or revoking."""
+    """Whether any member has the partition, assigned or revoking."""
     owned: Collection[IdPartition] | None
-    """What the member says it owns; None: it does not say."""
+    """Partitions that the member reports as owned; None: not reported."""
     subscription_changed: bool
 
     def step(self, member: ConsumerMember) -> ConsumerMember:
-        """The member after the step; the same where there is none. Raises FencedMemberEpoch."""
+        """Return the member after the step, or the same member if there is no step. Raises FencedMemberEpoch."""
         if member.state is MemberState.STABLE and member.member_epoch == self.target_epoch:
             return self._drop_unsubscribed(member) if self.subscription_changed else member
         if member.state is MemberState.UNREVOKED_PARTITIONS and self._still_owns(member.revoking):
@@ -54,14 +54,14 @@ class Reconciliation:
         if given_up and self._still_owns(given_up):
             return _at(member, member.member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, given_up)
         wanted = target - kept.keys()
-        # Its own revoking partitions are not in anybody's way: only one member has a partition at a time.
+        # Partitions that the member itself is revoking count as free: only one member has a partition at a time.
         unreleased = {p for p in wanted if self.is_assigned(p) and p not in member.revoking and p not in given_up}
         kept.update((partition, self.target_epoch) for partition in sorted(wanted - unreleased))
         state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
         return _at(member, self.target_epoch, state, kept, {})
 
     def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
-        """Take away what the member is no longer subscribed to, and leave everything else as it is."""
+        """Remove partitions of topics that the member is no longer subscribed to; keep all others."""
         dropped = {p: epoch for p, epoch in member.assigned.items() if p[0] not in self.subscribed}
         if not dropped:
             return member
