@@ -1,4 +1,4 @@
-"""String.hashCode of Java: by it a group's id says which partition of the offsets topic the group belongs to."""
+"""Java's String.hashCode: the hash of a group's id selects the group's partition of the offsets topic."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 from functools import lru_cache
 
 LONG = 200
-"""An id of more characters is not remembered: a client could fill the memory with them."""
+"""The hash of an id with more characters is not cached: a client could fill the memory with such ids."""
 
 
 def java_hash(text: str) -> int:
-    """Over UTF-16 code units, as a signed number of 32 bits."""
+    """Return the hash over the UTF-16 code units of `text`, as a signed 32-bit number."""
     return _remembered(text) if len(text) <= LONG else _long(text)
 
 
@@ -23,8 +23,8 @@ def _remembered(text: str) -> int:
 
 
 def _long(text: str) -> int:
-    """The same, a column at a time: one by one, the units of 30,000 characters would take milliseconds."""
-    import numpy as np  # takes a tenth of a second, which a broker without such ids need not wait for
+    """Hash a long text with NumPy: a Python loop over 30,000 characters would take milliseconds."""
+    import numpy as np  # imported here: it takes a tenth of a second, and most brokers have no such ids
 
     units = np.frombuffer(_units(text), np.uint16)[::-1]
     powers = np.full(len(units), 31, np.uint32)

@@ -1,15 +1,14 @@
-"""Reading a partition of `__consumer_offsets` back into the shard that it is the memory of.
+"""Loading of a shard from its partition of `__consumer_offsets`.
 
-Where there is a snapshot (log/offset_snapshot.py), it is replayed first, and then only what came after it: loading
-takes as long as the keys and the tail are, however many commits there were. It is what a replay of the whole log comes
-to, so long as the log above it is as it was written; the newest snapshot that is whole, of this log, and has such a
-tail counts. Where there is none, everything is read. Where compaction removes something of the tail while it is read,
-what was replayed is thrown away, and everything is read too.
+If there is a snapshot (log/offset_snapshot.py), the loader replays it first, and then only the records after it. So the
+time of a load depends on the number of keys and the length of this tail, not on the number of commits. The result is
+that of a replay of the whole log only if no record of the tail is missing. The loader uses the newest snapshot that is
+whole, matches this log and has such a tail. If there is none, it reads the whole log. If compaction removes records of
+the tail during the load, the loader drops what it has replayed, and reads the whole log.
 
-Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) count from its commit marker on,
-unless what was committed for the same partition since is already there; those of a transaction that was aborted, or
-that has not ended, are passed over. A record that cannot be read is reported and
-passed over too: all others are worth more than it.
+Offsets that were committed in a transaction (by Apache Kafka; sparklog has none) take effect at the commit marker,
+unless a later commit for the same partition has been replayed already. Offsets of an aborted or unfinished transaction
+are skipped. A record that cannot be read is logged and skipped, so that all others can be used.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ logger = logging.getLogger(__name__)
 
 
 class _CompactedMeanwhile(Exception):
-    """The tail of a snapshot lacks records that it had when the snapshot was chosen."""
+    """Records that followed the snapshot when it was chosen are missing now."""
 
 
 class Memory(Protocol):
-    """What a partition is read into."""
+    """The object that a partition is loaded into."""
 
     def replay(self, record: CoordinatorRecord) -> None: ...
 
@@ -47,10 +46,10 @@ AnyMemory = TypeVar("AnyMemory", bound=Memory)
 
 
 class Loaded(NamedTuple):
-    """What a load has read."""
+    """The numbers of records that a load has read."""
 
     records: int
-    """Of the log."""
+    """Records read from the log."""
     snapshot_records: int = 0
     snapshot: SnapshotId | None = None
 
@@ -63,9 +62,9 @@ class Loaded(NamedTuple):
 def load(
     log: Log, end_offset: int, make: Callable[[], AnyMemory], is_wanted: Callable[[], bool]
 ) -> tuple[AnyMemory, Loaded]:
-    """Blocks: what `make` makes, after all records below `end_offset`. Ends early when `is_wanted` says no.
+    """Return a new object from `make` with all records below `end_offset` replayed into it. Blocks.
 
-    Raises KafkaStorageError, or CorruptRecord for a batch that is damaged.
+    Ends early if `is_wanted()` returns false. Raises KafkaStorageError, or CorruptRecord for a damaged batch.
     """
     if (found := _usable_snapshot(log, end_offset)) is not None:
         memory = make()
@@ -78,7 +77,7 @@ def load(
 
 
 def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wanted: Callable[[], bool]) -> Loaded:
-    """Replay a snapshot and what came after it. Raises _CompactedMeanwhile where that is not all there any more."""
+    """Replay a snapshot and the records after it. Raises _CompactedMeanwhile if some of these are gone by now."""
     from_snapshot = 0
     with contextlib.closing(found.file):
         for data in found.read():
@@ -93,7 +92,7 @@ def _load_from(found: Snapshot, log: Log, end_offset: int, replay: Replay, is_wa
 
 
 def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
-    """Raises KafkaStorageError."""
+    """Return the newest snapshot that can be used, or None. Raises KafkaStorageError."""
 
     def what_is_wrong(snapshot: SnapshotId) -> str:
         if stale := what_is_stale(snapshot, log.epochs, log.log_start_offset, end_offset):
@@ -104,9 +103,9 @@ def _usable_snapshot(log: Log, end_offset: int) -> Snapshot | None:
 
 
 def is_complete(log: Log, offset: int, end_offset: int) -> bool:
-    """Whether there is a record at every offset from `offset` to `end_offset`: nothing has been compacted away.
+    """Whether there is a record at every offset from `offset` to `end_offset`: compaction has removed none.
 
-    Goes by the headers of batches. Raises KafkaStorageError, or CorruptRecord.
+    Reads only the headers of batches. Raises KafkaStorageError, or CorruptRecord.
     """
     seen = OffsetGapCheck(offset)
     while seen.is_unbroken and seen.next_offset < end_offset:
@@ -119,7 +118,7 @@ def is_complete(log: Log, offset: int, end_offset: int) -> bool:
 
 
 def _replay_snapshot(data: bytes, log_start: int, replay: Replay) -> int:
-    """The number of records; those that the log has let go are not among them."""
+    """Replay records of a snapshot and return their number; records below the log start offset are skipped."""
     position = records = 0
     while position < len(data):
         for record in iterate_records(data, position):
@@ -139,7 +138,7 @@ def _load_log(
     is_wanted: Callable[[], bool],
     seen: OffsetGapCheck | None = None,
 ) -> int:
-    """Replay the log's records from `offset` on; their number. `seen` is told of their batches."""
+    """Replay the log's records from `offset` on and return their number. `seen` gets the header of each batch."""
     transactions = _Transactions(replay)
     records = 0
     for data in _pieces(log, offset, end_offset, is_wanted):
@@ -166,13 +165,13 @@ def _pieces(log: Log, offset: int, end_offset: int, is_wanted: Callable[[], bool
 
 
 class _Transactions:
-    """Replays records, those of a transaction once it has ended."""
+    """Replays records; holds those of a transaction until it is committed."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._held: dict[int, list[tuple[int, CoordinatorRecord]]] = {}
         self._newer: dict[Key, int] = {}
-        """What was replayed while something was held, and from which offset."""
+        """Keys replayed while records of a transaction are held, with the offset of the latest record of each."""
 
     def take(self, record: Record, header: BatchHeader) -> None:
         if header.is_control:
@@ -199,7 +198,7 @@ class _Transactions:
 
 
 def _decode(record: Record) -> CoordinatorRecord | None:
-    """None: it is of no known kind, or cannot be read."""
+    """Return the decoded record; None if its kind is unknown or it cannot be read."""
     try:
         return decode(record.key, record.value)
     except CorruptRecord as error:
@@ -208,5 +207,5 @@ def _decode(record: Record) -> CoordinatorRecord | None:
 
 
 def _marker(record: Record) -> int:
-    """The type in a control record's key: version and type, 16 bits each."""
+    """Return the type in a control record's key, which is the version and the type, 16 bits each."""
     return int.from_bytes((record.key or b"")[2:4], "big")

@@ -1,12 +1,12 @@
-"""Committed offsets to bytes and back, by hand: nearly every record of the offsets topic is one, and the reader and
-writer that go by schemas (log/coordinator_records.py) take several times as long.
+"""Hand-written encoding and decoding of committed offsets. Nearly every record of the offsets topic is one, and the
+schema-driven reader and writer (log/coordinator_records.py) take several times as long.
 
     key, version 1      int16 1 · string group · string topic · int32 partition
     value, version 4    int16 4 · int64 offset · int32 leader epoch · compact string metadata · int64 commit timestamp ·
                         tagged fields: none, or 0: topic id
 
-Strings are UTF-8 behind an int16 length, compact ones behind a varint of their length plus one. What looks different in
-any way is left to the general reader.
+Strings are UTF-8 after an int16 length, compact strings after a varint of their length plus one. Bytes of any other
+layout are left to the schema-driven reader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_key(group_id: str, topic: str, partition: int) -> bytes:
 
 
 def read_key(data: bytes) -> tuple[str, str, int] | None:
-    """Group, topic and partition; None: not a whole key of this version."""
+    """Return group, topic and partition; None if the bytes are not a whole key of this version."""
     if len(data) < _KIND_AND_LENGTH.size:
         return None
     kind, size = _KIND_AND_LENGTH.unpack_from(data)
@@ -74,12 +74,12 @@ def write_value(value: Value) -> bytes:
 
 
 def read_value(data: bytes) -> Value | None:
-    """None: not a whole value of this version, with long metadata, or with fields that are not known."""
+    """Return the value; None if it is incomplete, of another version, has long metadata or unknown tagged fields."""
     start = _VALUE_START.size
     if len(data) <= start or not 0 < data[start] < _ONE_BYTE_VARINT:
         return None
     version, offset, leader_epoch = _VALUE_START.unpack_from(data)
-    text_end = start + data[start]  # the length is one more than that of the text, and so is the start of the text
+    text_end = start + data[start]  # the length byte is one too large, and the text starts one byte after it
     tags = data[text_end + _TIMESTAMP.size :]
     if tags == _NO_TAGS:
         topic_id = ZERO_ID

@@ -1,10 +1,10 @@
-"""What groups have committed (org.apache.kafka.coordinator.group.OffsetMetadataManager).
+"""The committed offsets of groups (org.apache.kafka.coordinator.group.OffsetMetadataManager).
 
-- A member of a group commits with its generation; a simple consumer, without one, only while the group has no members.
-  Its group comes into being with its first commit.
-- A partition that does not exist, or metadata longer than offset.metadata.max.bytes, is refused on its own account;
-  what else is in the request is committed.
-- An offset goes with its topic, with its group, by request, or after offsets.retention.minutes (KIP-211):
+- A member of a group commits with its generation. A simple consumer commits without one, and only while the group has
+  no members; its group is created by its first commit.
+- A partition that does not exist, or metadata longer than offset.metadata.max.bytes, is refused for that partition
+  alone; the other partitions of the request are committed.
+- An offset is deleted with its topic, with its group, by request, or after offsets.retention.minutes (KIP-211):
 
       group                                        counted from
       never had members                            the commit
@@ -12,13 +12,13 @@
       Stable, of consumers, topic not subscribed   the commit
       anything else                                never
 
-  A commit that says itself how long it is to be kept (OffsetCommit up to version 4) is kept so long from the commit on.
+  A commit with a retention time of its own (OffsetCommit up to version 4) is kept for that time from the commit.
 
-- A commit is of a topic, by its id: one of a topic that was deleted since says nothing of another one of its name. It
-  is not shown, and goes when offsets are next looked through.
-- What is shown is what is committed in the log: a change that is not yet is remembered with what was there before.
+- A commit belongs to a topic id. If the topic was deleted and another one has its name now, the commit is not returned,
+  and is deleted at the next search for expired offsets.
+- A fetch returns only what is committed in the log: each uncommitted change is kept with the value before it.
 
-An empty group id is good here: old simple consumers use it.
+An empty group id is valid here: old simple consumers use it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Committed = Mapping[TopicPartition, OffsetValue]
 
 
 class _Change(NamedTuple):
-    """A record that is appended and replayed, and not yet known to be committed."""
+    """An appended and replayed record that is not yet known to be committed."""
 
     log_offset: int
     group_id: str
@@ -80,7 +80,7 @@ class Offsets:
         return self._groups.get(group_id, {})
 
     def commit(self, request: OffsetCommit, group: Group | None, now_ms: int, work: Work) -> OffsetCommitResponse:
-        """Raises the KafkaError with which the whole commit is refused."""
+        """Decide a commit. Raises KafkaError if the whole commit is refused."""
         if group is not None:
             group.check_commit(request)
         elif request.generation_or_epoch >= 0:
@@ -123,7 +123,7 @@ class Offsets:
         return CoordinatorRecord(_key(request.group_id, asked.partition), value)
 
     def fetch(self, request: OffsetFetch) -> OffsetFetchResponse:
-        """-1 for a partition that nothing is committed for."""
+        """Return the committed offsets; -1 for a partition that has none."""
         found = {
             partition: value
             for partition, value in self._committed_of(request.group_id).items()
@@ -133,7 +133,7 @@ class Offsets:
         return OffsetFetchResponse(offsets=[_committed(partition, found.get(partition)) for partition in asked])
 
     def settle(self, is_committed: Callable[[int], bool]) -> None:
-        """Take for committed what is by now; is_committed: of an offset in the log."""
+        """Forget the uncommitted changes that are committed by now. `is_committed` takes an offset in the log."""
         while self._uncommitted and is_committed(self._uncommitted[0].log_offset):
             self._uncommitted.popleft()
 
@@ -148,7 +148,7 @@ class Offsets:
         return found
 
     def _is_of_another(self, partition: TopicPartition, value: OffsetValue) -> bool:
-        """Whether it was committed for an earlier topic of the name."""
+        """Whether the offset was committed for an earlier topic of the same name."""
         topic = self.topics.find(partition.topic)
         return topic is not None and value.topic_id not in (ZERO_ID, topic.topic_id)
 
@@ -167,11 +167,11 @@ class Offsets:
         return OffsetDeleteResponse(errors=errors)
 
     def delete_all(self, group_id: str, work: Work) -> None:
-        """All that a group has committed, because the group goes."""
+        """Delete all offsets of a group that is being deleted."""
         work.records += [CoordinatorRecord(_key(group_id, partition)) for partition in self.of(group_id)]
 
     def delete_topics(self, ids: Mapping[str, UUID], work: Work) -> None:
-        """What any group has committed for topics that are no more; by their names, the ids that they had."""
+        """Delete the offsets of all groups for deleted topics. `ids` maps their names to the ids that they had."""
 
         def is_gone(partition: TopicPartition, value: OffsetValue) -> bool:
             if value.topic_id == ZERO_ID:
@@ -181,7 +181,7 @@ class Offsets:
         self._delete_where(is_gone, work)
 
     def delete_of_others(self, work: Work) -> None:
-        """What any group has committed for topics of whose names there are others by now."""
+        """Delete the offsets of all groups that were committed for an earlier topic of the same name."""
         self._delete_where(self._is_of_another, work)
 
     def _delete_where(self, is_gone: Callable[[TopicPartition, OffsetValue], bool], work: Work) -> None:
@@ -193,7 +193,7 @@ class Offsets:
             ]
 
     def expire(self, group: Group, now_ms: int, work: Work) -> bool:
-        """Whether nothing is left that the group has committed, once the records are written."""
+        """Delete a group's expired offsets; return whether it has none left once the records are written."""
         committed = self.of(group.group_id)
         expired = [
             partition for partition, value in committed.items() if self._has_expired(group, partition, value, now_ms)
@@ -214,7 +214,7 @@ class Offsets:
         return now_ms - since_ms >= self.config.offsets_retention_minutes * MINUTE_MS
 
     def replay(self, key: OffsetKey, value: OffsetValue | None, log_offset: int | None = None) -> None:
-        """log_offset: of a record that may not be committed yet."""
+        """Apply a record to the state. `log_offset` is its offset if it may not be committed yet, otherwise None."""
         partition = TopicPartition(key.topic, key.partition)
         if log_offset is not None:
             before = self.of(key.group_id).get(partition)

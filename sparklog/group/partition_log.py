@@ -1,6 +1,6 @@
-"""What a shard is written to: the partition of the offsets topic that it belongs to, as long as it is led here.
+"""The log of a shard: its partition of the offsets topic, while this broker leads it.
 
-Where flush.messages asks for it, what was written is committed only once it is on the disk.
+If flush.messages requires a flush, records are committed only once they are on the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ACKS_ALL = -1
 
 
 class PartitionLog:
-    """A ShardLog over the replica of a partition: written as any producer's records are, with acks=all."""
+    """A ShardLog over the replica of a partition. Records are written like any producer's, with acks=all."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PartitionLog:
         written: list[Record] = []
         for offset, record in enumerate(records):
             key, value = encode(record)
-            # A sequence without a producer id: that is how Kafka's coordinator writes.
+            # A sequence without a producer id, as Kafka's coordinator writes it.
             written.append(Record(offset=offset, timestamp_ms=now_ms, key=key, value=value, sequence=offset))
         replica = self._replicas.get_leader(self._name)
         if replica.partition.led_since != self._led_since:
@@ -51,7 +51,7 @@ class PartitionLog:
         try:
             return replica is not None and replica.is_replicated(offset, self._led_since)
         except KafkaError:
-            return False  # `wait_committed` says why
+            return False  # `wait_committed` raises the reason
 
     async def wait_committed(self, offset: int) -> None:
         await self._replicas.flush_if_due(self._replicas.get(self._name))

@@ -1,7 +1,7 @@
-"""Regular expressions over topic names, in time linear in the name, whatever a client sends.
+"""Regular expressions over topic names. Matching takes time linear in the name, for any expression that a client sends.
 
-Kafka compiles a subscription with RE2J and matches whole names; this is RE2, of which RE2J is a port. Python's own `re`
-backtracks, so that one expression such as `(a+)+b` could hold up the broker for hours.
+Kafka compiles subscriptions with RE2J and matches whole names. This module uses RE2, of which RE2J is a port. Python's
+own `re` backtracks: one expression such as `(a+)+b` could block the broker for hours.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from sparklog.base.errors import InvalidRegularExpression
 
 MAX_LENGTH = 4096
 MAX_BYTES = 1 << 20
-"""Memory of a compiled expression, its automaton included: a larger one is refused, or goes on without."""
+"""Memory limit of a compiled expression with its automaton: RE2 refuses a larger one, or matches without automaton."""
 _OPTIONS = re2.Options()
 _OPTIONS.max_mem = MAX_BYTES
 _OPTIONS.log_errors = False
 
 
 class TopicPattern:
-    """A compiled expression. Raises InvalidRegularExpression where it is none of RE2's, or too large."""
+    """A compiled expression. Raises InvalidRegularExpression if RE2 cannot compile it, or it is too large."""
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
@@ -33,11 +33,11 @@ class TopicPattern:
             raise InvalidRegularExpression(f"{text!r} is not a regular expression: {why}") from None
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name is matched."""
+        """Whether the expression matches the whole name."""
         return self._pattern.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(text: str) -> TopicPattern:
-    """The pattern: expressions come again with every change of the topics."""
+    """Return the compiled pattern. Cached: the same expressions are matched after every change of the topics."""
     return TopicPattern(text)

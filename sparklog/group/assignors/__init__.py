@@ -1,8 +1,8 @@
-"""Server-side assignors: who should read what, by name; the table is what a member can ask for.
+"""Server-side assignors, by name: they assign partitions to the members of a group. A member can ask for one of these.
 
-An assignor is a pure function of a `GroupSpec`: members with the topics they are subscribed to, the partition counts
-of those topics, and the target assignment before. It returns for every member its partitions by topic. A topic that
-has no partition count does not exist and is left out, whoever is subscribed to it. Equal specs give equal results.
+An assignor is a pure function of a `GroupSpec`: members with the topics that they are subscribed to, the partition
+counts of those topics, and the previous target assignment. It returns each member's partitions by topic. A topic
+without a partition count does not exist, and is left out. Equal specs give equal results.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The range assignor: each member gets one run of neighbouring partitions of every topic it is subscribed to.
+"""The range assignor: each member gets one range of consecutive partitions of every topic that it is subscribed to.
 
-As org.apache.kafka.coordinator.group.assignor.RangeAssignor of Kafka 4: members stand in an order (static ones first,
-by instance id, then the others by member id), and each takes the next run; the first ones take one partition more
-where the count does not divide. So topics with the same number of partitions and the same subscribers are
-co-partitioned: partition n of all of them is with the same member. What was assigned before plays no part.
+As org.apache.kafka.coordinator.group.assignor.RangeAssignor of Kafka 4: the members are sorted (static members first,
+by instance id, then the others by member id), and each takes the next range. If the count does not divide, the first
+members take one partition more. So topics with the same number of partitions and the same subscribers are
+co-partitioned: partition n of all of them belongs to the same member. The previous assignment is ignored.
 """
 
 from __future__ import annotations

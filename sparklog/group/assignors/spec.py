@@ -1,4 +1,4 @@
-"""What an assignor is given."""
+"""The input of an assignor."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 Partitions = Mapping[UUID, frozenset[int]]
-"""Partitions by the id of their topic; no topic is without one."""
+"""Partitions by the id of their topic; each topic has at least one partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """One member: what it is subscribed to, and what the target assignment gives it now."""
+    """One member: the topics that it is subscribed to, and its partitions in the present target assignment."""
 
     topics: frozenset[UUID]
     instance_id: str | None = None
@@ -21,13 +21,13 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """A group, with the partition counts of all topics that somebody is subscribed to and that exist."""
+    """A group, with the partition counts of all existing topics that a member is subscribed to."""
 
     members: Mapping[str, MemberSpec]
     partition_counts: Mapping[UUID, int]
 
     def subscribers(self) -> dict[UUID, list[str]]:
-        """Members by topic, both in their order; only topics that exist."""
+        """Return member ids by topic, both sorted; only topics that exist."""
         found: dict[UUID, list[str]] = {}
         for member_id in sorted(self.members):
             for topic in self.members[member_id].topics:

@@ -1,14 +1,15 @@
-"""The uniform assignor: as even as subscriptions allow, and as few partitions as possible change hands.
+"""The uniform assignor: assigns as evenly as subscriptions allow, and moves as few partitions as possible.
 
-As org.apache.kafka.coordinator.group.assignor.UniformAssignor: balance first, stickiness second; the topics' racks play
-no part. Each member keeps what it may keep; what is free goes to the member that has least; then partitions move.
+As org.apache.kafka.coordinator.group.assignor.UniformAssignor: balance comes first, stickiness second, and racks are
+ignored. Each member keeps the partitions that it may keep. Free partitions go to the members with the fewest. Then
+partitions move until the assignment is balanced.
 
-Homogeneous subscriptions (all members to the same topics): sizes differ by one at most, and a member gives up only what
-lies above its share. Members that have more than the lower share now are the ones that may have one more; Kafka hands
-that out in the order of its hash map instead, which moves partitions that could have stayed.
+Homogeneous subscriptions (all members subscribe to the same topics): sizes differ by at most one, and a member gives up
+only partitions beyond its share. If the count does not divide, the larger shares go to the members that keep the most
+partitions. Kafka gives them out in the order of its hash map instead, which moves partitions that could have stayed.
 
-Heterogeneous subscriptions: no partition can move to another subscriber of its topic that has two fewer. As in Kafka
-only single moves are tried, not chains through a third member.
+Heterogeneous subscriptions: in the result, no subscriber of a partition's topic has two or more partitions fewer than
+its owner. As in Kafka, only single moves are tried, not chains through a third member.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def assign_uniform(spec: GroupSpec) -> Mapping[str, Partitions]:
 
 
 def _keep(spec: GroupSpec, free: dict[UUID, set[int]]) -> Owned:
-    """What each member has now and may keep: it is subscribed, and the partition exists and is free; then it is not."""
+    """Return the partitions that each member keeps, and remove them from `free`.
+
+    A member keeps a partition if it is subscribed to the topic, and the partition exists and is still free.
+    """
     owned: Owned = {}
     for member_id in sorted(spec.members):
         member = spec.members[member_id]
@@ -75,7 +79,10 @@ def _assign_evenly(owned: Owned, sizes: dict[str, int], unassigned: dict[UUID, s
 def _assign_to_least(
     owned: Owned, sizes: dict[str, int], free: dict[UUID, set[int]], subscribers: Mapping[UUID, list[str]]
 ) -> None:
-    """Topics with the most free partitions for each subscriber first: the others can still even things out."""
+    """Give free partitions to the subscribers with the fewest.
+
+    Topics with the most free partitions per subscriber come first: the others can still even out the sizes.
+    """
     for topic in sorted(free, key=lambda t: (-len(free[t]) / len(subscribers[t]), len(subscribers[t]), t)):
         heap = [(sizes[member_id], member_id) for member_id in subscribers[topic]]
         heapify(heap)
@@ -86,7 +93,7 @@ def _assign_to_least(
 
 
 def _balance(owned: Owned, sizes: dict[str, int], subscribers: Mapping[UUID, list[str]]) -> None:
-    """Move partitions one by one. Every move makes the sum of the squared sizes less, so there is an end."""
+    """Move partitions one by one. Every move reduces the sum of the squared sizes, so the loop ends."""
     moved = True
     while moved:
         moved = False
