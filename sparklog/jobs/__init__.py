@@ -1,9 +1,9 @@
-"""Upkeep on Spark: jobs that plan, apply and report. One file for each job; `job` is what they have in common.
+"""Maintenance jobs on Spark: each plans, applies and reports. One file for each job; `job` has what they share.
 
-    plan      a DataFrame, one row for each piece of work, with the reason for it; all that --dry-run does
-    apply     does the work, and may be done again after any crash; a DataFrame of what became of each piece
-    report    those rows, appended to a Delta table
+    plan      returns a DataFrame with one row for each piece of work and its reason; --dry-run stops here
+    apply     does the work, and can be repeated after any crash; returns a DataFrame with the outcome of each piece
+    report    appends these rows to a Delta table
 
-Run as `sparklog jobs run NAME`, `spark-submit jobs/NAME.py`, or on a schedule with `sparklog jobs serve`.
-`table` has the jobs by name.
+Run a job with `sparklog jobs run NAME`, `spark-submit jobs/NAME.py`, or on a schedule with `sparklog jobs serve`.
+`table` lists the jobs by name.
 """

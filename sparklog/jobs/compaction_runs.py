@@ -1,4 +1,4 @@
-"""What the reports of compaction say, read without a JVM."""
+"""Reading of the reports of compaction, without a JVM."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class PastCompaction(NamedTuple):
-    """What became of a partition in a run: a row of the report, some of its columns."""
+    """The outcome of a run for one partition: some columns of a row in the report."""
 
     partition: int
     at: datetime
     outcome: str
     reason: str
     cleaned_offset: int | None
-    """None where the partition was not compacted."""
+    """None if the partition was not compacted."""
     next_delete_horizon_ms: int | None
     records_before: int
     records_after: int
@@ -25,16 +25,16 @@ class PastCompaction(NamedTuple):
 
 
 class PastCompactions(NamedTuple):
-    """Of one partition."""
+    """The newest compactions of one partition."""
 
     last: PastCompaction
     last_done: PastCompaction | None
-    """The last one that came to its end; it knows the delete horizon."""
+    """The last compaction that completed; it has the delete horizon."""
 
 
 def past_compactions(table: str, topic: str) -> dict[int, PastCompactions]:
-    """The newest rows of each of a topic's partitions; of none where there is no table yet."""
-    # Loaded here: a Spark worker that loads a job has no use for it.
+    """Return the newest compactions of a topic, by partition; empty if there is no table yet."""
+    # Imported here: a Spark worker that imports a job does not need it.
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError

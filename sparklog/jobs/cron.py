@@ -1,10 +1,10 @@
-"""Cron lines: ``minute hour day month weekday`` as in crontab(5), or six fields with seconds before them.
+"""Cron lines: ``minute hour day month weekday`` as in crontab(5), or six fields, with the second first.
 
-    15 * * * *          a quarter past every hour
+    15 * * * *          at a quarter past every hour
     0 3 * * mon-fri     at three on working days; numbers are crontab's: 0 and 7 are Sunday
     */10 * * * * *      every ten seconds
 
-Unlike cron, a line with both a day of the month and a weekday means the days that are both.
+Differs from cron: a line with both a day of the month and a weekday selects the days that match both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DAYS = re.compile(r"(?P<first>\*|\d|[a-z]{3})(-(?P<last>\d|[a-z]{3}))?(/(?P<ste
 
 
 def parse_cron(line: str, timezone: str) -> CronTrigger:
-    """When a line is due; raises ConfigError where it is not a cron line, or there is no such time zone."""
+    """Return the trigger for a line. Raises ConfigError if it is not a cron line, or the time zone does not exist."""
     fields = line.split()
     if len(fields) not in (5, 6):
         raise ConfigError(f"{line!r}: a cron line has five fields, or six with seconds before them")
@@ -36,7 +36,7 @@ def parse_cron(line: str, timezone: str) -> CronTrigger:
 
 
 def _weekdays(field: str) -> str:
-    """The field with names alone: the scheduler counts from Monday, crontab from Sunday."""
+    """Return the field with names only: the scheduler numbers weekdays from Monday, crontab from Sunday."""
     if field == "*":
         return field
     return ",".join(WEEKDAYS[number] for number in sorted({day for part in field.split(",") for day in _days(part)}))

@@ -1,15 +1,15 @@
-"""What every job has in common: its three functions, the context that they work in, and a run from plan to report.
+"""The common part of all jobs: a job's functions, the context of a run, and a run from plan to report.
 
-    reports/<job>     a Delta table: the rows that `apply` returned, after run_id and at
-    reports/runs      a Delta table: one row for each run of any job, failed and interrupted ones too
+    reports/<job>     a Delta table: the columns run_id and at, then those of the rows that `apply` returned
+    reports/runs      a Delta table: one row for each run of any job, including failed and interrupted runs
 
-A row's `outcome` says what became of a piece of work; those that a job names as `findings` make the run's exit status
-1. A run that could not be done at all raises, and its status is 2: so is that of a run whose work is done but whose
-report could not be written, which does not raise, as its rows are still there to be shown.
+The `outcome` of a row is the result of one piece of work. If a row has an outcome that the job lists in `findings`, the
+run's exit status is 1. A run that could not be done at all raises, and its status is 2. If the work is done but the
+report could not be written, the status is 2, too, but nothing is raised, so that the rows can still be shown.
 
-The brokers that the job works with are told of the run too, and keep it in `__cluster_history` where they keep one.
+The run is also reported to the job's brokers, which keep it in `__cluster_history` if they keep a history.
 
-A run killed in between leaves no row in `runs`. Its next run plans anew from what it finds, and is what counts.
+A killed run leaves no row in `runs`. The next run plans anew from the state that it finds.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ CONFLICTS = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-"""Another run was quicker to make the table, or to add columns to it: append again."""
+"""Another run has created the table, or added columns to it, at the same time: append again."""
 APPEND_ATTEMPTS = 5
 LONGEST_ERROR = 2_000
 IMPATIENT = {"request_timeout_ms": 3_000, "default_api_timeout_ms": 3_000}
-"""Of the client that tells the cluster of a run: nobody waits longer for that."""
+"""Timeouts of the client that reports a run to the cluster; a run should not wait longer for that."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What a run works with."""
+    """The context of a run: its Spark session, reports, clients and clock."""
 
     spark: SparkSession
     reports: str
@@ -75,55 +75,57 @@ class JobContext:
     clock: Clock = field(default_factory=SystemClock)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     say: Callable[[str], None] = lambda _: None
-    """Tells the operator how far the run has come."""
+    """Called with messages about the run's progress, for the operator."""
     schedule: str | None = None
-    """The name of the schedule that started the run, if one did."""
+    """The name of the schedule that started the run; None if no schedule did."""
 
     @property
     def now_ms(self) -> int:
         return self.clock.time_ms()
 
     def table(self, name: str) -> str:
-        """Where the Delta table of that name lies."""
+        """Return the path of the Delta table of that name."""
         return f"{self.reports.rstrip('/')}/{name}"
 
 
 Options = Mapping[str, Any]
-"""A job's own options, by the names of its parameters."""
+"""Values of a job's own options, by the names of its parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job. `plan` and `apply` raise SparklogError where the run cannot be done; what is wrong with one piece of work
-    is a row with its reason.
+    """A job.
+
+    `plan` and `apply` raise SparklogError if the run cannot be done. A problem with one piece of work is a row with its
+    reason instead.
     """
 
     name: str
     help: str
     plan: Callable[[JobContext, Options], DataFrame]
-    """-> one row for each piece of work, with topic, partition and why; what --dry-run prints. Changes nothing."""
+    """Return one row for each piece of work, with topic, partition and reason; --dry-run prints it. Changes nothing."""
     apply: Callable[[JobContext, Options, DataFrame], DataFrame]
-    """Do the plan -> one row for each piece of work: topic, partition, outcome, reason, and the job's own figures."""
+    """Carry out the plan. Return a row for each piece of work: topic, partition, outcome, reason, the job's figures."""
     parameters: tuple[click.Parameter, ...] = ()
     findings: frozenset[str] = frozenset()
-    """The outcomes that an operator has to look at."""
+    """The outcomes that need an operator's attention."""
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     run_id: str
     status: int
     rows: DataFrame
-    """The plan's rows where it was a dry run, else the report's. They are here: nothing is computed again."""
+    """The plan's rows after a dry run, otherwise the report's. They are fetched already: nothing is computed again."""
     findings: int
     error: str | None = None
-    """Why the report could not be written, although the work is done."""
+    """Why the report could not be written although the work is done; None if it was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Started:
-    """A run under way: what its row in `runs` begins with."""
+    """A run in progress: the first columns of its row in `runs`."""
 
     job: Job
     context: JobContext
@@ -132,10 +134,10 @@ class _Started:
 
 
 def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = False) -> Run:
-    """Plan, apply and report. Raises what plan and apply raise, once it has been written down.
+    """Plan, apply and report. An error of `plan` or `apply` is recorded in `runs`, then raised.
 
-    The rows of a plan and of a report are fetched to this process when they are made: what `apply` does must not be
-    done again because some later step looks at its rows.
+    The rows of the plan and of the report are fetched to this process at once, so that a later use of the rows does not
+    make Spark do the work of `apply` again.
     """
     if dry_run:
         return Run(context.run_id, OK, _fetched(job.plan(context, options)), 0)
@@ -145,7 +147,7 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
             plan = _fetched(job.plan(context, options))
             rows = job.apply(context, options, plan).toArrow()
     except BaseException as error:
-        # Ctrl-C too: what it leaves half done is worth a row.
+        # Record Ctrl-C, too: the work may be half done.
         message = INTERRUPTED if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
         _attempt(lambda: _write_run(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
         _attempt(lambda: _tell_cluster(run, COULD_NOT_RUN, error=message[:LONGEST_ERROR]))
@@ -164,9 +166,9 @@ def run_job(job: Job, context: JobContext, options: Options, *, dry_run: bool = 
 
 
 def append(rows: DataFrame, path: str) -> None:
-    """Append rows to the Delta table at `path`, which is made if it is not there; new columns are added to it.
+    """Append rows to the Delta table at `path`. Creates the table if it does not exist, and adds new columns to it.
 
-    A table made here joins its small files on its own: each run adds one.
+    A table created here compacts its small files automatically, as each run adds one.
     """
     writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
     writer = writer.option("delta.autoOptimize.autoCompact", "true")
@@ -182,9 +184,9 @@ def append(rows: DataFrame, path: str) -> None:
 
 @contextmanager
 def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
-    """What Spark does meanwhile for this thread is a group that has the run's id: whoever knows it may cancel it all.
+    """Put this thread's Spark jobs into a job group with the run's id, by which they can be cancelled.
 
-    The report is not in it: a run that was cancelled is written down.
+    The report is written outside the group, so that a cancelled run is recorded.
     """
     spark = context.spark.sparkContext
     spark.setJobGroup(context.run_id, f"sparklog {job}")
@@ -193,8 +195,8 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
     except (KeyboardInterrupt, Py4JError) as error:
         if not isinstance(error, KeyboardInterrupt) and not isinstance(error.__context__, KeyboardInterrupt):
             raise
-        _attempt(lambda: spark.cancelJobGroup(context.run_id))  # the JVM may be gone, and the interrupt must not
-        # Py4J, interrupted while it sends a command, raises an error of its own instead.
+        _attempt(lambda: spark.cancelJobGroup(context.run_id))  # may fail if the JVM is gone
+        # If Py4J is interrupted while it sends a command, it raises an error of its own instead.
         raise KeyboardInterrupt from error
     finally:
         for name in ("spark.jobGroup.id", "spark.job.description"):
@@ -202,7 +204,7 @@ def _cancelled_by_id(context: JobContext, job: str) -> Iterator[None]:
 
 
 def _fetched(rows: DataFrame) -> DataFrame:
-    """The same rows, computed once, now."""
+    """Compute the rows now, once, and return them as a new DataFrame."""
     return rows.sparkSession.createDataFrame(rows.toArrow())
 
 
@@ -212,7 +214,7 @@ def _stamped(rows: DataFrame, run: _Started) -> DataFrame:
 
 
 def _attempt(work: Callable[[], None]) -> str | None:
-    """-> why it could not be done, if so. It never hides what the run itself has to say."""
+    """Do the work; return the reason if it failed, else None. Never raises, so that the run's own result is kept."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever a disk or the JVM has
@@ -232,7 +234,7 @@ def _write_run(run: _Started, status: int, rows: int = 0, findings: int = 0, err
 
 
 def _tell_cluster(run: _Started, status: int, rows: int = 0, findings: int = 0, error: str | None = None) -> None:
-    """Have it in the cluster's history too. Where no broker takes it, the run is none the worse for that."""
+    """Add the run to the cluster's history. The caller ignores a failure."""
     if not run.context.client:
         return
     client = {**run.context.client, **IMPATIENT}

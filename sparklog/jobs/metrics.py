@@ -1,12 +1,12 @@
-"""Figures of a job server as Prometheus' metrics.
+"""Prometheus metrics of a job server.
 
 sparklog_job_runs_total{schedule, job, outcome}             outcome: ok, findings, could not run
-sparklog_job_left_out_total{schedule, job}                  due while it still ran, or too late
-sparklog_job_running{schedule, job}                         1 while it runs
+sparklog_job_left_out_total{schedule, job}                  runs skipped because one was running, or it was too late
+sparklog_job_running{schedule, job}                         1 while the job runs
 sparklog_job_next_run_timestamp_seconds{schedule, job}
-sparklog_job_last_run_timestamp_seconds{schedule, job}      when the last run began, before this server too
-sparklog_job_last_run_seconds{schedule, job}                how long it took
-sparklog_job_last_run_status{schedule, job}                 its exit status: 0, 1 or 2
+sparklog_job_last_run_timestamp_seconds{schedule, job}      start of the last run, also of one before this server
+sparklog_job_last_run_seconds{schedule, job}                duration of the last run
+sparklog_job_last_run_status{schedule, job}                 exit status of the last run: 0, 1 or 2
 sparklog_job_last_run_findings{schedule, job}
 """
 
@@ -24,13 +24,13 @@ LABELS = ["schedule", "job"]
 
 
 class JobCollector(Collector):
-    """Turns the figures of a server into Prometheus' metrics when they are asked for."""
+    """Turns the figures of a server into Prometheus metrics on each scrape."""
 
     def __init__(self, server: JobServer) -> None:
         self._server = server
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance."""
+        """Return nothing, so that registering collects no metrics."""
         return []
 
     def collect(self) -> Iterator[Metric]:

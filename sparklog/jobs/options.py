@@ -1,7 +1,7 @@
-"""A job's options, read in one way wherever they are written: by its click parameters.
+"""Parsing of a job's options, by its click parameters, whether they come from a command line, a file or Python.
 
-The command line and spark-submit leave it to click. A table of jobs.toml, or a dictionary in Python, has the options'
-names with underscores; its values are put as they would stand on a command line, and parsed by the same parameters:
+On the command line and with spark-submit, click parses them. In a table of jobs.toml, or a dictionary in Python, the
+options' names have underscores. The values are converted to command-line arguments and parsed by the same parameters:
 
     topic = ["orders", "cust.*"]      --topic=orders --topic=cust.*
     force = true                      --force
@@ -22,10 +22,10 @@ from sparklog.jobs.job import Job, Options
 
 
 def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] | None = None) -> Options:
-    """All options of a job: `values`, and the defaults of the others.
+    """Return all options of a job: `values`, and the defaults of the others.
 
-    Raises ConfigError for a name that is unknown or a value that is not allowed, beginning with what `where` has for
-    that name.
+    Raises ConfigError for an unknown name or a value that is not allowed. Its message begins with the text that `where`
+    has for that name.
     """
     places = where or {}
     known = {str(parameter.name): parameter for parameter in job.parameters}
@@ -51,7 +51,7 @@ def parse_options(job: Job, values: Mapping[str, Any], where: Mapping[str, str] 
 
 
 def _option(option: click.Option, value: Any) -> Iterator[str]:
-    """An option with its value, as it would stand on a command line."""
+    """Yield the command-line arguments for an option and its value."""
     name = max(option.opts, key=len)
     if option.is_flag and isinstance(value, bool):
         if value or option.secondary_opts:
@@ -63,9 +63,10 @@ def _option(option: click.Option, value: Any) -> Iterator[str]:
 
 
 def topic_chooser(texts: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a topic is one that --topics names, by itself or as a regular expression for whole names; all, if none.
+    """Return a function that tells whether --topics selects a topic, by name or by a regular expression.
 
-    Raises ConfigError for a pattern that is none.
+    The expression must match the whole name. Without --topics, all topics are selected. Raises ConfigError for an
+    invalid expression.
     """
     try:
         patterns = [re.compile(text) for text in texts]

@@ -1,4 +1,4 @@
-"""What the table of runs says, read without a JVM."""
+"""Reading of the table of runs, without a JVM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 INTERRUPTED = "interrupted"
 OUTCOMES = ("ok", "findings", "could not run")
-"""What a run's status, which is its exit status too, is called."""
+"""Names of the statuses 0, 1 and 2 of a run, which are its exit statuses, too."""
 
 
 class PastRun(NamedTuple):
-    """A run that is over: a row of the table, some of its columns."""
+    """A run that has ended: some columns of its row in the table."""
 
     job: str
     schedule: str | None
@@ -32,8 +32,8 @@ class PastRun(NamedTuple):
 
 
 def last_runs(table: str) -> dict[tuple[str, str | None], PastRun]:
-    """The newest run of each job by each schedule, None being by hand; of none where there is no table yet."""
-    # Loaded here: a Spark worker that loads a job has no use for it.
+    """Return the newest run by job and schedule (None: started by hand); empty if there is no table yet."""
+    # Imported here: a Spark worker that imports a job does not need it.
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 

@@ -1,13 +1,13 @@
-"""The SparkSession of a job: one of its own, or that of the spark-submit that runs the script.
+"""The SparkSession of a job: its own, or that of the spark-submit that runs the script.
 
-    sparklog jobs run …          a JVM is started: local[*], or --master; --conf adds settings, and wins
-    spark-submit jobs/….py       the JVM is there, the master and settings are those that spark-submit was given
+    sparklog jobs run …          starts a JVM, with local[*] or --master; settings of --conf override others
+    spark-submit jobs/….py       uses the running JVM, with spark-submit's master and settings
 
-spark-submit with no flags knows nothing of Delta. Where its JVM cannot find Delta's classes, the jars of
-`spark.jars.delta_jars` are added to the class loader that spark-submit made for its --jars, and to `spark.jars`, by
-which executors get them: what --jars would have done, as no SparkContext has begun by then.
+spark-submit without flags does not load Delta. If its JVM cannot find Delta's classes, the jars of
+`spark.jars.delta_jars` are added to the class loader that spark-submit made for its --jars, and to `spark.jars`, from
+which executors get them. This has the effect of --jars, because no SparkContext has started yet.
 
-A session on this machine gets the settings for small machines of `spark.session`, but for what somebody set.
+A local session gets the settings for small machines of `spark.session`, except those that are set explicitly.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from sparklog.spark.jars import delta_jars
 from sparklog.spark.session import DELTA, IVY_SETTINGS, local_settings
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""In the environment of a script that spark-submit runs: where its JVM listens."""
+"""Environment variable of a script that spark-submit runs: the port of its JVM."""
 LOCAL = "local[*]"
 
 
 def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """Start a session, or return the one that runs.
+    """Start a session, or return the running one.
 
-    Delta's jars are fetched before the first one. Raises ConfigError where they cannot be.
+    Delta's jars are fetched before the first session starts. Raises ConfigError if they cannot be fetched.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need the packages of this interpreter
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers need this interpreter's packages
     given = {**(conf or {}), **({"spark.master": master} if master else {})}
     if SUBMITTED in os.environ:
         settings = _submitted_settings(given)
@@ -43,13 +43,13 @@ def open_session(app_name: str, *, master: str | None = None, conf: Mapping[str,
         jars = delta_jars(settings=given.get(IVY_SETTINGS))
         settings = {"spark.master": LOCAL, "spark.jars": ",".join(map(str, jars)), **DELTA, **given}
     if settings["spark.master"].startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of many a machine
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the host names of many machines
         settings = {**local_settings(os.cpu_count() or 1), **settings}
     return SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether there is a JVM behind the session, and a context that has not been stopped."""
+    """Whether the session's JVM is running and its context has not been stopped."""
     try:
         return not session.sparkContext._jsc.sc().isStopped()
     except (Py4JError, OSError, AttributeError):
@@ -57,14 +57,14 @@ def is_alive(session: SparkSession) -> bool:
 
 
 class WarmSession:
-    """A session that is kept for one run after the other, and made anew where it broke. For one thread at a time."""
+    """A session that is kept from run to run, and replaced if it has died. For one thread at a time."""
 
     def __init__(self, open_one: Callable[[], SparkSession]) -> None:
         self._open = open_one
         self._session: SparkSession | None = None
 
     def get(self) -> SparkSession:
-        """The session; a new one if there is none or its JVM is gone."""
+        """Return the session; start a new one if there is none or its JVM is gone."""
         if self._session is None or not is_alive(self._session):
             if self._session is not None:
                 forget_gateway()
@@ -72,7 +72,7 @@ class WarmSession:
         return self._session
 
     def cancel(self, run_id: str) -> None:
-        """Cancel what a run does in it, and what the run would begin next; the run gets an error."""
+        """Cancel the present and future Spark jobs of a run; the run gets an error."""
         if self._session is not None and is_alive(self._session):
             self._session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(run_id)
 
@@ -83,7 +83,7 @@ class WarmSession:
 
 
 def forget_gateway() -> None:
-    """Let PySpark start another JVM: it keeps to the one it has had, gone or not."""
+    """Make PySpark start a new JVM: on its own it keeps using the old one, even if it is gone."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
@@ -92,7 +92,7 @@ def forget_gateway() -> None:
 
 
 def _submitted_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What a session under spark-submit must be set to, over what spark-submit has been told."""
+    """Return the settings of a session under spark-submit: its own, those given, and Delta's."""
     SparkContext._ensure_initialized()
     settings = {"spark.master": LOCAL, **dict(SparkConf().getAll()), **given}
     extensions = [name for name in settings.get("spark.sql.extensions", "").split(",") if name]
@@ -115,11 +115,11 @@ def _finds_delta() -> bool:
 
 
 def _load_classes(jars: Iterable[Path]) -> None:
-    """Let the running JVM find the classes of these jars."""
+    """Add these jars to the running JVM's class loader."""
     for jar in jars:
         _class_loader().addURL(SparkContext._jvm.java.net.URI(jar.as_uri()).toURL())
 
 
 def _class_loader() -> Any:
-    """The one that spark-submit made for the application, a MutableURLClassLoader: every thread of it has it."""
+    """Return spark-submit's class loader for the application, a MutableURLClassLoader shared by all its threads."""
     return SparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()

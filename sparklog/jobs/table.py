@@ -1,4 +1,4 @@
-"""All jobs by name. Listing them loads none: a job's module brings in Spark's Python packages."""
+"""All jobs by name. Listing them imports no job, because a job's module imports Spark's Python packages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ JOBS = {
 
 
 def load_job(name: str) -> Job:
-    """The job of that name, hyphens being as good as underscores, or somebody's own, as MODULE:NAME.
+    """Return the job of that name (hyphens count as underscores), or a user's own job, given as MODULE:NAME.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is no such job.
     """
     module, colon, attribute = name.partition(":")
     if colon:
