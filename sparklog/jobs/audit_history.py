@@ -1,6 +1,6 @@
-"""What the cluster had decided about the partitions in which an audit has found something, from `__cluster_history`.
+"""The cluster's decisions about partitions with audit findings, read from `__cluster_history`.
 
-Reads the topic through the source that users have: only where something was found, so a healthy cluster costs nothing.
+Reads the topic through the public Spark source, and only if there are findings: a healthy cluster costs nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from sparklog.spark.audit.tables import PARTITION
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
 
 CONNECTION = ("bootstrap_servers", *(key.replace(".", "_") for key in SECURITY_KEYS))
-"""Options of clients that the source has too."""
+"""Client options that the Spark source has, too."""
 NOTED = "topic string, partition int, time_ms bigint, kind string"
 
 
 def with_decisions(findings: DataFrame, spark: SparkSession, client: Mapping[str, Any]) -> DataFrame:
-    """`findings` with `decided_at` and `decided`: the newest record about the partition; null if none."""
+    """Return `findings` with the columns `decided_at` and `decided`: the newest record about the partition, or null.
+
+    If there is no history topic, `findings` is returned without these columns.
+    """
     with Admin(**client) as admin:
         topics = {topic.name for topic in admin.list_topics(include_internal=True)}
     if HISTORY_TOPIC not in topics:
@@ -33,7 +36,7 @@ def with_decisions(findings: DataFrame, spark: SparkSession, client: Mapping[str
 
 
 def newest_decisions(history: DataFrame) -> DataFrame:
-    """topic, partition, decided_at, decided: of records as the source gives them."""
+    """Return topic, partition, decided_at and decided of the newest decisions, from records read by the source."""
     noted = history.select(
         "offset",
         F.col("value").cast("string").alias("decided"),

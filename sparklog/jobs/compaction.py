@@ -1,23 +1,21 @@
-"""Compaction: of each key's records the newest stays.
+"""Compaction: keeps the newest record of each key.
 
-    plan     every partition of a compacted topic, what compaction would take of it, and why it is due or not
-             (log/compaction.py). Logs are described, none is read
-    apply    the due ones, all in one Spark job (spark/compaction/compaction.py): partition by partition in a task each,
-             and by shuffle those whose keys are more than a task's memory holds
-    report   what became of each due partition, with figures; `next_delete_horizon_ms` says when it has tombstones to
-             drop, and makes it due then, whatever has been written meanwhile
+    plan     lists every partition of a compacted topic, the segments that compaction would take, and why the partition
+             is due or not (log/compaction.py). Reads descriptions of logs, not the logs
+    apply    compacts the due partitions, all in one Spark job (spark/compaction/compaction.py): a task for each
+             partition, and a shuffle for those whose keys do not fit into a task's memory
+    report   has the outcome of each due partition, with figures. At `next_delete_horizon_ms` tombstones may be dropped,
+             and the partition is due then, no matter how much was written since
 
 Outcomes:
 
     compacted     segments were replaced; everything below `cleaned_offset` is clean
-    unchanged     there was nothing to replace; the same
-    stale         the log changed under the plan, or another broker came to lead it, three times: the next run has it
-                  again
-    quarantined   a finding: the partition cannot be compacted, for the reason that is given; what of it was put in
-                  place before is as it should be
-    failed        a finding: its leader could not be asked, gave no answer, or a disk did not do what it should
+    unchanged     there was nothing to replace; everything below `cleaned_offset` is clean
+    stale         the log or its leader changed after the plan, three times; the next run tries again
+    quarantined   a finding: the partition cannot be compacted, for the given reason; segments replaced before are valid
+    failed        a finding: the leader could not be asked or gave no answer, or a disk failed
 
-A run that dies leaves every log whole, with some segments compacted; the next run does the rest.
+If a run dies, every log is whole, with some segments compacted. The next run compacts the rest.
 """
 
 from __future__ import annotations
@@ -57,17 +55,17 @@ PLAN_SCHEMA = (
     "dirty_ratio double, first_dirty_offset bigint, end_offset bigint, segments int, groups int"
 )
 HOLDER = "compaction"
-"""Of the leases: a run takes over those of one that died, so that nothing has to wait until they expire."""
+"""Holder of the leases, the same for all runs: a run takes over leases of a dead run before they expire."""
 PATIENT = {"request_timeout_ms": 120_000, "default_api_timeout_ms": 300_000}
-"""Of the tasks' clients: before a broker answers that a large segment is in place, it checks and flushes all of it."""
+"""Timeouts of the tasks' clients: a broker checks and flushes all of a large segment before it answers."""
 ATTEMPTS = 3
-"""At a partition whose log changes under the plan, or its leader."""
+"""Number of attempts for a partition whose log or leader changes after the plan."""
 MIB = 1 << 20
 Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
-    """One row for each partition of a compacted topic, due or not."""
+    """Return one row for each partition of a compacted topic, due or not."""
     wanted = topic_chooser(options["topics"])
     horizons = noted_horizons(context)
     rows = []
@@ -83,7 +81,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Compact what the plan says is due; those whose log or leader changed meanwhile are planned again, twice."""
+    """Compact the due partitions; plan those whose log or leader has changed again, at most twice."""
     rows = planned.filter("due or error").collect()
     reasons = {TopicPartition(row.topic, row.partition): row.reason for row in rows}
     outcomes = [Outcome(topic=row.topic, partition=row.partition, outcome=FAILED, reason=row.reason)
@@ -98,7 +96,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
 
 
 def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
-    """When the first tombstones of each partition may go, as its last report says."""
+    """Return each partition's delete horizon, the time when its first tombstones may go, from its last report."""
     path = context.table(NAME)
     if not DeltaTable.isDeltaTable(context.spark, path):
         return {}
@@ -111,13 +109,13 @@ def noted_horizons(context: JobContext) -> dict[TopicPartition, int]:
 def _compact(
     context: JobContext, options: Options, partitions: list[TopicPartition], reasons: Mapping[TopicPartition, str]
 ) -> list[Outcome]:
-    """What becomes of the partitions, described anew: a plan may have waited for long."""
+    """Compact the partitions and return their outcomes. Describes their logs again, as the plan may be old."""
     works, outcomes = [], []
     for partition, log in _described(context, partitions).items():
         if isinstance(log, KafkaError):
             outcomes.append(_outcome(partition, FAILED, f"{log.name}: {log}"))
             continue
-        # What was due is done, also where a first attempt has left less than makes it due again.
+        # force: the partition was due, even if a first attempt has left too little to make it due again.
         due = _plan_of(log, context, force=True)
         if isinstance(due, NotDue):
             outcomes.append(_outcome(partition, UNCHANGED, due.reason))
@@ -179,14 +177,14 @@ JOB = Job(
     parameters=(
         click.Option(
             ["--topics"], multiple=True, metavar="NAME|PATTERN",
-            help="Only these: a name, or a regular expression for whole names. May be given several times; else all "
-            "compacted topics, internal ones such as __consumer_offsets too.",
+            help="Only these topics: a name, or a regular expression that matches whole names. May be repeated. "
+            "Default: all compacted topics, including internal ones such as __consumer_offsets.",
         ),
-        click.Option(["--force"], is_flag=True, help="Whatever the dirty ratio, as long as a segment is closed."),
+        click.Option(["--force"], is_flag=True, help="Compact with any dirty ratio, if there is a closed segment."),
         click.Option(
             ["--memory-per-task"], type=click.IntRange(min=1), default=256, show_default=True, metavar="MIB",
-            help="What the keys of a partition may take in a task, 32 bytes each, 43 with versions; one with more goes "
-            "by shuffle.",
+            help="Memory of a task for the keys of a partition: 32 bytes for each key, 43 with versions. A partition "
+            "that needs more is compacted by shuffle.",
         ),
     ),
     findings=frozenset({QUARANTINED, FAILED}),

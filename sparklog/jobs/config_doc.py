@@ -1,7 +1,7 @@
-"""`conf/jobs.toml`, written from keys and options: ``python -m sparklog.jobs.config_doc > conf/jobs.toml``.
+"""Generates `conf/jobs.toml` from keys and options: ``python -m sparklog.jobs.config_doc > conf/jobs.toml``.
 
-Every job has a schedule in it, with a cron line that suits most; every other key and option is there with what it means
-and its default, commented out.
+The file has a schedule for every job, with a cron line that suits most users. All other keys and options are in it with
+their meanings and defaults, commented out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.jobs.table import JOBS, load_job
 SUGGESTED = {
     "compaction": "*/15 * * * *",
     "retention": "5 * * * *",
-    "offset_replay": "4-59/10 * * * *",  # between two runs of compaction, which makes snapshots of before worthless
+    "offset_replay": "4-59/10 * * * *",  # between two runs of compaction, which makes older snapshots useless
     "isr_audit": "30 3 * * *",
 }
 _HEAD = """\
@@ -47,7 +47,7 @@ bootstrap.servers = "{DEFAULT_GRPC_ADDRESS}"
 
 
 def jobs_toml() -> str:
-    """The whole file."""
+    """Return the whole file."""
     server = [_entry(f"{key.doc} Allowed: {key.bound.text}.", name, key.default) for name, key in SERVER_KEYS.items()]
     return "\n".join([_HEAD, *server, _CLIENTS, *(line for name in JOBS for line in _schedule(name))])
 
@@ -71,7 +71,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def _default(option: click.Option) -> Any:
-    """An option's default, or what stands for a value where there is none."""
+    """Return an option's default, or a placeholder if it has none."""
     default = option.to_info_dict()["default"]
     if option.multiple:
         return tuple(map(str, default or ()))

@@ -1,12 +1,12 @@
-"""The audit of replicas: what the store and brokers say, held against the bytes of every replica.
+"""The audit of replicas: compares what the store and the brokers report with the bytes of every replica.
 
-    plan     every log of every broker, or of every directory that --path names: what would be read
-    apply    reads all of it (spark/audit/audit.py) and changes nothing
-    report   one row for each finding, with what the cluster has decided last about the partition if it keeps a history
-             (`decided`, `decided_at`), and one for each partition that has none
+    plan     lists the logs to be read: every log of every broker, or of every directory given by --path
+    apply    reads all of them (spark/audit/audit.py) and changes nothing
+    report   has one row for each finding, and one for each partition without findings. If the cluster keeps a history,
+             a finding has the cluster's last decision about the partition (`decided`, `decided_at`)
 
-Outcomes: ok, and the severity of a finding: critical (records are lost, damaged or not the same everywhere), warning
-(to be mended, and nothing is lost), info. Critical ones and warnings make the exit status 1.
+Outcomes: ok, or the severity of a finding: critical (records are lost, damaged or differ between replicas), warning
+(needs repair, but nothing is lost), info. With critical findings or warnings the exit status is 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OK = "ok"
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
-    """What there is to read."""
+    """Return one row for each log to be read."""
     rows = [
         (
             *replica.partition, "leader" if replica.is_leader else "replica", replica.broker, len(replica.segments),
@@ -44,7 +44,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
-    """Read it, and say what was found."""
+    """Read all logs, and return the findings and the partitions without findings."""
     source = _source(context, options)
     audited = Auditor(spark=context.spark, source=source, client=context.client, say=context.say).run()
     partitions = audited.partitions
@@ -63,7 +63,7 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def _decided(found: DataFrame) -> list[str]:
-    """The columns of the cluster's history, where it has one."""
+    """Return the names of the history's columns; none if the cluster keeps no history."""
     return [name for name in ("decided_at", "decided") if name in found.columns]
 
 
@@ -82,13 +82,14 @@ JOB = Job(
             ["--path"],
             multiple=True,
             metavar="DIR",
-            help="No broker: a log directory, sparklog's or Apache Kafka's; several are one cluster's.",
+            help="Read this log directory, sparklog's or Apache Kafka's, instead of asking brokers; may be repeated "
+            "for the brokers of one cluster.",
         ),
         click.Option(
             ["--topics"],
             multiple=True,
             metavar="NAME",
-            help="Only these, as regular expressions; may be repeated.  [default: all, internal ones too]",
+            help="Only topics that match this regular expression; may be repeated.  [default: all, internal ones too]",
         ),
     ),
     findings=frozenset({CRITICAL, WARNING}),

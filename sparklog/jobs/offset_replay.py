@@ -1,26 +1,26 @@
-"""Offsets replay: the offsets topic as Delta tables, and snapshots that coordinators load.
+"""Offsets replay: writes the offsets topic to Delta tables, and makes snapshots that coordinators load.
 
-    plan     every partition of `__consumer_offsets`, what is new in it since the last run, whether a snapshot is due
-    apply    tables (spark/offsets/tables.py), in this order: the history, which is appended to; what the topic
-             comes to; from that what is committed now and who is in which group, and the snapshots
-    report   what became of each partition, with figures
+    plan     lists the partitions of `__consumer_offsets`, what is new since the last run, and whether a snapshot is due
+    apply    writes tables (spark/offsets/tables.py), in this order: the history (appended to); the newest record of
+             each key; from that the committed offsets and the members of groups. Then it makes the snapshots
+    report   has the outcome of each partition, with figures
 
-Each run reads what is new and no more. How far it has come is in the tables, so a run that dies is taken up by the next
-one, and every commit is in the history once. Where compaction has been above what the tables have (the cleaner's
-checkpoint says so, or an offset is missing), tombstones that nobody has seen may be gone: what the topic comes to is
-then made from all that is left of the log, which is not much; the history has what was still there. The same where the
-log has lost records that the tables have, which the leader epoch tells (a broker that lost what it had not flushed, an
-unclean election): the history keeps them, and goes on with what is in their place.
+Each run reads only what is new. The tables record how far they are, so the next run continues a run that died, and the
+history has every commit once. If the log was compacted above what the tables have (by the cleaner's checkpoint, or if
+an offset is missing), tombstones may be gone unread. Then the newest records are taken from the whole log, of which not
+much is left; the history gets the records that are left. The newest records are also rebuilt if the log has lost
+records that the tables have, as the leader epochs show (a broker lost unflushed records, or there was an unclean
+election). The history keeps the lost records, and continues with those that are in their place.
 
-A snapshot is made of what the topic comes to, as of the offset that the tables are at: when the topic has moved on by
-`--snapshot-after` records since the last one, or has been compacted above it, which makes that one worthless. None is
-made where an offset that counts was committed in a transaction.
+A snapshot holds the newest record of each key, up to the offset that the tables have reached. It is due when there are
+`--snapshot-after` records since the last snapshot, or the log was compacted above the last one, which makes that one
+useless. None is made if a current offset was committed in a transaction.
 
 Outcomes:
 
-    read        tables, and the snapshot where it was due, are as of `offset_to`
+    read        the tables are up to date with `offset_to`, and so is the snapshot, if one was due
     unchanged   there was nothing new
-    failed      a finding: the leader could not be asked, or does not take the snapshot; the reason says it
+    failed      a finding: the leader could not be asked, or refused the snapshot, for the given reason
     behind      a finding: the log ends before what the tables have (records were lost, or it is another log)
 """
 
@@ -55,7 +55,7 @@ from sparklog.spark.offsets.topic import Work
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
 ATTEMPTS = 3
-"""At a topic that is compacted between two looks at it."""
+"""Number of attempts if the topic is compacted between the survey and the reading."""
 READ, UNCHANGED, FAILED, BEHIND = "read", "unchanged", "failed", "behind"
 PLAN_SCHEMA = (
     "topic string, partition int, outcome string, reason string, offset_from bigint, offset_to bigint, "
@@ -70,7 +70,7 @@ Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tables:
-    """The tables as a run finds them."""
+    """The tables at the start of a run."""
 
     history: Table
     newest: Table
@@ -87,13 +87,13 @@ class Tables:
 
     @property
     def is_derived(self) -> bool:
-        """Whether those that are made from what the topic comes to are as far as that."""
+        """Whether `offsets` and `members`, which are derived from `newest`, are up to date with it."""
         return dict(self.offsets.progress) == dict(self.members.progress) == dict(self.newest.progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A partition, and what there is to do."""
+    """The work on one partition."""
 
     log: LogDescription
     outcome: str
@@ -110,7 +110,7 @@ class Part:
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
-    """One row for each partition of the offsets topic."""
+    """Return one row for each partition of the offsets topic."""
     logs, tables, made = _described(context, options), Tables.open(context, options), _snapshots_made(context)
     rows: list[tuple[Any, ...]] = []
     for partition, log in sorted(logs.items()):
@@ -125,14 +125,14 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFrame:
-    """Do what is due now: the log has gone on since it was planned, and so does this.
+    """Do what is due now, including records written after the plan.
 
-    Begun again, and more read, where compaction has removed something between the survey and the reading of it.
+    Starts again, and reads more, if compaction removes records between the survey and the reading.
     """
     for _ in range(ATTEMPTS - 1):
         try:
             return _apply(context, options)
-        except (PySparkException, Py4JJavaError) as error:  # with what the task has raised in its text
+        except (PySparkException, Py4JJavaError) as error:  # its text has the task's error
             if Compacted.__name__ not in str(error):
                 raise
             context.say("the topic was compacted meanwhile: once more")
@@ -155,7 +155,7 @@ def _apply(context: JobContext, options: Options) -> DataFrame:
 
 
 def _described(context: JobContext, options: Options) -> Logs:
-    """The partitions of the offsets topic; none where nobody has used a group yet."""
+    """Return the partitions of the offsets topic; none if the topic does not exist, as no group was used yet."""
     if options["path"]:
         return describe_folders(options["path"], OFFSETS_TOPIC)
     try:
@@ -168,8 +168,10 @@ def _described(context: JobContext, options: Options) -> Logs:
 
 
 def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> tuple[list[Part], Mapping[int, Survey]]:
-    """The parts as the headers of their batches say: up to where all transactions have ended, and all of the log where
-    compaction has been at what is new.
+    """Survey the batch headers of the parts, and return the adjusted parts and the surveys.
+
+    Each part ends where all transactions before have ended. A part whose new records were compacted starts at the log
+    start offset instead.
     """
     first = {each.partition: each for each in offsets_topic.surveys(context.spark, _slices(context, options, parts))}
     incomplete = {part.number for part in parts if not part.rebuild and not first[part.number].is_complete}
@@ -183,7 +185,7 @@ def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> t
 
 
 def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
-    """What there is to do for a partition, and why."""
+    """Return the work on a partition, with the reason."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history, _ = _in_log(tables.history, log)
     in_newest, is_newest_of_log = _in_log(tables.newest, log)
@@ -198,7 +200,7 @@ def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mappi
         reason += "; the log has lost records that the tables have, so all is read"
     elif is_new and rebuild and in_newest is not None:
         reason += f"; compacted up to {log.cleaned_offset}, so all is read"
-    before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # else it was of another log
+    before = made.get(number, 0) if made.get(number, 0) <= offset_to else 0  # beyond: it was made of another log
     is_old = offset_to - before >= options["snapshot_after"] or (log.cleaned_offset > before and offset_to > before)
     snapshot = options["snapshots"] and not options["path"] and outcome == READ and is_old
     return Part(
@@ -208,7 +210,10 @@ def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mappi
 
 
 def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
-    """Up to where a table has what the log has, and whether that is all it has."""
+    """Return the offset up to which a table agrees with the log, and whether the log has all that the table has.
+
+    The offset is None if the table has nothing of the log. The leader epochs show if the log has lost records.
+    """
     reached = table.reached(log.partition.partition, log.topic_id)
     if reached is None:
         return None, True
@@ -221,7 +226,7 @@ def _in_log(table: Table, log: LogDescription) -> tuple[int | None, bool]:
 
 
 def _snapshots_made(context: JobContext) -> dict[int, int]:
-    """Of each partition, the end of the newest snapshot that a report tells of."""
+    """Return the end offset of the newest snapshot in the reports, by partition."""
     try:
         reports = context.spark.read.format("delta").load(context.table(NAME))
     except AnalysisException:  # the first run
@@ -259,7 +264,7 @@ def _works(
 
 
 def _groups_before(tables: Tables, partitions: Sequence[int]) -> dict[int, list[tuple[bytes, bytes, Place]]]:
-    """What the topic had come to, of groups and members: as many records as there are members, not commits."""
+    """Return the newest group and member records before this run, by partition: as many as members, not as commits."""
     if tables.newest.version < 0 or not partitions:
         return {}
     rows = tables.newest.read().filter(F.col("log_partition").isin(*partitions)).filter(~offsets_topic.is_commit())
@@ -271,7 +276,7 @@ def _groups_before(tables: Tables, partitions: Sequence[int]) -> dict[int, list[
 
 
 def _write_tables(context: JobContext, tables: Tables, works: Sequence[Work], parts: Sequence[Part]) -> Table:
-    """Bring all tables up to the parts -> the one with what the topic comes to."""
+    """Update all tables with the parts, and return the table with the newest records."""
     newest = tables.newest
     if works:
         reached = {part.number: _reached(part) for part in parts}
@@ -318,7 +323,10 @@ def _install_snapshots(context: JobContext, newest: Table, parts: Sequence[Part]
 
 
 def _led_elsewhere(context: JobContext, targets: Sequence[Target], parts: Sequence[Part]) -> list[Target]:
-    """Those that another broker leads by now, or the same again, with all that the snapshot is made of."""
+    """Return the targets with a newer leader epoch, if the log still has all records of the snapshot.
+
+    The leader may be another broker, or the same one again.
+    """
     described = {part.log.partition: part.log for part in parts}
     with Maintenance(**context.client) as maintenance:
         logs = maintenance.describe_logs([target.partition for target in targets])
@@ -353,12 +361,12 @@ JOB = Job(
     plan=plan,
     apply=apply,
     parameters=(
-        click.Option(["--tables"], help="The folder of the tables; without it, that of the reports."),
+        click.Option(["--tables"], help="The folder of the tables. Default: the folder of the reports."),
         click.Option(["--path"], help="Read a log directory, sparklog's or Apache Kafka's, instead of asking brokers."),
         click.Option(["--snapshots/--no-snapshots"], default=True, help="Make snapshots for coordinators."),
         click.Option(
             ["--snapshot-after"], type=click.IntRange(1), default=1_000, show_default=True,
-            help="Make one when there are so many records since the last.",
+            help="Make a snapshot when there are this many records since the last one.",
         ),
     ),
     findings=frozenset({FAILED, BEHIND}),

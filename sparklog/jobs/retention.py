@@ -1,24 +1,24 @@
-"""Retention: what is too old or too much goes, and where a topic names an archive, only what the archive has.
+"""Retention: deletes segments beyond the retention time or size; if a topic has an archive, only archived segments.
 
-    plan     every partition: the segments that retention gives up and why (log/retention.py, which the broker's own
-             task asks too), and what the archive lacks. Logs are described, never read
-    apply    archive first, then delete (DeleteRecords, which moves the log start offset; the broker removes the files)
-             what is planned and still due: archiving may take hours, in which topics are altered, or made again
-    report   what became of each partition that had anything to do
+    plan     lists, for every partition, the segments that retention gives up and why (log/retention.py, which the
+             broker's own task uses, too), and what the archive lacks. Reads descriptions of logs, not the logs
+    apply    first archives, then deletes (DeleteRecords, which moves the log start offset; the broker removes the
+             files) what is planned and still due: archiving may take hours, and topics may be altered or recreated
+    report   has the outcome of each partition that had something to do
 
-With `retention.archive` closed segments below the high watermark are copied as soon as they are there, long before they
-have to go, and the active one once it has to go itself. Without it the job deletes what the broker's own task would
-delete, so that either may come first. A topic with cleanup.policy=compact alone is archived, but nothing is deleted.
+With `retention.archive`, closed segments below the high watermark are copied as soon as they exist, long before they
+are due for deletion. The active segment is copied when it is due itself. Without an archive, the job deletes what the
+broker's own task would delete, so either may run first. A topic with cleanup.policy=compact only is archived, but
+nothing is deleted.
 
 Outcomes:
 
     done        archived and deleted as planned
-    lost        a finding: the same, but records had been deleted before they could be archived
-    failed      a finding: something could not be archived or deleted, for the reason that is given (a log that ends
-                below what the archive has of it is among them). What is not in the archive was not deleted; the next
-                run has it again
+    lost        a finding: as done, but some records had been deleted before they could be archived
+    failed      a finding: something could not be archived or deleted, for the given reason (such as a log that ends
+                below its archive). Nothing that is missing in the archive was deleted; the next run tries again
 
-A run that dies has archived what it has committed, and the next one goes on there: see spark/history/archive.py.
+If a run dies, what it has committed is archived, and the next run continues there: see spark/history/archive.py.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """What is to be done about one partition."""
+    """The work on one partition."""
 
     log: LogDescription
     given_up: GivenUp
     place: Place | None
     archived_to: int | None
-    """How far its archive is; None: it has nothing of it."""
+    """Offset up to which the partition is archived; None: the archive has nothing of it."""
     archive_to: int
-    """How far the archive should be; the log start offset, if there is none."""
+    """Offset up to which the partition should be archived; the log start offset if the topic has no archive."""
     error: str = ""
 
     @property
@@ -91,11 +91,11 @@ class Partition:
 
 
 Tables = dict[str, ArchiveTable | SparklogError | None]
-"""Archives that were opened, by URI; None where there is none yet."""
+"""Opened archives by URI; None if the archive does not exist yet, an error if it cannot be opened."""
 
 
 def plan(context: JobContext, options: Options) -> DataFrame:
-    """One row for each partition that the options choose."""
+    """Return one row for each partition that the options select."""
     logs = describe(context, options)
     tables: Tables = {}
     rows = []
@@ -110,7 +110,7 @@ def plan(context: JobContext, options: Options) -> DataFrame:
 
 
 def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
-    """Archive, then delete; one row for each partition that had something to do."""
+    """Archive, then delete. Return one row for each partition that had something to do."""
     todo = {TopicPartition(row.topic, row.partition): row for row in plan.collect() if row.due}
     readable = [name for name, row in todo.items() if not row.error]
     with Maintenance(**context.client) as maintenance:
@@ -127,7 +127,7 @@ def apply(context: JobContext, options: Options, plan: DataFrame) -> DataFrame:
 
 
 def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """The logs of the topics that the options choose. Raises ConfigError for a pattern that is none."""
+    """Return the logs of the topics that the options select. Raises ConfigError for an invalid pattern."""
     wanted = chooser(options["topics"])
     with Maintenance(**context.client) as maintenance:
         logs = maintenance.describe_logs()
@@ -135,7 +135,7 @@ def describe(context: JobContext, options: Options) -> dict[TopicPartition, LogD
 
 
 def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a topic is one that the options choose: internal ones only where one is named as it is."""
+    """Return a function that tells whether the options select a topic; internal topics only by their exact names."""
     chosen_by_pattern = topic_chooser(texts)
 
     def chosen(topic: str) -> bool:
@@ -147,7 +147,7 @@ def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
 
 
 def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
-    """What is to be done about a partition; `tables` has the archives that were opened before."""
+    """Return the work on a partition. `tables` has the archives that were opened before; a new one is added."""
     given_up = given_up_of(log, now_ms)
     if not log.config.retention_archive:
         return Partition(log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset)
@@ -178,14 +178,16 @@ def given_up_of(log: LogDescription, now_ms: int) -> GivenUp:
 
 
 def delete_before(log: LogDescription, given_up: GivenUp) -> int:
-    """Where a log is to begin, once the archive is that far."""
+    """Return the offset at which the log is to start, once the archive has everything below it."""
     start = log.segments[given_up.total - 1].next_offset if given_up.total else 0
     return max(log.log_start_offset, start)
 
 
 def archive_to(log: LogDescription, given_up: GivenUp) -> int:
-    """Up to where a log is archived: to the end of the last closed segment below the high watermark, or behind the
-    active one, where retention gives that up too.
+    """Return the offset up to which a log is to be archived.
+
+    This is the end of the last closed segment below the high watermark, or the end of the active segment if retention
+    gives that up, too.
     """
     if log.segments and given_up.total == len(log.segments):
         return log.segments[-1].next_offset
@@ -213,7 +215,7 @@ def _archived_to(place: Place, log: LogDescription, tables: Tables) -> int | Non
 
 
 def reason_of(partition: Partition) -> str:
-    """Why a partition has something to do, or that it has not."""
+    """Return why there is work on a partition, or that there is none."""
     given_up, parts = partition.given_up, []
     if partition.error:
         return partition.error
@@ -252,7 +254,7 @@ def _archive_all(
     todo: Mapping[TopicPartition, Row],
     logs: Mapping[TopicPartition, LogDescription | KafkaError],
 ) -> dict[TopicPartition, Copied]:
-    """Archive what is planned, table by table; a table that cannot be written fails its own partitions only."""
+    """Archive what is planned, table by table. If a table cannot be written, only its own partitions fail."""
     by_table: dict[str, list[Wanted]] = {}
     for name, row in todo.items():
         log = logs.get(name)
@@ -275,7 +277,7 @@ def _archive_all(
 def _still_there(
     row: Row, before: LogDescription | KafkaError | None, log: LogDescription | KafkaError | None
 ) -> LogDescription | str:
-    """The log, as it is after archiving, or why it is not the one that was planned for."""
+    """Return the log as it is after archiving, or the reason why it is missing or not the planned one any more."""
     if not isinstance(log, LogDescription):
         return row.error or f"{log.name}: {log}" if log else row.error
     if (row.archive or "") != log.config.retention_archive:
@@ -286,7 +288,7 @@ def _still_there(
 
 
 def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | None, now_ms: int) -> tuple[Any, ...]:
-    """Move the log start as far as the plan and the archive allow, and say what became of the partition."""
+    """Move the log start offset as far as the plan and the archive allow, and return the partition's report row."""
     name = TopicPartition(row.topic, row.partition)
     if isinstance(log, str):
         return (*name, FAILED, log, row.archive, *[None] * 8)
@@ -315,7 +317,7 @@ def _delete(admin: Admin, row: Row, log: LogDescription | str, copied: Copied | 
 
 
 def _bytes_between(log: LogDescription, offset_from: int, offset_to: int) -> int:
-    """Of the segments that hold offsets from `offset_from` to before `offset_to`."""
+    """Return the bytes of the segments that hold offsets from `offset_from` to before `offset_to`."""
     return sum(
         segment.size_bytes
         for segment in log.segments
@@ -333,15 +335,15 @@ JOB = Job(
             ["--topics"],
             multiple=True,
             metavar="NAME|PATTERN",
-            help="Only these: a name, or a regular expression for whole names. May be given several times; else all "
-            "but internal topics.",
+            help="Only these topics: a name, or a regular expression that matches whole names. May be repeated. "
+            "Default: all topics except internal ones.",
         ),
         click.Option(
             ["--slice-mb"],
             type=click.IntRange(1),
             default=SLICE_BYTES // MIB,
             show_default=True,
-            help="Archive about so many megabytes of segments with each commit.",
+            help="Archive about this many megabytes of segments with each commit.",
         ),
     ),
     findings=frozenset({LOST, FAILED}),

@@ -1,13 +1,14 @@
-"""`sparklog jobs serve`: one warm Spark session that runs jobs by their cron lines, until it is stopped.
+"""`sparklog jobs serve`: runs jobs by their cron lines in one warm Spark session, until it is stopped.
 
-A job never runs beside itself: a schedule that is due while it still runs, or waits its turn, is left out, and two
-schedules of one job take turns. `parallel.runs` jobs may run at a time, by default one; others wait their turn. A job
-that fails is logged and written down, and disturbs no other; a session whose JVM is gone is made anew for the next run.
+Two runs of a job never overlap: a schedule that is due while its last run still runs or waits is skipped, and two
+schedules of one job take turns. At most `parallel.runs` jobs run at a time (one by default); others wait. A failed job
+is logged and recorded, and does not affect other jobs. If the session's JVM is gone, the next run gets a new session.
 
-What was due while the server was down is found from the table of runs: a schedule that has run before, and was due
-since, runs once at the start where `missed` is "once". So does one that was killed in the middle, as it left no row.
+Runs that were due while the server was down are found from the table of runs: a schedule that has run before and was
+due since then runs once at the start, if `missed` is "once". So does a schedule whose run was killed, as it left no row.
 
-A stop refuses what would begin, gives what runs `stop.timeout.ms`, then cancels it, and says whether all has ended.
+A stop starts no more runs, waits `stop.timeout.ms` for running ones, then cancels them, and returns whether all have
+ended.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from sparklog.jobs.schedule_config import ONCE, Schedule, ServerConfig
 from sparklog.jobs.session import WarmSession
 
 CANCEL_TIMEOUT_S = 60
-"""How long what was cancelled has to end, and to be written down."""
+"""How long a cancelled run may take to end and to be recorded."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Figures:
-    """What has become of a schedule, for metrics."""
+    """The state of a schedule, for metrics."""
 
     last: PastRun | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
     """Runs of this server, by outcome."""
     running_since: datetime | None = None
     run_id: str = ""
-    """Of what runs, or of what ran last."""
+    """Id of the present run, or of the last one."""
     left_out: int = 0
 
 
@@ -68,7 +69,7 @@ class JobServer:
         self._scheduler.add_listener(self._note_left_out, EVENT_JOB_MAX_INSTANCES | EVENT_JOB_MISSED)
 
     def start(self) -> None:
-        """Start Spark, then the schedules. Raises what Spark's start raises."""
+        """Start Spark, then the schedules. Raises an error of Spark's start."""
         self._session.get()
         past = last_runs(f"{self.config.reports.rstrip('/')}/{RUNS}")
         for schedule in self.config.schedules:
@@ -78,13 +79,13 @@ class JobServer:
         self._scheduler.start()
 
     def next_run(self, name: str) -> datetime | None:
-        """When a schedule is due next."""
+        """Return when a schedule is due next; None if never."""
         job = self._scheduler.get_job(name)
         found: datetime | None = job.next_run_time if job else None
         return found
 
     def stop(self) -> bool:
-        """Refuse what would begin, wait for what runs, cancel what takes too long -> whether all has ended."""
+        """Start no more runs, wait for running ones, cancel those that take too long; return whether all have ended."""
         self._stopping.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
@@ -98,7 +99,7 @@ class JobServer:
         return ended
 
     def cancel(self) -> None:
-        """Cancel what runs."""
+        """Cancel all running runs."""
         for run_id in [figures.run_id for figures in self.figures.values() if figures.running_since]:
             self._session.cancel(run_id)
 
@@ -117,7 +118,7 @@ class JobServer:
         return due is not None and due <= self._now()
 
     def _run(self, schedule: Schedule) -> None:
-        """One run, on a thread of the scheduler's; raises nothing."""
+        """Run a schedule once, on a thread of the scheduler; raises nothing."""
         with self._ended:
             if self._stopping.is_set():
                 return
@@ -137,7 +138,7 @@ class JobServer:
                 self._ended.notify_all()
 
     def _outcome(self, schedule: Schedule, run_id: str, started: datetime) -> PastRun:
-        """Run it -> what came of it, which is logged."""
+        """Run the job, log the result and return it."""
         status, findings, error = COULD_NOT_RUN, 0, None
         logger.info("%s begins", schedule.name)
         try:

@@ -1,16 +1,16 @@
-"""What `jobs.toml` says: the server's own keys, Spark's settings, the clients', and the schedules.
+"""The configuration in `jobs.toml`: keys of the server, of Spark and of clients, and the schedules.
 
     reports = "/var/lib/sparklog/reports"      the server's keys: ServerConfig
     [spark]
-    driver.memory = "2g"                       Spark's settings, by their whole names: spark.driver.memory
+    driver.memory = "2g"                       Spark's settings, here spark.driver.memory
     [client]
     bootstrap.servers = "broker:9094"          the keys of clients, as in --client-config
-    [schedule.orders]                          a schedule, by a name of its own; as many as one likes
-    job = "compaction"                         which job; by default the one that has the schedule's name
+    [schedule.orders]                          a schedule and its name; there may be any number
+    job = "compaction"                         the job; by default the one with the schedule's name
     cron = "15 * * * *"
     topics = ["orders.*"]                      the job's options, with underscores
 
-Everything is checked when the file is read, and an error says where it was written.
+Everything is checked when the file is read. An error message starts with the place in the file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleKeys:
-    """What every schedule may be told, the options of its job apart."""
+    """The keys of every schedule, apart from the options of its job."""
 
     cron: str = key("", text(), "When it runs: minute hour day month weekday, or with seconds before them.")
     job: str = key("", text(), "Which job; by default the one that has the schedule's name. MODULE:NAME is your own.")
@@ -52,7 +52,7 @@ class ScheduleKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A job with its options, and when it runs."""
+    """A job with its options, and the times when it runs."""
 
     name: str
     job: Job
@@ -64,7 +64,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """What `sparklog jobs serve` is told."""
+    """The configuration of `sparklog jobs serve`."""
 
     reports: str = key("./sparklog-reports", text(), "The folder of the Delta tables with reports, or a URL.")
     timezone: str = key("UTC", text(), "The time zone of the cron lines.")
@@ -88,7 +88,7 @@ SCHEDULE_KEYS = declared_keys(ScheduleKeys)
 
 
 def load_server_config(path: str) -> ServerConfig:
-    """The configuration in a file; raises ConfigError, saying where, for anything that is wrong."""
+    """Read the configuration from a file. Raises ConfigError, with the place in the file, if anything is wrong."""
     server: dict[str, Any] = {}
     spark: dict[str, str] = {}
     client: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def _client_option(written: Written) -> dict[str, Any]:
 
 
 def _plain(written: Written) -> str:
-    """A value as text; raises ConfigError for one that is no text, number or truth value, nor a list of texts."""
+    """Return a value as text. Raises ConfigError unless it is a string, a number, a boolean or a list of strings."""
     value = written.value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = tuple(value)
@@ -156,7 +156,7 @@ def _plain(written: Written) -> str:
 
 
 def _at(where: str, parse: Callable[[], Result]) -> Result:
-    """What `parse` gives; a ConfigError of its begins with where it was written."""
+    """Return the result of `parse`; put the place in the file before the message of its ConfigError."""
     try:
         return parse()
     except ConfigError as error:
