@@ -1,8 +1,8 @@
 """sparklog's jobs as an Airflow DAG: copy it into the DAGs folder of a machine that has sparklog installed.
 
 Retention, compaction and the replay of offsets run every hour, one after the other; the audit runs at night. A run that
-could not be done (exit status 2) is tried again; findings (1) fail the task at once, as trying again changes nothing.
-On a cluster, give `MASTER`: each task is a Spark driver, on the worker that Airflow runs it on.
+could not be done (exit status 2) is retried. Findings (1) fail the task at once, as a retry changes nothing. To use a
+Spark cluster, set `MASTER`: each task is then a Spark driver, on the worker where Airflow runs it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ DEFAULTS: dict[str, Any] = {
 
 
 def command(job: str) -> list[str]:
-    """What a task runs."""
+    """Return the command of a task."""
     shared = ["--bootstrap", BOOTSTRAP, "--reports", REPORTS, "--master", MASTER]
     return ["sparklog", "jobs", "run", job, *shared]
 
 
 def run(job: str) -> None:
-    """Run a job; what it prints is the task's log."""
+    """Run a job; its output is the task's log."""
     from airflow.exceptions import AirflowFailException
 
     status = subprocess.run(command(job), check=False).returncode
@@ -43,7 +43,7 @@ def run(job: str) -> None:
 
 
 def make_dag(name: str, cron: str, jobs: list[str]) -> DAG:
-    """A DAG that runs each of the jobs, one at a time, whatever becomes of the others, and never beside itself."""
+    """Return a DAG that runs the jobs one at a time, even if others fail; two runs of the DAG never overlap."""
     from airflow import DAG
     from airflow.operators.python import PythonOperator
 
@@ -55,6 +55,6 @@ def make_dag(name: str, cron: str, jobs: list[str]) -> DAG:
     return dag
 
 
-if __name__ != "__main__":  # Airflow imports this file; without Airflow it can still be run, to see that it is sound
+if __name__ != "__main__":  # Airflow imports this file; without Airflow, running it checks that it loads
     upkeep = make_dag("sparklog_upkeep", "5 * * * *", ["retention", "compaction", "offset_replay"])
     audit = make_dag("sparklog_audit", "30 3 * * *", ["isr_audit"])

@@ -1,4 +1,4 @@
-"""A broker for as long as a script runs: `sparklog up` in a process of its own."""
+"""A broker for the duration of a script: `sparklog up` in its own process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPARKLOG = Path(sys.executable).with_name("sparklog")
 
 @contextmanager
 def running_broker(data_dir: Path, log_file: Path) -> Iterator[str]:
-    """Start a broker on a free port, say where it listens, and stop it cleanly at the end, whatever happened."""
+    """Start a broker on a free port, yield its address, and stop it cleanly at the end, even after an error."""
     command = [str(SPARKLOG), "up", "--data-dir", str(data_dir), "--grpc", "127.0.0.1:0", "--kafka", "none"]
     with log_file.open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
@@ -25,7 +25,7 @@ def running_broker(data_dir: Path, log_file: Path) -> Iterator[str]:
 
 
 def address_from(process: subprocess.Popen[str], log_file: Path) -> str:
-    """The address in the line that a broker prints once it is ready."""
+    """Return the address from the line that a broker prints when it is ready."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if "ready: grpc " not in line:

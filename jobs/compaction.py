@@ -1,4 +1,4 @@
-"""spark-submit jobs/compaction.py [OPTION]…    the options are those of: sparklog jobs run compaction --help"""
+"""spark-submit jobs/compaction.py [OPTION]…    options: see sparklog jobs run compaction --help"""
 
 from sparklog.cli.jobs import submit
 

@@ -1,4 +1,4 @@
-"""spark-submit jobs/isr_audit.py [OPTION]…    the options are those of: sparklog jobs run isr_audit --help"""
+"""spark-submit jobs/isr_audit.py [OPTION]…    options: see sparklog jobs run isr_audit --help"""
 
 from sparklog.cli.jobs import submit
 

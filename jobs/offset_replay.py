@@ -1,4 +1,4 @@
-"""spark-submit jobs/offset_replay.py [OPTION]…    the options are those of: sparklog jobs run offset_replay --help"""
+"""spark-submit jobs/offset_replay.py [OPTION]…    options: see sparklog jobs run offset_replay --help"""
 
 from sparklog.cli.jobs import submit
 

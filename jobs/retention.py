@@ -1,4 +1,4 @@
-"""spark-submit jobs/retention.py [OPTION]…    the options are those of: sparklog jobs run retention --help"""
+"""spark-submit jobs/retention.py [OPTION]…    options: see sparklog jobs run retention --help"""
 
 from sparklog.cli.jobs import submit
 

@@ -1,4 +1,4 @@
-"""spark-submit jobs/schedule.py [OPTION]…    the options are those of: sparklog jobs serve --help"""
+"""spark-submit jobs/schedule.py [OPTION]…    options: see sparklog jobs serve --help"""
 
 from sparklog.cli.jobs import submit
 

@@ -1,14 +1,14 @@
-"""The reference pages of the documentation, written from the code: ``python -m sparklog.docs``, or ``make reference``.
+"""The reference pages, generated from the code by ``python -m sparklog.docs``, or ``make reference``.
 
-    pages.py            every generated file, with the function that writes it
+    pages.py            every generated file, with the function that generates it
     markdown.py         tables and text
     configuration.py    keys of brokers, topics and job servers
     commands.py         every command's --help
     python_api.py       public classes of the Python client, their options, errors
     grpc_api.py         services and messages of proto/, with their comments
     spark_source.py     options and columns of format("sparklog")
-    metrics.py          what brokers and job servers give to Prometheus
+    metrics.py          Prometheus metrics of brokers and job servers
 
-A test compares each file with what would be written now. The pages are made in a checkout: they need `proto/` and the
+A test compares each file with the text that would be generated now. Generation needs a checkout, with `proto/` and the
 development tools.
 """

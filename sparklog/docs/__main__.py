@@ -1,4 +1,4 @@
-"""Write every generated file into the checkout; with --check, print those that are not as they would be written."""
+"""Write every generated file into the checkout; with --check, print the files that are stale."""
 
 import click
 
@@ -6,7 +6,7 @@ from sparklog.docs.pages import stale_pages, write_pages
 
 
 @click.command(help=__doc__)
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file is stale.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file is stale.")
 def main(*, check: bool) -> None:
     if not check:
         write_pages()

@@ -1,4 +1,4 @@
-"""Reference of the command line: what --help prints, of every command."""
+"""Reference of the command line: the --help text of every command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ clients."""
 
 
 def commands_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return page(
         "Command line",
         _INTRODUCTION,

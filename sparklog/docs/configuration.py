@@ -1,4 +1,4 @@
-"""Reference of configuration keys: of brokers, of topics, and of the job server."""
+"""Reference of the configuration keys of brokers, topics and the job server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ These keys, and the options of the job, are in a section `[schedule.NAME]` of th
 
 
 def configuration_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     titles = ("key", "type", "default", "meaning")
     topics = ((*_cells(key)[:3], code(key.broker_key or ""), _cells(key)[3]) for key in TOPIC_KEYS.values())
     return page(
@@ -58,7 +58,7 @@ def _cells(key: Key) -> tuple[str, ...]:
 
 
 def default_of(value: Any) -> str:
-    """A default as a cell: the largest numbers by what they mean."""
+    """Return a default as a cell; the largest numbers are shown as "no limit"."""
     if value in (MAX_INT, MAX_LONG) and not isinstance(value, bool):
         return "no limit"
     return "" if value is None else code(render(value))

@@ -1,4 +1,4 @@
-"""Reference of gRPC: services and messages of proto/, each with the comment that stands above it."""
+"""Reference of gRPC: services and messages of proto/, each with the comment above it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparklog.docs.markdown import code, line, page, paragraphs, table
 PROTO = Path(__file__).parents[2] / "proto"
 FILES = ("log", "groups", "admin", "maintenance", "records")
 MESSAGE, ENUM, SERVICE, FIELD, VALUE, METHOD = 4, 5, 6, 2, 2, 2
-"""Numbers of the parts of a file, of a message, of an enum and of a service, by which comments are found."""
+"""Field numbers of the parts of a file, message, enum and service in descriptor.proto; they make a comment's path."""
 _INTRODUCTION = """\
 The services in `proto/sparklog/v1`. The broker also serves the standard health and reflection services. Brokers
 talk to each other through one more service, `Replication`, which is not for clients. [Other
@@ -27,7 +27,7 @@ _TITLES = {"records": "Shared messages"}
 
 
 def grpc_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     files = {Path(file.name).stem: file for file in _descriptors().file}
     return page("gRPC", _INTRODUCTION, (_file(name, files[name]) for name in FILES))
 
@@ -43,7 +43,7 @@ def _descriptors() -> Any:
 
 
 class _Comments:
-    """The comments of a file by the path of what they stand above."""
+    """The comments of a file, by the path of the element below the comment."""
 
     def __init__(self, file: Any) -> None:
         self._texts = {tuple(each.path): each.leading_comments for each in file.source_code_info.location}
@@ -120,7 +120,7 @@ def _scalar(field: Any) -> str:
 
 
 def _choice(field: Any, message: Any) -> str:
-    """Which of several fields are alternatives."""
+    """Return the note that a field is one of several alternatives; empty if it is not."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     return f"One of `{message.oneof_decl[field.oneof_index].name}`. "

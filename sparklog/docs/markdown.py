@@ -1,4 +1,4 @@
-"""Markdown: tables, and text that comes from docstrings and comments."""
+"""Markdown for tables, and for text from docstrings and comments."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from collections.abc import Iterable, Sequence
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are Markdown, on one line each."""
+    """Return a table; each cell is one line of Markdown."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |" for cells in lines)
 
 
 def code(text: str) -> str:
-    """`text` as code; nothing where there is none. A bar would end a table's cell, or show how it is kept from that."""
+    """Return `text` as code, or nothing if it is empty.
+
+    A bar is written as an HTML entity: in Markdown code it would end a table's cell, or its escape would be shown.
+    """
     if "|" in text:
         return f"<code>{html.escape(text, quote=False).replace('|', '&#124;')}</code>"
     return f"`{text}`" if text else ""
 
 
 def line(text: str) -> str:
-    """Text for one line: quotes of code as Markdown has them, and no HTML outside of code."""
+    """Return text as one line of Markdown, with code in single backquotes, and no HTML outside of code."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.replace("``", "`").split()))
     return "".join(part if part.startswith("`") else _plain(part) for part in parts)
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is HTML or emphasis; an underscore within a word is none."""
+    """Escape HTML and emphasis; underscores need no escape, as they are within words."""
     return text.replace("<", "&lt;").replace("*", r"\*")
 
 
 def paragraphs(text: str) -> str:
-    """A docstring or comment as Markdown: what is indented is code, the rest is text."""
+    """Return a docstring or comment as Markdown: indented blocks become code, the rest is text."""
     blocks = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return "\n\n".join(_block(block) for block in blocks if block.strip())
 
@@ -47,6 +50,6 @@ def _block(block: str) -> str:
 
 
 def page(title: str, introduction: str, sections: Iterable[str]) -> str:
-    """A whole page, which says that it is generated."""
+    """Return a whole page, with a note that it is generated."""
     head = f"# {title}\n\n<!-- Written by `make reference`; do not edit. -->\n\n{introduction}"
     return "\n\n".join([head, *sections]) + "\n"

@@ -1,4 +1,4 @@
-"""Reference of metrics: the families that a running broker and a job server give, with their labels and meanings."""
+"""Reference of metrics: the metric families of a running broker and of a job server, with labels and meanings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ The label `part` of `sparklog_kafka_request_seconds` is one of Kafka's names for
 
 
 def metrics_page() -> str:
-    """The whole page; starts a broker for a moment, as only a running one gives all of its metrics."""
+    """Return the whole page. Starts a broker for a moment: only a running one has all metrics."""
     with start_broker() as broker:
         of_broker = list(BrokerCollector(broker.node.broker).collect())
     without_schedules: Any = SimpleNamespace(config=SimpleNamespace(schedules=()))

@@ -1,4 +1,4 @@
-"""Every file that is written from the code, with the function that writes it."""
+"""Every file that is generated from the code, with the function that generates it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def write_pages(root: Path = ROOT) -> None:
-    """Write all of them into a checkout."""
+    """Write all generated files into a checkout."""
     for name, written in PAGES.items():
         (root / name).write_text(written(), encoding="utf-8")
 
 
 def stale_pages(root: Path = ROOT) -> list[str]:
-    """The names of those that `write_pages` would change in a checkout."""
+    """Return the names of the files that `write_pages` would change in a checkout."""
     return [name for name, written in PAGES.items() if (root / name).read_text(encoding="utf-8") != written()]

@@ -1,4 +1,4 @@
-"""Reference of the Python client: public classes with their methods and options, and the errors they raise."""
+"""Reference of the Python client: public classes with their methods and options, and the errors that they raise."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OF_CLASS = re.compile(r"As (Async\w+)\.(\w+)(?:[;,.] ?)?(.*)", re.DOTALL)
 
 
 def python_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [*(_class(cls) for cls in CLIENTS), *(_options(title, cls) for title, cls in OPTIONS.items())]
     sections += ["## Values", *(_value(cls) for cls in VALUES)]
     sections += ["## Listeners and interceptors", *(_class(cls, level=3) for cls in LISTENERS)]
@@ -80,7 +80,7 @@ def _member(cls: type, name: str, level: int) -> str:
 
 
 def _text(doc: str | None) -> str:
-    """A docstring; one that points to the method for event loops is that one's, and what it adds."""
+    """Return a docstring as Markdown. "As AsyncX.method" stands for that method's docstring; text after it is added."""
     if not (as_other := _OF_CLASS.fullmatch(inspect.cleandoc(doc or ""))):
         return paragraphs(doc or "")
     cls, name, more = as_other.groups()
@@ -89,7 +89,7 @@ def _text(doc: str | None) -> str:
 
 
 class _Written:
-    """An annotation as it is written in the code."""
+    """An annotation whose repr is its text in the code."""
 
     def __init__(self, text: object) -> None:
         text = text.__forward_arg__ if isinstance(text, ForwardRef) else text
@@ -100,7 +100,7 @@ class _Written:
 
 
 def signature(function: Callable[..., Any]) -> str:
-    """The parameters of a function or method, without `self`."""
+    """Return the signature of a function or method, without `self`."""
     found = inspect.signature(function)
     parameters = [
         each if each.annotation is each.empty else each.replace(annotation=_Written(each.annotation))
@@ -175,7 +175,7 @@ def _client_errors() -> list[type[errors.SparklogError]]:
 
 
 def _below(cls: type[Any]) -> Iterator[type[Any]]:
-    importlib.import_module("sparklog.client.aio")  # errors of the client that are declared beside what raises them
+    importlib.import_module("sparklog.client.aio")  # for errors declared beside the code that raises them
     for each in cls.__subclasses__():
         yield each
         yield from _below(each)

@@ -21,7 +21,7 @@ lists those that have. [Topics in Spark](../guides/spark.md) says how they are u
 
 
 def spark_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     read = ((code(name), code(of.simpleString()), line(COLUMNS[name])) for name, of in TYPES.items())
     written = (
         (code(name), " or ".join(code(each.simpleString()) for each in types), line(WRITTEN_COLUMNS[name]))

@@ -5,7 +5,7 @@ schedules of one job take turns. At most `parallel.runs` jobs run at a time (one
 is logged and recorded, and does not affect other jobs. If the session's JVM is gone, the next run gets a new session.
 
 Runs that were due while the server was down are found from the table of runs: a schedule that has run before and was
-due since then runs once at the start, if `missed` is "once". So does a schedule whose run was killed, as it left no row.
+due since then runs once at the start, if `missed` is "once". So does a schedule whose run was killed: it left no row.
 
 A stop starts no more runs, waits `stop.timeout.ms` for running ones, then cancels them, and returns whether all have
 ended.
