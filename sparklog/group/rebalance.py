@@ -134,7 +134,7 @@ class Phases:
                 member.sync_ticket = None
                 self.heard_of(group, member, work)
 
-    # Coming and going
+    # Sessions and removal of members
 
     def heard_of(self, group: ClassicGroup, member: Member, work: Work) -> None:
         work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)

@@ -217,7 +217,7 @@ def _attempt(work: Callable[[], None]) -> str | None:
     """Do the work; return the reason if it failed, else None. Never raises, so that the run's own result is kept."""
     try:
         work()
-    except Exception as error:  # noqa: BLE001 - whatever a disk or the JVM has
+    except Exception as error:  # noqa: BLE001 - any error of a disk or the JVM
         reason = str(error).partition("\n")[0]
         logger.warning("what comes after a run could not be done: %s", reason)
         return reason
