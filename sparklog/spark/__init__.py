@@ -2,12 +2,12 @@
 
     source/      the data source, as drawn below
     history/     archives in Delta tables, and reads of archive and log as one
-    compaction/  offsets/  audit/    what jobs do in tasks
-    beside them  the session and its jars, and what a broker or a folder says of topics
+    compaction/  offsets/  audit/    the work of jobs in Spark tasks
+    beside them  the session and its jars, and lookups of topics at a broker or in a folder
 
     options ─▶ source ─▶ offsets (where a scan begins and ends) ─▶ plan (which bytes, how many tasks) ─▶ read | stream
                      └─▶ write
 
-`plan` and `options` are pure. Tasks that read segments from files load Arrow and the record kernels and nothing else;
-only `broker` and `write` load the gRPC client.
+`plan` and `options` are pure. Tasks that read segments from files load only Arrow and the record kernels; only `broker`
+and `write` load the gRPC client.
 """

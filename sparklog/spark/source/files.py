@@ -1,9 +1,9 @@
-"""What a task does with its pieces of segments: chunks of whole batches from files, decoded a column at a time.
+"""How a task reads its pieces of segments: chunks of whole batches from files, decoded a column at a time.
 
-Files may change between plan and task. `LogReader` copes with segments that were renamed, rolled or compacted; what it
-cannot find any more (a deleted segment, a folder that this machine does not see) is fetched from the broker, or, where
-a path is read and there is none, looked for in what is left of the folder. Offsets that lie below the log start by
-then are lost, which `failOnDataLoss` decides about.
+Files may change between plan and task. `LogReader` copes with segments that were renamed, rolled or compacted. Records
+that it no longer finds (a deleted segment, a folder that this machine does not see) are fetched from the broker. A read
+of a `path` has no broker and reads what is left of the folder. Offsets below the log start by then are lost;
+`failOnDataLoss` decides whether that fails the read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import GONE, FilesTask
 
 CHUNK_BYTES = 2 << 20
-"""Read at once: twenty thousand records of 100 bytes. Half and twice as much were each a tenth slower in Spark."""
+"""Bytes per read: twenty thousand records of 100 bytes. Half and twice as much were each a tenth slower in Spark."""
 GROUP_BYTES = 4 << 20
-"""Decoded at once, where records are compressed."""
+"""Bytes decoded at once if records are compressed."""
 
 
 def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records of the task's pieces, in order, with these columns at least."""
+    """Yield the records of the task's pieces, in order, with at least these columns."""
     reader = open_reader(task.folder)
     for piece in task.ranges:
         offset = piece.offset_from
@@ -44,7 +44,7 @@ def read_files(task: FilesTask, options: ReadOptions, columns: Sequence[str]) ->
 
 
 def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
-    """The batches in `data` whose newest record is not older than this; neighbours together."""
+    """Yield the batches in `data` whose newest record is not older than `timestamp_ms`; adjacent batches together."""
     if timestamp_ms == LOWEST:
         yield data
         return
@@ -61,7 +61,7 @@ def not_older(data: Buffer, timestamp_ms: int) -> Iterator[Buffer]:
 
 
 def end_of(data: Buffer) -> int:
-    """The offset behind the last batch in `data`; 0 if there is none."""
+    """Return the offset after the last batch in `data`; 0 if there is none."""
     at = end = 0
     while place := place_at(data, at, at):
         at, end = place.end, place.last_offset + 1
@@ -82,7 +82,7 @@ def _decoded(data: Buffer, wanted: ReadRange, columns: Sequence[str]) -> Iterato
 def from_elsewhere(
     task: FilesTask, left: ReadRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """What of a piece its segment no longer holds."""
+    """Yield the records of a piece that its segment no longer holds."""
     missing = OffsetRange(task.partition, left.offset_from, left.offset_to)
     if options.broker is not None:
         from sparklog.spark.broker import fetch_range  # loads the gRPC client: only where files are gone
@@ -95,7 +95,7 @@ def from_elsewhere(
 
 
 def _still_there(reader: LogReader, missing: OffsetRange, options: ReadOptions) -> list[ReadRange]:
-    """Where the folder holds what is left of a range, once its loss has been reported."""
+    """Report what a range has lost, and return the pieces of segments that hold the rest."""
     try:
         start, end = reader.log_start_offset, reader.end_offset()
     except GONE:

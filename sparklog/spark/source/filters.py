@@ -1,8 +1,9 @@
-"""What the filters of a query say about topic, partition, offset and timestamp.
+"""The filters of a query on topic, partition, offset and timestamp, as one predicate.
 
-`fold` turns the predicates that Spark pushes down (they are AND-ed) into one `Predicate`, and says which of them Spark
-still has to evaluate. Topic, partition and offset are exact: planning leaves out every record that they exclude. A
-timestamp only helps to skip: segments and batches know their highest timestamp, not each; Spark filters the rest.
+`fold` turns the filters that Spark pushes down (they are AND-ed) into one `Predicate`, and returns those that Spark
+must still evaluate. Filters on topic, partition and offset are exact: planning leaves out every record that they
+exclude; only IN on offsets becomes the interval around its values. A filter on timestamp only skips data: segments and
+batches store their highest timestamp, not every record's. Spark filters the rest.
 
 Spark pushes filters into a Python source only with ``spark.sql.python.filterPushdown.enabled``.
 """
@@ -36,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Whole numbers from `low` to `high`, both included; empty where low > high."""
+    """Whole numbers from `low` to `high`, both included; empty if low > high."""
 
     low: int = LOWEST
     high: int = HIGHEST
@@ -50,7 +51,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicate:
-    """What a record must be like for the query to want it."""
+    """Conditions that a record must meet for the query to want it."""
 
     topics: frozenset[str] | None = None
     """None: any."""
@@ -62,7 +63,7 @@ class Predicate:
     timestamp_ms: Interval = Interval()
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Whether any record of the partition could be wanted."""
+        """Return whether the query could want any record of the partition."""
         topic, number = partition
         return (
             (self.topics is None or topic in self.topics)
@@ -76,7 +77,7 @@ EVERYTHING = Predicate()
 
 
 def fold(filters: Iterable[Filter]) -> tuple[Predicate, list[Filter]]:
-    """One predicate that says what `filters` say together, and those of them that Spark must still evaluate."""
+    """Return one predicate for all of `filters`, and the filters that Spark must still evaluate."""
     predicate = EVERYTHING
     remaining = []
     for each in filters:
@@ -88,7 +89,7 @@ def fold(filters: Iterable[Filter]) -> tuple[Predicate, list[Filter]]:
 
 
 def _narrow(predicate: Predicate, each: Filter) -> tuple[Predicate, bool]:
-    """`predicate` AND one filter, and whether that says all that the filter says."""
+    """Return `predicate` AND one filter, and whether the result expresses the whole filter."""
     column = getattr(each, "attribute", None)
     if column == ("topic",):
         return _narrow_topic(predicate, each)
@@ -123,7 +124,7 @@ def _narrow_partition(predicate: Predicate, each: Filter) -> tuple[Predicate, bo
 
 
 def _whole_numbers(each: Filter) -> tuple[Interval, bool]:
-    """The interval of a filter on a column of whole numbers, and whether it is all that the filter says."""
+    """Return the interval of a filter on a column of whole numbers, and whether it expresses the whole filter."""
     if isinstance(each, IsNotNull):
         return Interval(), True
     if isinstance(each, In) and each.value and _all_whole(each.value):
@@ -135,7 +136,7 @@ def _whole_numbers(each: Filter) -> tuple[Interval, bool]:
 
 
 def _timestamps(each: Filter) -> Interval:
-    """The interval, in ms, outside of which a filter on `timestamp` is never true."""
+    """Return the interval, in ms, outside of which a filter on `timestamp` is never true."""
     value = getattr(each, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return Interval()
@@ -145,7 +146,7 @@ def _timestamps(each: Filter) -> Interval:
 
 
 def _compared(each: Filter, floor: int, ceiling: int) -> Interval:
-    """The whole numbers for which a comparison with a value between `floor` and `ceiling` can be true."""
+    """Return the whole numbers for which a comparison with a value between `floor` and `ceiling` can be true."""
     match each:
         case EqualTo() | EqualNullSafe():
             return Interval(ceiling, floor)

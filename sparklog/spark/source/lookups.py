@@ -1,4 +1,4 @@
-"""Which lookup answers for a read: files for `path`, the broker for anything else."""
+"""Choice of the lookup for a read: files for `path`, the broker for anything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparklog.spark.source.options import ReadOptions
 
 
 def open_lookup(options: ReadOptions) -> Lookup:
-    """The lookup that these options ask for; whoever asks closes it."""
+    """Open the lookup that the options ask for; the caller closes it."""
     if options.path is not None:
         return FolderLookup(options.path)
     from sparklog.spark.broker import BrokerLookup  # loads the gRPC client, which tasks that read files do not need

@@ -1,9 +1,9 @@
 """From options to offsets: where in each partition a read begins and ends.
 
-`Lookup` is what has to be known of the topics; `folders` answers from files, `broker` from a running broker. Everything
-else here is arithmetic on what it says. Records that should be there and are not (deleted before they were read, or a
-log that is shorter than it was) are collected as sentences; `report_losses` fails the query over them, or warns where
-``failOnDataLoss`` is false.
+`Lookup` supplies the facts about topics; `folders` answers from files, `broker` from a running broker. Everything else
+here is arithmetic on its answers. Each loss of records (deleted before they were read, or a log that became shorter) is
+described in a sentence. `report_losses` fails the query with these sentences, or logs them if ``failOnDataLoss`` is
+false.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Bounds(NamedTuple):
-    """What of a partition may be read: offsets from `log_start` to before `high_watermark`."""
+    """Readable offsets of a partition: from `log_start` to before `high_watermark`."""
 
     log_start: int
     high_watermark: int
 
 
 class OffsetRange(NamedTuple):
-    """Offsets `offset_from` to before `offset_to` of one partition."""
+    """Offsets of one partition, from `offset_from` to before `offset_to`."""
 
     partition: TopicPartition
     offset_from: int
@@ -52,49 +52,49 @@ class OffsetRange(NamedTuple):
 
 
 class ArchiveName(NamedTuple):
-    """Where a partition is archived."""
+    """Location of a partition's archive."""
 
     uri: str
-    """Empty: nowhere that is known."""
+    """Empty: none known."""
     topic_id: str
     """Empty: not known."""
 
 
 class Lookup(Protocol):
-    """What is there, by topic and partition."""
+    """Facts about topics and partitions: bounds, offsets, folders and archives."""
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        """The partitions that are selected, and their bounds.
+        """Return the bounds of the selected partitions.
 
-        Raises UnknownTopicOrPartition where one that is named does not exist.
+        Raises UnknownTopicOrPartition if a topic or partition that the selection names does not exist.
         """
         ...
 
     def offsets_for_times(self, timestamps_ms: Offsets) -> dict[TopicPartition, int | None]:
-        """The first committed record as late as each timestamp; None where there is none."""
+        """Return the offset of the first committed record at or after each timestamp (ms); None if there is none."""
         ...
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the consumer group of the options goes on, in those partitions in which it has committed."""
+        """Return the committed offsets of the options' consumer group, for those partitions that have one."""
         ...
 
     def commit(self, offsets: Offsets) -> None:
-        """Tell the group of the options, if they name one, how far a query has come; raises SparklogError."""
+        """Commit a query's progress to the options' consumer group, if they name one. Raises SparklogError."""
         ...
 
     def folder(self, partition: TopicPartition) -> str | None:
-        """Where the partition's segments can be read from here; None where they cannot."""
+        """Return the folder from which this machine can read the partition's segments; None if there is none."""
         ...
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
-        """Where each of these partitions is archived."""
+        """Return the location of each partition's archive."""
         ...
 
     def close(self) -> None: ...
 
 
 def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[OffsetRange], list[str]]:
-    """What a batch reads of each partition, empty ranges left out, and what of it is lost."""
+    """Return the range that a batch reads of each partition, without empty ranges, and the losses."""
     bounds = lookup.bounds(options.selection)
     start, lost_before = starting_offsets(options.starting, bounds, lookup)
     end, lost_after = ending_offsets(options.ending, bounds, lookup)
@@ -105,9 +105,9 @@ def batch_ranges(options: ReadOptions, lookup: Lookup) -> tuple[list[OffsetRange
 def starting_offsets(
     position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The first offset to read of each partition, and what is lost.
+    """Return the first offset to read of each partition, and the losses.
 
-    Raises ConfigError where the position does not name the partitions that are read, or no record is late enough.
+    Raises ConfigError if the position does not name exactly the partitions that are read, or no record is late enough.
     """
     chosen = _chosen(position, bounds, lookup, "starting")
     lost = [
@@ -125,7 +125,7 @@ def starting_offsets(
 def ending_offsets(
     position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """The offset before which to stop in each partition, and what is lost. Raises as `starting_offsets` does."""
+    """Return the offset before which to stop in each partition, and the losses. Raises as `starting_offsets` does."""
     chosen = _chosen(position, bounds, lookup, "ending")
     lost = [
         f"{partition} was to be read up to offset {offset}, but ends at {bounds[partition].high_watermark}"
@@ -138,7 +138,7 @@ def ending_offsets(
 def stream_ranges(
     start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]
 ) -> tuple[list[OffsetRange], list[str]]:
-    """What one trigger reads: from `start` to `end`, new partitions from their beginning; and what is lost."""
+    """Return the ranges that a trigger reads, from `start` to `end`, and the losses; new partitions begin at 0."""
     ranges, lost = [], [f"{partition} is gone" for partition in sorted(start) if partition not in end]
     for partition, offset_to in sorted(end.items()):
         log_start = bounds[partition].log_start if partition in bounds else 0
@@ -153,10 +153,10 @@ def stream_ranges(
 
 
 def limit_rows(start: Offsets, end: Offsets, max_rows: int) -> dict[TopicPartition, int]:
-    """`end`, drawn nearer so that at most `max_rows` offsets lie between; each partition gives in proportion.
+    """Return `end`, lowered so that at most `max_rows` offsets lie after `start`, shared out in proportion.
 
-    The offsets that rounding leaves over go to the partitions that are furthest from their share, so that a small
-    partition beside a large one is not starved.
+    Offsets left over by rounding go to the partitions that are furthest below their share, so that a large partition
+    does not starve a small one.
     """
     behind = {partition: max(0, offset - start.get(partition, 0)) for partition, offset in end.items()}
     total = sum(behind.values())
@@ -174,7 +174,7 @@ def limit_rows(start: Offsets, end: Offsets, max_rows: int) -> dict[TopicPartiti
 
 
 def report_losses(lost: Sequence[str], *, fail: bool) -> None:
-    """Raise DataLost over what is lost, or log a warning."""
+    """Raise DataLost with the losses, or log a warning if `fail` is false; do nothing without losses."""
     if not lost:
         return
     sentence = "; ".join(lost)
@@ -184,13 +184,13 @@ def report_losses(lost: Sequence[str], *, fail: bool) -> None:
 
 
 def check_there(wanted: Set[Any], there: Set[Any], where: str) -> None:
-    """Raise UnknownTopicOrPartition over the topics or partitions that are not there."""
+    """Raise UnknownTopicOrPartition if topics or partitions are missing."""
     if missing := sorted(map(str, wanted - there)):
         raise UnknownTopicOrPartition(f"not {where}: {', '.join(missing)}")
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets as Spark keeps them in a checkpoint, in one order always: Spark compares them as text."""
+    """Return offsets as a Spark checkpoint holds them, always in the same order: Spark compares them as text."""
     topics: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         topics.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
@@ -198,7 +198,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """What `to_json` made."""
+    """Parse offsets that `to_json` made."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in topics.items()
@@ -209,7 +209,7 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
 def _chosen(
     position: Position, bounds: Mapping[TopicPartition, Bounds], lookup: Lookup, which: str
 ) -> dict[TopicPartition, int]:
-    """The offset that `position` means in each partition, which may lie outside of its bounds."""
+    """Return the offset that `position` means in each partition; it may lie outside the bounds."""
     match position:
         case Edge.EARLIEST:
             return {partition: each.log_start for partition, each in bounds.items()}

@@ -1,6 +1,6 @@
-"""What the options and columns of the source mean, for the reference: `sparklog.docs` puts it beside what they allow.
+"""Meaning of the source's options and columns, for the reference. `sparklog.docs` prints it beside the allowed values.
 
-Every option of `option_parsing.OPTIONS` and every column has its entry here; a test compares.
+Every option of `option_parsing.OPTIONS` and every column has an entry here; a test checks this.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class OptionDoc(NamedTuple):
-    """One option. Those of the producer have the defaults of the producer."""
+    """Meaning and default of one option. Producer options have the producer's defaults."""
 
     meaning: str
     default: str = ""

@@ -1,18 +1,18 @@
-"""Options of the data source, read once into values (options.py): the names and meanings of Spark's Kafka source.
+"""Parser of the data source's options into values (options.py). Names and meanings are those of Spark's Kafka source.
 
-Names are compared without regard to case, as everywhere in Spark. An option that is unknown, or has no meaning for
-what is being done (``endingOffsets`` in a stream), is refused with the list of those that are allowed: a misspelt name
-must not silently read something else. Of three ways to say where to begin, ``startingTimestamp`` goes before
-``startingOffsetsByTimestamp`` and that before ``startingOffsets``, as in Spark; the same at the end.
+Option names are case-insensitive, as everywhere in Spark. An option that is unknown, or has no meaning for the use
+(``endingOffsets`` in a stream), is refused with the list of allowed options: a misspelt name must not silently read
+something else. Three options say where to begin; as in Spark, ``startingTimestamp`` overrides
+``startingOffsetsByTimestamp``, which overrides ``startingOffsets``. The ending options have the same precedence.
 
     where     path | kafka.bootstrap.servers (or bootstrap.servers), kafka.security.protocol, kafka.ssl.…
-    what      subscribe | subscribePattern | assign       (with `path`: all topics, if none is given)
+    what      subscribe | subscribePattern | assign       (with `path`, the default is all topics)
     from, to  starting…, ending… (batch)                  JSON: {"topic": {"0": 23, "1": -2}}, -1 latest, -2 earliest
     how       readMode, archive (batch, with readMode = history), minPartitions, maxRecordsPerPartition,
               maxOffsetsPerTrigger (stream), failOnDataLoss, includeHeaders, filterPushdown
-    group     group.id (or kafka.group.id): a stream's progress is committed to it; startingOffsets = group begins there
+    group     group.id (or kafka.group.id): a stream commits its progress to it; startingOffsets = group begins there
 
-Not there: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``, which Spark offers no Python source.
+Not supported: ``minOffsetsPerTrigger`` with ``maxTriggerDelay``; Spark does not offer them to Python sources.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from sparklog.spark.source.options import (
 
 
 class Use(StrEnum):
-    """What options are for."""
+    """The operation that options are given for."""
 
     BATCH = "a batch read"
     STREAM = "a streaming read"
@@ -60,7 +60,7 @@ ALL_USES = frozenset(Use)
 
 
 def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
-    """The options of a batch or streaming read. Raises ConfigError saying what is wrong and what is allowed."""
+    """Parse the options of a batch or streaming read. Raises ConfigError with the mistake and the allowed values."""
     given = _checked(options, use)
     path = given.get("path")
     if path is not None:
@@ -84,7 +84,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a batch or streaming write. Raises ConfigError saying what is wrong and what is allowed."""
+    """Parse the options of a batch or streaming write. Raises ConfigError with the mistake and the allowed values."""
     given = _checked(options, Use.WRITE)
     producer = {
         option.producer_argument: given[name]
@@ -100,7 +100,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option: its name as documented, what its text becomes, and where it has a meaning."""
+    """One option: its documented name, the parser of its text, and the uses in which it has a meaning."""
 
     name: str
     parse: Callable[[str], Any]
@@ -110,7 +110,7 @@ class Option:
 
 
 def _checked(options: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """Typed values by lower-case name; raises ConfigError for the first option that is not allowed."""
+    """Return typed values by lower-case name. Raises ConfigError for the first option or value that is not allowed."""
     given = {}
     for name, raw in options.items():
         option = OPTIONS.get(name.lower())
@@ -133,7 +133,10 @@ def _refusal(name: str, option: Option | None, use: Use) -> str:
 
 
 def _one_of(given: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> str | None:
-    """Which one of some options is there; raises ConfigError for several, and for none where one is needed."""
+    """Return which of some exclusive options is given, None if none is.
+
+    Raises ConfigError if several are given, or if none is given and one is needed.
+    """
     found = [name for name in names if name in given]
     if len(found) > 1 or (needed and not found):
         shown = ", ".join(OPTIONS[name].name for name in names)
@@ -340,7 +343,7 @@ SECURITY_KEYS: Mapping[str, tuple[str, ...]] = {
     "ssl.keystore.location": (),
     "ssl.keystore.type": ("PEM",),
 }
-"""Keys of Kafka's clients, with the words that are allowed; none: any text."""
+"""Security keys of Kafka's clients, with their allowed values; empty: any text."""
 
 
 def _security_option(key: str, allowed: tuple[str, ...]) -> Option:

@@ -1,4 +1,4 @@
-"""What a read or a write is described by: the values that the options of the data source become (option_parsing.py)."""
+"""Typed options of a read or a write, as option_parsing.py parses them from the options of the data source."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ EARLIEST_IN_JSON = -2
 
 
 class Edge(Enum):
-    """An end of a log; also what `-2` and `-1` stand for in JSON."""
+    """One end of a log: `-2` (earliest) or `-1` (latest) in Spark's JSON offsets."""
 
     EARLIEST = EARLIEST_IN_JSON
     LATEST = LATEST_IN_JSON
 
 
 class ReadMode(StrEnum):
-    """How tasks get records: from segment files, from the broker, from files where they can be seen; or what has been
-    archived from the archive, and the rest as AUTO.
+    """How tasks get records.
+
+    SEGMENTS: from segment files. FETCH: from the broker. AUTO: from files if they are visible, else from the broker.
+    HISTORY: archived records from the archive, the rest as AUTO.
     """
 
     SEGMENTS = "segments"
@@ -33,7 +35,7 @@ class ReadMode(StrEnum):
 
 
 class NoMatch(StrEnum):
-    """What to do where no record is as late as a starting timestamp."""
+    """What to do if a partition has no record at or after a starting timestamp."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -41,14 +43,14 @@ class NoMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; -1 and -2 are the ends of the log."""
+    """One offset per partition; -1 (latest) and -2 (earliest) mean the ends of the log."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamps:
-    """The first record as late as a timestamp in ms: one for each partition, or one for all."""
+    """The first record at or after a timestamp in ms: one timestamp per partition, or one for all."""
 
     timestamps_ms: Mapping[TopicPartition, int] | int
     no_match: NoMatch = NoMatch.ERROR
@@ -56,7 +58,7 @@ class AtTimestamps:
 
 @dataclass(frozen=True, slots=True)
 class AtCommitted:
-    """Where the consumer group has come to; the earliest record where it has committed nothing."""
+    """The committed offset of the consumer group; the earliest record if the group has committed none."""
 
 
 Position = Edge | AtOffsets | AtTimestamps | AtCommitted
@@ -64,7 +66,7 @@ Position = Edge | AtOffsets | AtTimestamps | AtCommitted
 
 @dataclass(frozen=True, slots=True)
 class AllTopics:
-    """Every topic of a log directory, internal ones left out."""
+    """Every topic of a log directory, except internal topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Topics whose whole name matches a regular expression, internal ones left out."""
+    """Topics whose whole name matches a regular expression, except internal topics."""
 
     pattern: str
 
@@ -96,46 +98,46 @@ Selection = AllTopics | Topics | TopicPattern | Partitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How the broker is reached."""
+    """How to reach the broker."""
 
     bootstrap_servers: str
     timeout_ms: int
-    """Deadline of one call, of a fetch too: a call that hangs would hang the query."""
+    """Deadline of one call, fetches included: a call without one could hang the query."""
     retries: int
     retry_backoff_ms: int
     security: Mapping[str, Any]
-    """Keyword arguments of the clients of `sparklog.client`: how they speak TLS."""
+    """Keyword arguments of the clients of `sparklog.client`: their TLS settings."""
     group_id: str | None
-    """The consumer group that progress is committed to."""
+    """Consumer group to which streams commit their progress, and whose offsets `startingOffsets = group` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What is read, from where to where, and how."""
+    """What to read, from which to which position, and how."""
 
     selection: Selection
     starting: Position
     ending: Position
     path: str | None
-    """A log directory or a partition's folder, local or a URI; then there is no broker."""
+    """A log directory or a partition's folder, local or a URI; the read then uses no broker."""
     broker: BrokerOptions | None
     read_mode: ReadMode
     fail_on_data_loss: bool
     include_headers: bool
     min_partitions: int
-    """0: as many tasks as partitions."""
+    """0: one task per partition."""
     max_records_per_partition: int
     """0: no limit."""
     max_offsets_per_trigger: int
     """0: no limit."""
     filter_pushdown: bool
     archive: str | None = None
-    """Where HISTORY finds what has been archived; None: where the topic's retention.archive says."""
+    """Delta table of archived records for HISTORY; None: the one that the topic's retention.archive names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where records go, and with which settings of the producer."""
+    """The topic to write to, and the settings of the producer."""
 
     topic: str | None
     include_headers: bool

@@ -1,12 +1,12 @@
 """Planning a scan: which offsets, in how many tasks. Arithmetic on plain values only.
 
-    ranges of offsets ──▶ narrow          what the query's filters leave of them
+    ranges of offsets ──▶ narrow          keep the offsets that the query's filters allow
                       ──▶ split           no task with more than maxRecordsPerPartition offsets
                       ──▶ prune           segments whose newest record is too old are left out (files only)
                       ──▶ count_tasks     minPartitions, shared out by size
                       ──▶ pack | divide   pieces of segments, or offsets, into tasks
 
-A range is never joined with one of another partition: records of a partition reach a task in order of their offsets.
+Ranges of different partitions are never joined, so the records of a partition reach a task in offset order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sparklog.spark.source.offsets import OffsetRange
 
 
 class Sized(Protocol):
-    """Something that takes bytes to read."""
+    """Anything with a size to read, in bytes."""
 
     @property
     def size(self) -> int: ...
@@ -31,7 +31,7 @@ Piece = TypeVar("Piece", bound=Sized)
 
 
 def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRange]:
-    """What topic, partition and offset leave of the ranges."""
+    """Return the parts of the ranges that the predicate's topics, partitions and offsets leave."""
     kept = []
     for each in ranges:
         if not predicate.wants(each.partition):
@@ -44,21 +44,21 @@ def narrow(ranges: Iterable[OffsetRange], predicate: Predicate) -> list[OffsetRa
 
 
 def split(ranges: Iterable[OffsetRange], max_records: int) -> list[OffsetRange]:
-    """The ranges, each of more than `max_records` offsets in equal parts; 0: as they are."""
+    """Cut each range of more than `max_records` offsets into equal parts; 0: leave the ranges whole."""
     if not max_records:
         return list(ranges)
     return [part for each in ranges for part in divide(each, -(-each.size // max_records))]
 
 
 def divide(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """`whole` in `count` parts of nearly as many offsets, fewer where there are not as many offsets."""
+    """Cut `whole` into `count` parts of nearly equal size, or into single offsets if it has fewer than `count`."""
     count = max(1, min(count, whole.size))
     edges = [whole.offset_from + whole.size * i // count for i in range(count + 1)]
     return [OffsetRange(whole.partition, low, high) for low, high in pairwise(edges)]
 
 
 def prune(whole: OffsetRange, segments: Sequence[SegmentInfo], timestamp_ms: Interval) -> list[OffsetRange]:
-    """`whole` without the segments whose newest record is older than the query wants; neighbours stay one range."""
+    """Return `whole` without segments whose newest record is older than the query wants; adjacent parts are joined."""
     kept = [
         each
         for each in segments
@@ -70,9 +70,10 @@ def prune(whole: OffsetRange, segments: Sequence[SegmentInfo], timestamp_ms: Int
 
 
 def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
-    """Into how many tasks to cut each of some ranges of these sizes, so that together there are `min_tasks` or more.
+    """Return the number of tasks for each range, given the ranges' sizes; the sum is at least `min_tasks`.
 
-    Every range gets one; the rest goes, one by one, to where the tasks are largest.
+    Every range gets one task or more, by its size. Tasks that are still missing go, one by one, to the range whose
+    tasks are largest.
     """
     counts = [1] * len(sizes)
     if not sizes or min_tasks <= len(sizes):
@@ -86,7 +87,7 @@ def count_tasks(sizes: Sequence[int], min_tasks: int) -> list[int]:
 
 
 def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
-    """Neighbouring pieces in at most `count` groups of about as many bytes."""
+    """Group neighbouring pieces into at most `count` groups of about the same size in bytes."""
     total = sum(piece.size for piece in pieces)
     groups: list[list[Piece]] = [[] for _ in range(max(1, count))]
     before = 0
@@ -98,7 +99,7 @@ def pack(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
 
 
 def _joined(whole: OffsetRange, segments: Iterable[SegmentInfo]) -> Iterator[OffsetRange]:
-    """What of `whole` lies in the segments, neighbours as one range."""
+    """Yield the parts of `whole` that lie in the segments, adjacent parts as one range."""
     current: OffsetRange | None = None
     for segment in segments:
         offset_from = max(whole.offset_from, segment.base_offset)

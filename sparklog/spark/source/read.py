@@ -1,6 +1,6 @@
-"""Batch reads: the plan, which Spark asks for once, and what each task does with its part of it.
+"""Batch reads: the plan, for which Spark asks once, and the work of each task.
 
-The reader object travels to the tasks, so it holds nothing but options and schema.
+The reader object is sent to the tasks, so it holds only options, schema and predicate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparklog.spark.source.scan import FetchTask, FilesTask, plan_tasks, settled
 
 
 class TopicReader(DataSourceReader):
-    """Reads what the options name, all of it."""
+    """Reads all records that the options select."""
 
     predicate = EVERYTHING
 
@@ -51,7 +51,7 @@ class TopicReader(DataSourceReader):
 
 
 class PushdownReader(TopicReader):
-    """Reads what the query's filters leave. Only for where Spark pushes filters: see `source`."""
+    """Reads the records that the query's filters leave. Only for use where Spark pushes filters down: see `source`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         self.predicate, remaining = fold(filters)
@@ -59,7 +59,7 @@ class PushdownReader(TopicReader):
 
 
 def read_task(task: InputPartition, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The records of one task, in the order of their offsets, as Spark expects them."""
+    """Yield the records of one task, in offset order, in the columns that Spark expects."""
     shape = TableShape(schema)
     match task:
         case FilesTask(partition):
@@ -72,4 +72,4 @@ def read_task(task: InputPartition, options: ReadOptions, schema: StructType) ->
             from sparklog.spark.history.archived import read_history  # loads Parquet, which no other read needs
 
             return read_history(task, options, shape)
-    return iter(())  # Spark makes up a task where the plan has none
+    return iter(())  # Spark makes up a task if the plan has none

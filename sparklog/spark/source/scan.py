@@ -1,7 +1,7 @@
 """From ranges of offsets to tasks: the part of planning that opens folders.
 
-A range whose partition's folder can be seen is cut into pieces of segments, on batch boundaries; any other is fetched,
-and cut between offsets. What a range takes to read is measured in bytes, or in offsets where one must be fetched.
+If the folder of its partition is visible, a range is cut into pieces of segments, on batch boundaries. Otherwise it is
+fetched, and cut between offsets. Sizes of ranges are in bytes, or in offsets if any range must be fetched.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.plan import count_tasks, divide, narrow, pack, prune, split
 
 GONE = (OffsetOutOfRange, FileNotFoundError)
-"""What is raised where a segment, or the whole folder, is no longer there."""
+"""Errors that a read raises if a segment, or the whole folder, no longer exists."""
 PLANS = 5
-"""How often a plan is made before segments that keep going away fail it."""
+"""Attempts at a plan before vanishing segments fail it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesTask(InputPartition):
-    """Pieces of one partition's segments, in order, to be read by one task."""
+    """Pieces of one partition's segments, in order, for one task to read."""
 
     partition: TopicPartition
     folder: str
     ranges: tuple[ReadRange, ...]
     timestamp_ms: Interval
-    """What the query wants; batches that hold nothing of it may be skipped."""
+    """Timestamps that the query wants; batches with no such record may be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTask(InputPartition):
-    """Offsets of one partition, to be fetched from the broker by one task."""
+    """Offsets of one partition, for one task to fetch from the broker."""
 
     whole: OffsetRange
 
@@ -49,12 +49,12 @@ Task = FilesTask | FetchTask
 
 
 def partition_of(task: Task) -> TopicPartition:
-    """Whose records a task reads."""
+    """Return the partition whose records a task reads."""
     return task.partition if isinstance(task, FilesTask) else task.whole.partition
 
 
 class InFiles:
-    """A range that is read from segments."""
+    """A range that is read from segment files."""
 
     def __init__(self, whole: OffsetRange, folder: str, reader: LogReader, timestamp_ms: Interval) -> None:
         self.whole = whole
@@ -62,13 +62,13 @@ class InFiles:
         self._reader = reader
         self._timestamp_ms = timestamp_ms
         self._kept = [whole]
-        if timestamp_ms.low > LOWEST:  # only then is it worth opening every segment's index
+        if timestamp_ms.low > LOWEST:  # pruning opens every segment's index, and gains nothing without a lower bound
             self._kept = prune(whole, reader.segments(), timestamp_ms)
         self._pieces = self._cut(1)
         self.size_bytes = sum(piece.size for piece in self._pieces)
 
     def tasks(self, count: int) -> Iterator[Task]:
-        """The range in about `count` tasks."""
+        """Cut the range into at most `count` tasks."""
         pieces = self._pieces if count == 1 else self._cut(count)
         for group in pack(pieces, count):
             yield FilesTask(self.whole.partition, self._folder, group, self._timestamp_ms)
@@ -78,13 +78,13 @@ class InFiles:
 
 
 class AtBroker:
-    """A range that is fetched."""
+    """A range that is fetched from the broker."""
 
     def __init__(self, whole: OffsetRange) -> None:
         self.whole = whole
 
     def tasks(self, count: int) -> Iterator[Task]:
-        """The range in `count` tasks."""
+        """Cut the range into `count` tasks, or one per offset if it has fewer."""
         return map(FetchTask, divide(self.whole, count))
 
 
@@ -92,7 +92,7 @@ Part = InFiles | AtBroker
 
 
 def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval) -> list[Part]:
-    """Where each range is read."""
+    """Return how to read each range: from files if its partition's folder is visible, else from the broker."""
     readers = cache(open_reader)
     parts: list[Part] = []
     for each in ranges:
@@ -102,7 +102,7 @@ def locate(lookup: Lookup, ranges: Iterable[OffsetRange], timestamp_ms: Interval
 
 
 def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRange], predicate: Predicate) -> list[Task]:
-    """The tasks that read `ranges`, as far as `predicate` wants them. Raises OSError and what `lookup` raises."""
+    """Plan the tasks that read what `predicate` wants of `ranges`. Raises OSError and the errors of `lookup`."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     parts = locate(lookup, wanted, predicate.timestamp_ms)
     counts = count_tasks(_sizes(parts), options.min_partitions)
@@ -110,9 +110,9 @@ def plan_tasks(options: ReadOptions, lookup: Lookup, ranges: Sequence[OffsetRang
 
 
 def settled(plan: Callable[[], list[Task]]) -> list[Task]:
-    """What `plan` returns, made again where segments went away between looking up where the log begins and cutting it.
+    """Return the result of `plan`, called again if segments vanish between the look-up of the log start and the cut.
 
-    Raises OffsetOutOfRange where that happens again and again.
+    Raises OffsetOutOfRange or FileNotFoundError if that happens `PLANS` times.
     """
     for _ in range(PLANS - 1):
         try:

@@ -1,15 +1,16 @@
-"""The data source `sparklog`: what ``spark.read.format("sparklog")`` and its three siblings find.
+"""The data source `sparklog`, for the format of ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
 
-Spark imports this module in every Python worker that plans or reads, so it loads nothing of the gRPC client: what needs
-a broker is imported where it is used. See `options` for the options and `columns` for the columns.
+Spark imports this module in every Python worker that plans or reads. It therefore does not load the gRPC client;
+modules that need a broker are imported where they are used. See `options` for the options and `columns` for the
+columns.
 
-What Spark 4.2 keeps of a DataFrame decides two things here:
+Two properties of Spark 4.2 matter here:
 
-- It plans a Python source once for each ``load()``: a DataFrame or a view is a snapshot of the topics as they were when
-  it was first used. ``load()`` again to see what came since.
-- It keeps one plan for each ``load()``, filters included: with ``spark.sql.python.filterPushdown.enabled`` a DataFrame
-  that is used twice, with different filters, would be read both times with the filters of one of them. So filters are
-  only pushed down where the option ``filterPushdown`` says that the DataFrame is used with one filter.
+- Spark plans a Python source once per ``load()``: a DataFrame or a view is a snapshot of the topics at its first use.
+  Call ``load()`` again to see newer records.
+- Spark keeps one plan per ``load()``, filters included. With ``spark.sql.python.filterPushdown.enabled``, a DataFrame
+  that is used twice with different filters would be read both times with the filters of one use. Filters are therefore
+  pushed down only if the option ``filterPushdown`` says that the DataFrame is used with one filter.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Streaming reads: what each trigger reads, and from where a query goes on after a restart.
+"""Streaming reads: what each trigger reads, and where a query continues after a restart.
 
-Spark keeps one reader object per query, in a process of its own, that it asks for offsets; tasks read with a copy.
-An offset is ``{"topic": {"0": 23, "1": 42}}``, the next one to read of each partition, as in Spark's Kafka source; it
-is what the checkpoint holds, so a query goes on exactly where it stopped. A partition that appears while a query runs
-is read from its beginning.
+Spark keeps one reader object per query, in a process of its own, and asks it for offsets; tasks read with a copy.
+An offset is ``{"topic": {"0": 23, "1": 42}}``: the next offset to read of each partition, as in Spark's Kafka source.
+The checkpoint holds these offsets, so a query continues exactly where it stopped. A partition that appears while a
+query runs is read from its beginning.
 
-Spark keeps a batch's end before it runs it, but never where the first batch began: it asks for the initial offset
-again, also when a query that stopped in its first batch is started anew, and "latest" would then be somewhere else. So
-the first batch's end carries its start with it, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
+Spark stores a batch's end before it runs the batch, but never the start of the first batch. It asks for the initial
+offset again, also when a query that stopped in its first batch is restarted; "latest" would then be another offset. The
+first batch's end therefore carries its start, under a name that no topic can have: ``"@start": {"topic": {"0": 7}}``.
 
-With ``group.id`` a query's progress is committed to that consumer group, so that whatever shows the lag of groups shows
-the query's. The checkpoint alone decides where a query goes on: a commit that fails is logged, and made up for by the
-next one. Spark reports a batch as done (`commit`) only once the next one has records, but asks for the latest offset as
-soon as it is (`latestOffset`, whose start is the end of what is done), so both are taken as the sign.
+With ``group.id`` a query commits its progress to that consumer group, so tools that show the lag of groups show the
+query's lag. Only the checkpoint decides where a query continues: a failed commit is logged, and the next one makes up
+for it. Spark reports a batch as done (`commit`) only once the next batch has records, but asks for the latest offset as
+soon as the batch is done (`latestOffset`, whose start is the end of the finished batches). Both calls commit progress.
 
 Every call to a broker has a deadline (`BrokerOptions`): Spark waits for these methods without one.
 """
@@ -53,7 +53,7 @@ logger = logging.getLogger("sparklog.spark")
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what comes to the topics that the options name."""
+    """Reads the records that arrive in the topics that the options select."""
 
     def __init__(self, options: ReadOptions, schema: StructType, sleep: Callable[[float], None] = time.sleep) -> None:
         self._options = options
@@ -62,11 +62,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Lookup | None = None
         self._initial: Json | None = None
         self._begun = False
-        """Whether what Spark has asked for goes beyond the first batch."""
+        """Whether Spark has asked for offsets beyond the first batch."""
         self._latest: dict[TopicPartition, int] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._committed: dict[TopicPartition, int] = {}
-        """What the consumer group has been told."""
+        """Offsets that the consumer group has."""
 
     def initialOffset(self) -> Json:  # noqa: N802
         if self._initial is None:
@@ -96,7 +96,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begun = self._begun or start != self._initial
         if not self._begun:
             return {**to_json(end), FIRST_START: start}
-        return start if end == begin else to_json(end)  # to the letter: Spark compares texts
+        return start if end == begin else to_json(end)  # unchanged: Spark compares offsets as text
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
@@ -118,7 +118,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_progress(_without_first_start(end))
 
     def _commit_progress(self, offsets: dict[TopicPartition, int]) -> None:
-        """Tell the group, if there is one, what it does not know yet."""
+        """Commit the offsets that have changed to the consumer group, if the options name one."""
         broker = self._options.broker
         changed = {item: offset for item, offset in offsets.items() if self._committed.get(item) != offset}
         if broker is None or broker.group_id is None or not changed:
@@ -143,10 +143,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def _settled_bounds(self, begin: dict[TopicPartition, int]) -> dict[TopicPartition, Bounds]:
-        """The bounds now; asked for again while a log seems to end before what was read of it.
+        """Return the current bounds; ask again while a log seems to end before the offset already read.
 
-        A broker that has just started may not know its high watermarks yet. What does not settle is a loss, for
-        `partitions` to report.
+        A broker that has just started may not know its high watermarks yet. A log that stays too short has lost
+        records; `partitions` reports that.
         """
         broker = self._options.broker
         bounds = self._lookup.bounds(self._options.selection)
@@ -169,7 +169,7 @@ def _ends(bounds: dict[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
 def _before(
     latest: dict[TopicPartition, int], target: dict[TopicPartition, int], begin: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """`latest`, no further than `target`: what came after AvailableNow began is for the next run."""
+    """Return `latest`, capped at `target`: records that came after AvailableNow began are for the next run."""
     return {
         partition: min(offset, target[partition]) if partition in target else begin[partition]
         for partition, offset in latest.items()

@@ -1,14 +1,14 @@
-"""Writing a DataFrame to topics, in batch and from a stream: as Spark's Kafka sink, at least once.
+"""Writing a DataFrame to topics, in batch and from a stream: at least once, as Spark's Kafka sink.
 
     key          string or binary      null: any partition
-    value        string or binary      must be there; null: a tombstone
+    value        string or binary      required; null: a tombstone
     headers      array<struct<key: string, value: binary>>
-    topic        string                must be there unless the option `topic` is; the option wins
+    topic        string                required unless the option `topic` is given; the option wins
     partition    int                   null: by the key, as Kafka's default partitioner does
-    timestamp    timestamp             null: now. The one column that Kafka's sink does not have
+    timestamp    timestamp             null: now. Kafka's sink does not have this column
 
-Other columns are left out. Every task sends its rows with a producer of its own, in Arrow, and ends once all of them
-are acknowledged. A task that is tried again sends all its rows again; no transaction takes the first ones back.
+Other columns are left out. Every task sends its rows in Arrow, with a producer of its own, and ends once all rows are
+acknowledged. A retried task sends all its rows again; no transaction removes the first copies.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_written(schema: StructType, options: WriteOptions) -> None:
-    """Raise ConfigError where a column is missing or not of its type."""
+    """Raise ConfigError if a required column is missing or a column has the wrong type."""
     types = {field.name: field.dataType for field in schema.fields}
     for name, allowed in WRITTEN.items():
         texts = [each.simpleString() for each in allowed]
@@ -83,7 +83,7 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
 
 
 def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
-    """Send all rows, and return once they are acknowledged. Raises what the producer raises."""
+    """Send all rows, and return once they are acknowledged. Raises the errors of the producer."""
     records = 0
     with Producer(**options.producer) as producer:
         deliveries = []
@@ -97,9 +97,9 @@ def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
 
 
 def routed(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:
-    """The rows of `batch` by topic and by partition (None: by the key), each group in its order.
+    """Yield the rows of `batch` by topic and partition (None: by the key); each group keeps its order.
 
-    Raises InvalidTopic for a row without topic.
+    Raises InvalidTopic if a row's topic is null and the option `topic` is not given.
     """
     table = pa.Table.from_batches([batch])
     columns = [
