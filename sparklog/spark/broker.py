@@ -1,11 +1,11 @@
 """Topics of a running broker: where they begin and end, where their files are, and their records over gRPC.
 
-The one module of reading that loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`: it is the
-clients' time-out. One broker is waited for less long: where it hangs, its partitions have other leaders before long,
-and who still waits for it would have no time left to ask those.
+Only this module of the reading side loads the gRPC client. Every call ends within `BrokerOptions.timeout_ms`, the
+clients' time-out. The time-out for a single broker is shorter: if a broker hangs, its partitions soon have other
+leaders, and a longer wait would leave no time to ask those.
 
-A broker's files are read where its log directory can be seen from here: the same path holds a ``meta.properties`` that
-names the same cluster and the same broker. They are read up to the high watermark that the broker told.
+A broker's files are read if its log directory is visible from here: the same path holds a ``meta.properties`` that
+names the same cluster and the same broker. They are read up to the high watermark that the broker reported.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from sparklog.spark.source.options import (
 )
 
 FETCH_BYTES = 8 << 20
-"""Asked for at once: some ten thousand records of the usual size."""
+"""Bytes per fetch: some ten thousand records of the usual size."""
 ANSWER_MS = 10_000
-"""How long one broker may take to answer a question. Twice that is less than `ELECTION_MS`: whoever is asked for the
-leader may hang, and the leader too.
+"""Time-out for one broker's answer to a question. Twice that is less than `ELECTION_MS`: the broker that is asked for
+the leader may hang, and then the leader too.
 """
 FETCH_MS = 30_000
-"""How long one may take to answer a fetch, as in every consumer: there are megabytes in it."""
+"""Time-out for one broker's answer to a fetch, as in every consumer: the answer holds megabytes."""
 ELECTION_MS = 30_000
-"""How long a partition may have no leader before a read fails for it: a broker that has died is found out in less."""
+"""How long a partition may have no leader before a read fails. A dead broker is detected in less time."""
 ELECTION_PAUSE_S = 0.1
 
 
 class BrokerLookup:
-    """What a broker says of its topics."""
+    """Lookup that asks a broker about its topics."""
 
     def __init__(self, broker: BrokerOptions, read_mode: ReadMode) -> None:
         self._client: dict[str, Any] = {
@@ -69,14 +69,17 @@ class BrokerLookup:
         self._group_id = broker.group_id
         self._read_mode = read_mode
         self._placed: dict[TopicPartition, tuple[int, ...]] = {}
-        """The brokers that have all that is committed, the leader first, as of the last look."""
+        """Leader, then in-sync replicas, of each partition as of the last look: they have all committed records."""
         self._epochs: dict[TopicPartition, int] = {}
-        """Of leaders that know what is committed."""
+        """Leader epochs in which the leader is known to have the current high watermark."""
         self._folders: dict[tuple[TopicPartition, int], str] | None = None
-        """Of each broker that can be seen from here."""
+        """Folders by partition and broker, of the brokers whose log directory is visible from here."""
 
     def bounds(self, selection: Selection) -> dict[TopicPartition, Bounds]:
-        """Raises the error of a partition that has no leader, once elections have had their time."""
+        """Return the bounds of the selected partitions; wait up to `ELECTION_MS` for a partition without a leader.
+
+        Raises the partition's error after that time, and UnknownTopicOrPartition at once.
+        """
         deadline = time.monotonic() + min(self._timeout_ms, ELECTION_MS) / 1000
         while True:
             try:
@@ -102,7 +105,7 @@ class BrokerLookup:
                 found[partition] = Bounds(part.log_start_offset, part.high_watermark)
         if isinstance(selection, Partitions):
             check_there(selection.partitions, found.keys(), "of the topics")
-        # A leader that was elected a moment ago may be behind what is committed. ListOffsets waits until it knows.
+        # The high watermark of a leader that has just been elected may lag. ListOffsets waits until it is current.
         new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
         for partition, end in self._admin.list_offsets(dict.fromkeys(new, "latest")).items() if new else ():
             start, high_watermark = found[partition]
@@ -121,7 +124,7 @@ class BrokerLookup:
         return {partition: each.offset for partition, each in found.items() if each.offset >= 0}
 
     def commit(self, offsets: Offsets) -> None:
-        """Let the group of the options know how far a query has come; nothing where it names none.
+        """Commit a query's progress to the options' consumer group; do nothing if they name none.
 
         Raises UnknownMemberId while the group has members.
         """
@@ -129,9 +132,10 @@ class BrokerLookup:
             self._admin.alter_group_offsets(self._group_id, offsets)
 
     def folder(self, partition: TopicPartition) -> str | None:
-        """The leader's, or else of another replica that is in sync: one that lags, or was deposed, may have others.
+        """Return the leader's folder, else that of another in-sync one; None if none is visible, or for readMode fetch.
 
-        Raises ConfigError where segments were asked for and cannot be seen.
+        A replica that lags, or a deposed leader, may have other records. Raises ConfigError if readMode is segments and
+        no such folder is visible.
         """
         if self._read_mode is ReadMode.FETCH:
             return None
@@ -184,9 +188,9 @@ class BrokerLookup:
 
 
 def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range, through the broker.
+    """Yield the records of a range, fetched from the broker.
 
-    Raises DataLost where they are gone and `failOnDataLoss` is set, RequestTimedOut where the broker gives nothing in
+    Raises DataLost if records are gone and `failOnDataLoss` is set, RequestTimedOut if the broker returns nothing in
     time.
     """
     broker = options.broker
@@ -207,7 +211,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
             try:
                 yield from _fetched(consumer, partition, end, broker.timeout_ms)
                 return
-            except LogTruncation as error:  # what was read is lost, and not what comes: go on there
+            except LogTruncation as error:  # only records already read are lost: go on after them
                 report_losses([str(error)], fail=options.fail_on_data_loss)
                 offset = consumer.position(partition)
             except OffsetOutOfRange:
@@ -215,7 +219,7 @@ def fetch_range(whole: OffsetRange, options: ReadOptions) -> Iterator[pa.RecordB
 
 
 def _fetched(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms: int) -> Iterator[pa.RecordBatch]:
-    """What the consumer reads of its one partition, up to `end`."""
+    """Yield what the consumer reads of its one partition, up to `end`."""
     while consumer.position(partition) < end:
         before = consumer.position(partition)
         table = consumer.poll_arrow(timeout_ms)
@@ -227,7 +231,7 @@ def _fetched(consumer: Consumer, partition: TopicPartition, end: int, timeout_ms
 
 
 def _after_loss(consumer: Consumer, partition: TopicPartition, offset: int, end: int, options: ReadOptions) -> int:
-    """Where to go on after an offset that is out of range, once its loss has been reported."""
+    """Report the loss at an offset that is out of range, and return the offset at which to go on."""
     log_start = consumer.beginning_offsets([partition])[partition]
     go_on = min(log_start, end) if log_start > offset else end
     report_losses([f"{partition}: offsets {offset} to {go_on - 1} are gone"], fail=options.fail_on_data_loss)

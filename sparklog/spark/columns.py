@@ -1,10 +1,11 @@
-"""The columns of a topic as a table: those of Spark's Kafka source, with its types.
+"""The columns of a topic as a table: those of Spark's Kafka source, with the same types.
 
     key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int
     headers array<struct<key: string, value: binary>>       with includeHeaders
 
-All are nullable, as there. A Python source is not told which columns a query uses, so whoever wants few of them asks
-for few: ``spark.read.format("sparklog").schema("key binary, offset bigint")``. What is not asked for is not decoded.
+All are nullable, as in Kafka's source. Spark does not tell a Python source which columns a query uses, so a reader that
+needs only a few names them: ``spark.read.format("sparklog").schema("key binary, offset bigint")``. Columns that are not
+named are not decoded.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ TYPES: dict[str, DataType] = {
 }
 OF_PARTITION = ("topic", "partition")
 MOST_ROWS = 1 << 20
-"""Of one record batch: a topic column must stay below the 2 GiB that Arrow's strings take, whatever the name."""
+"""Most rows of one record batch: its topic column must stay below the 2 GiB of Arrow's strings, for any topic name."""
 
 
 def table_schema(*, include_headers: bool) -> StructType:
-    """The schema of a read that asks for no columns of its own."""
+    """Return the schema of a read that names no columns."""
     return StructType([StructField(name, of) for name, of in TYPES.items() if include_headers or name != "headers"])
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise ConfigError unless every column that was asked for is one of ours, and of its type."""
+    """Raise ConfigError unless every requested column exists and has the right type."""
     for field in schema.fields:
         expected = TYPES.get(field.name)
         if expected is None or expected.simpleString() != field.dataType.simpleString():
@@ -61,17 +62,17 @@ def check_columns(schema: StructType) -> None:
 
 
 class TableShape:
-    """How record batches are put into the columns that were asked for."""
+    """Converter of record batches to the requested columns."""
 
     def __init__(self, schema: StructType) -> None:
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self.decoded = tuple(name for name in schema.fieldNames() if name not in OF_PARTITION)
-        """What has to be decoded; never empty, as the number of rows comes from it."""
+        """Columns to decode; never empty, as the number of rows comes from them."""
         if not self.decoded:
             self.decoded = ("offset",)
 
     def apply(self, batches: Iterator[pa.RecordBatch], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
-        """Records of one partition, with the columns `decoded` at least, as Spark expects them."""
+        """Yield records of one partition as Spark expects them; `batches` have at least the columns `decoded`."""
         for records in batches:
             for first in range(0, records.num_rows, MOST_ROWS):
                 rows = records.slice(first, MOST_ROWS)
@@ -88,7 +89,7 @@ def _column(field: Any, records: pa.RecordBatch, partition: TopicPartition) -> A
     return column if column.type == field.type else column.cast(field.type)
 
 
-# From buffers, not with `pa.repeat`: a scalar of a Python value loads pandas, a third of a second for each worker.
+# Built from buffers, not with `pa.repeat`: a scalar of a Python value loads pandas, a third of a second per worker.
 
 
 def _repeated_text(text: str, rows: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a read would open, without reading it: how many segments and bytes, out of how many.
+"""How many segments and bytes a read would open, out of how many, without reading them.
 
 >>> since = GreaterThanOrEqual(("timestamp",), datetime(2013, 12, 20, tzinfo=UTC))
 >>> print(explain({"path": "./sparklog-data", "subscribe": "departures"}, [since]))
@@ -23,7 +23,7 @@ from sparklog.spark.source.scan import FilesTask, plan_tasks
 
 
 class Scan(NamedTuple):
-    """How much of the selected partitions a read opens. What is fetched through the broker counts as a task only."""
+    """How much of the selected partitions a read opens. Records fetched from the broker count only as a task."""
 
     tasks: int
     segments: int
@@ -39,9 +39,9 @@ class Scan(NamedTuple):
 
 
 def explain(options: Mapping[str, str], filters: Sequence[Filter] = ()) -> Scan:
-    """How much a batch read with these options opens, once these filters have been pushed down.
+    """Return how much a batch read with these options opens if Spark pushes these filters down.
 
-    Raises ConfigError for options that make no sense.
+    Raises ConfigError for options that are not allowed, and for readMode history.
     """
     parsed = parse_read_options(options, Use.BATCH)
     if parsed.read_mode is ReadMode.HISTORY:

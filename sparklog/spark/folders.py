@@ -1,8 +1,8 @@
-"""Topics from a log directory, with no broker: ours, or one that Apache Kafka wrote.
+"""Topics from a log directory, without a broker. Sparklog or Apache Kafka may have written it.
 
-``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition; a plain path is local,
-a URI (``s3://``, ``hdfs://``, ``file://``) goes through `pyarrow.fs`. Records are read up to the high watermark that
-was checkpointed in the log directory (``replication-offset-checkpoint``); where there is none, to the end of the log.
+``path`` names a log directory (every ``<topic>-<n>`` in it) or the folder of a single partition. A plain path is local;
+a URI (``s3://``, ``hdfs://``, ``file://``) goes through `pyarrow.fs`. Records are read up to the high watermark that is
+checkpointed in the log directory (``replication-offset-checkpoint``), or to the end of the log if there is none.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from sparklog.spark.source.options import AllTopics, Partitions, Selection, Topi
 
 
 def open_folder(location: str) -> tuple[ReadFs, str]:
-    """The file system that holds `location`, and the path in it."""
+    """Return the file system that holds `location`, and the path in it."""
     if not urlsplit(location).scheme:
         return LocalFs(), location
     return ArrowFs.from_uri(location)
 
 
 def open_reader(location: str) -> LogReader:
-    """A reader of the partition's folder at `location`."""
+    """Open a reader of the partition's folder at `location`."""
     return LogReader(*open_folder(location))
 
 
 def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
-    """Whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
+    """Return whether the folder at `path`, as seen from this machine, is the log directory of that broker."""
     try:
         owner = MetaProperties.read(LocalFs(), path)
     except (CorruptCheckpoint, OSError):
@@ -43,7 +43,7 @@ def belongs_to(path: str, cluster_id: str, broker_id: int) -> bool:
 
 
 class FolderLookup:
-    """What a log directory holds. `path` is as the option."""
+    """Lookup that answers from a log directory. `path` has the meaning of the option `path`."""
 
     def __init__(self, path: str) -> None:
         self._folders = _partition_folders(path.rstrip("/") or "/")
@@ -60,28 +60,28 @@ class FolderLookup:
         return found
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Nothing: files know of no groups."""
+        """Return nothing: files know of no groups."""
         return {}
 
     def commit(self, offsets: Offsets) -> None:
-        """Does nothing, as `committed`."""
+        """Do nothing: files know of no groups."""
 
     def folder(self, partition: TopicPartition) -> str:
         return self._folders[partition]
 
     def archives(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ArchiveName]:
-        """Files do not tell."""
+        """Return unknown locations: files do not name the archive."""
         return dict.fromkeys(partitions, ArchiveName("", ""))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""
 
     def _bounds(self, partition: TopicPartition) -> Bounds:
         reader = open_reader(self._folders[partition])
         try:
             start, end, high_watermark = reader.log_start_offset, reader.end_offset(), reader.high_watermark()
         except OffsetOutOfRange:
-            return Bounds(0, 0)  # no segment: a partition that is only being made
+            return Bounds(0, 0)  # no segment yet: the partition is being created
         committed = end if high_watermark is None else min(high_watermark, end)
         return Bounds(start, max(start, committed))
 
@@ -89,7 +89,7 @@ class FolderLookup:
         there = sorted(self._folders)
         match selection:
             case AllTopics():
-                # one folder may be named whatever its topic; of a whole directory, what users wrote is wanted
+                # a single folder may be of any topic; a whole directory is read without internal topics
                 return there if len(there) == 1 else [each for each in there if each.topic not in INTERNAL_TOPICS]
             case TopicPattern():
                 return [each for each in there if each.topic not in INTERNAL_TOPICS and selection.matches(each.topic)]
@@ -102,7 +102,7 @@ class FolderLookup:
 
 
 def _partition_folders(path: str) -> dict[TopicPartition, str]:
-    """Where each partition lies. Raises ConfigError where that cannot be said."""
+    """Return the folder of each partition. Raises ConfigError if `path` holds no partition."""
     fs, folder = open_folder(path)
     try:
         names = fs.list(folder)
@@ -115,7 +115,7 @@ def _partition_folders(path: str) -> dict[TopicPartition, str]:
         try:
             partition = TopicPartition.parse(name)
         except ValueError:
-            continue  # a checkpoint, meta.properties, or a folder on its way out
+            continue  # a checkpoint, meta.properties, or a folder that is being deleted
         folders[partition] = f"{path}/{name}"
     if not folders:
         raise ConfigError(f"path {path} is neither a log directory nor a partition's folder: no <topic>-<n>, no .log")

@@ -1,15 +1,16 @@
 """Delta's jars: five files beside PySpark's own, fetched once and kept in a folder.
 
-`delta_jars` returns them. What is missing is fetched first: the jars that ivy.xml lists, from Maven Central, with the
-Ivy among PySpark's jars: no Maven, nothing transitive, a few seconds. The folder is the first of these:
+`delta_jars` returns their paths. If a jar is missing, it first fetches the jars that ivy.xml lists from Maven Central,
+with the Ivy among PySpark's jars. That takes a few seconds, needs no Maven and fetches no transitive dependencies. The
+folder is the first of these that applies:
 
-    $SPARKLOG_DELTA_JARS      for machines without a way to Maven Central: an image, or a folder that all of them see
+    $SPARKLOG_DELTA_JARS      for machines without access to Maven Central: an image, or a folder that all of them see
     .cache/delta              in a checkout of sparklog; `make setup` fills it
-    ~/.cache/sparklog/delta   else; $XDG_CACHE_HOME instead of ~/.cache where that is set
+    ~/.cache/sparklog/delta   else; with $XDG_CACHE_HOME instead of ~/.cache if that is set
 
-A mirror of Maven Central is named as Spark names it, by `spark.jars.ivySettings`. ``python -m sparklog.spark.jars
-FOLDER --settings FILE`` fetches ahead of the first session. Jars are looked for by their versions, so that several
-versions of sparklog may share a folder.
+Spark's setting `spark.jars.ivySettings` names a mirror of Maven Central. ``python -m sparklog.spark.jars FOLDER
+--settings FILE`` fetches the jars before the first session. The names of the jars have versions, so several versions of
+sparklog may share a folder.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def default_folder() -> Path:
-    """Where Delta's jars are kept."""
+    """Return the folder that holds Delta's jars by default."""
     if folder := os.environ.get(VARIABLE):
         return Path(folder).absolute()
     if (CHECKOUT / "pyproject.toml").is_file():
@@ -42,9 +43,9 @@ def default_folder() -> Path:
 
 
 def delta_jars(folder: Path | None = None, *, settings: str | Path | None = None) -> list[Path]:
-    """Delta's jars in `folder`, by default `default_folder`; fetched there where one is missing.
+    """Return Delta's jars in `folder`, by default `default_folder`; fetch them first if one is missing.
 
-    `settings` is an Ivy settings file, such as one that names a mirror. Raises ConfigError where the jars cannot be
+    `settings` is an Ivy settings file, such as one that names a mirror. Raises ConfigError if the jars cannot be
     fetched.
     """
     folder = folder or default_folder()
@@ -60,7 +61,7 @@ def delta_jars(folder: Path | None = None, *, settings: str | Path | None = None
 
 
 def jar_names() -> list[str]:
-    """The files that ivy.xml stands for."""
+    """Return the file names of the jars that ivy.xml lists."""
     dependencies = ElementTree.parse(IVY_FILE).iter("dependency")
     return [f"{dependency.get('name')}-{dependency.get('rev')}.jar" for dependency in dependencies]
 
@@ -68,7 +69,7 @@ def jar_names() -> list[str]:
 def fetch_command(
     folder: Path, *, cache: Path, ivy_file: Path = IVY_FILE, settings: str | Path | None = None
 ) -> list[str]:
-    """The command that puts jars into `folder`; `cache` is Ivy's own. Raises ConfigError where Spark has no Ivy."""
+    """Return the command that fetches jars into `folder`; `cache` is Ivy's. Raises ConfigError if Spark has no Ivy."""
     homes = [Path(pyspark.__file__).parent, Path(os.environ.get("SPARK_HOME", "."))]
     ivy = [jar for home in homes for jar in sorted((home / "jars").glob("ivy-*.jar"))]
     if not ivy:
@@ -82,7 +83,10 @@ def fetch_command(
 
 
 def _fetch(folder: Path, settings: str | Path | None) -> None:
-    """Processes may fetch at once: each fetches into a folder of its own, and whole files are moved from there."""
+    """Fetch the jars into `folder`.
+
+    Several processes may do so at once: each fetches into a folder of its own, and moves whole files from there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as name:
         fetched = Path(name, "jars")

@@ -1,9 +1,9 @@
-"""The bytes of a described segment in chunks of whole batches: from its folder where it can be seen from here, else
-through the broker.
+"""The bytes of a described segment in chunks of whole batches: from its folder if visible from here, else from the
+broker.
 
-For closed segments: their files stay as they are, or are others. One of another size than was described is refused with
-InvalidUpdateVersion; where a size does not tell, BeginReplace and CommitReplace find out, who go by the segment's
-identity.
+Only for closed segments: their files never change, but may be replaced. A file with another size than described is
+refused with InvalidUpdateVersion. A replacement of the same size is detected by BeginReplace and CommitReplace, which
+compare the segment's identity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK_BYTES = 4 << 20
 
 
 def is_visible(log: LogDescription) -> bool:
-    """Whether the log's folder, as seen from this machine, is the one that its broker describes."""
+    """Return whether the log's folder, as seen from this machine, is the one that its broker describes."""
     return belongs_to(os.path.dirname(log.folder), log.cluster_id, log.broker_id)
 
 
@@ -33,9 +33,10 @@ def read_segment(
     client_options: Mapping[str, Any],
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[bytes]:
-    """The closed segment, in chunks of whole batches of about `chunk_bytes`, or of one batch that is larger.
+    """Yield the closed segment in chunks of whole batches, each of about `chunk_bytes` or one larger batch.
 
-    Raises InvalidUpdateVersion, CorruptRecord for bytes that are no batch, and what the client raises.
+    Raises InvalidUpdateVersion if the file is gone or has another size, CorruptRecord for bytes that are no batch, and
+    the errors of the client.
     """
     if is_visible(log):
         pieces = _of_file(f"{log.folder}/{segment_name(segment.base_offset, LOG)}", segment.size_bytes, chunk_bytes)
@@ -45,9 +46,9 @@ def read_segment(
 
 
 def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Iterator[bytes]:
-    """The pieces of `size` bytes, cut anew between batches.
+    """Yield the bytes of the pieces, `size` bytes in all, cut anew between batches.
 
-    Memory: a chunk and a piece, or one batch that is larger. Raises CorruptRecord.
+    Memory: a chunk and a piece, or one larger batch. Raises CorruptRecord if the bytes are not whole batches.
     """
     rest, position = bytearray(), 0
     for piece in pieces:
@@ -63,7 +64,7 @@ def whole_batches(pieces: Iterable[bytes], size: int, chunk_bytes: int) -> Itera
 
 
 def _whole(data: bytearray, position: int, size: int) -> int:
-    """Where the last whole batch in `data` ends, which lies at `position` of `size` bytes."""
+    """Return where in `data` its last whole batch ends; `data` is at `position` of `size` bytes."""
     at = 0
     while (place := place_at(data, at, position + at)) is not None and at + place.size <= len(data):
         at += place.size

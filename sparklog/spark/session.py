@@ -1,8 +1,8 @@
-"""A SparkSession on this machine, set up as small machines like it: for tests, the demo and jobs.
+"""A SparkSession on this machine, with settings for small machines: for tests, the demo and jobs.
 
-The defaults that Spark ships are for clusters. Here shuffles have as many partitions as there are cores, Delta keeps
-its snapshots in as few, nothing listens but on the loopback interface, and Python workers talk to the JVM over a unix
-socket, which reads about a third faster than TCP and saves a streaming trigger 40 ms.
+Spark's defaults are for clusters. Here shuffles and Delta's snapshots have one partition per core, and all ports are on
+the loopback interface. Python workers talk to the JVM over a Unix socket, which reads about a third faster than TCP and
+saves a streaming trigger 40 ms.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 IVY_SETTINGS = "spark.jars.ivySettings"
-"""Spark's own name for the file that names a mirror of Maven Central."""
+"""Spark's setting for the Ivy settings file, which can name a mirror of Maven Central."""
 
 
 def local_settings(cores: int) -> dict[str, str]:
-    """What a session on one machine with `cores` cores is set to, Delta apart."""
+    """Return the settings of a session on one machine with `cores` cores, without those for Delta."""
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -50,13 +50,13 @@ def local_session(
     jars: Path | None = None,
     log_file: Path | None = None,
 ) -> SparkSession:
-    """Start a session in this process, or return the one that runs.
+    """Start a session in this process, or return the running one.
 
-    `memory` is the JVM's heap; `settings` come last and win. With `delta` Delta's jars are loaded from the folder
-    `jars`, and fetched there before the first session: see `jars.delta_jars`, which raises ConfigError where it cannot.
-    What the JVM and Python workers print goes to `log_file`, if there is one.
+    `memory` is the JVM's heap; `settings` override all other settings. With `delta`, Delta's jars are loaded from the
+    folder `jars`, and fetched there before the first session: see `jars.delta_jars`, which raises ConfigError if it
+    cannot fetch them. The standard error of the JVM and the Python workers goes to `log_file`, if given.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark warns about the name of many a machine
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns if the host name resolves to a loopback
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers need the packages of this interpreter
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name).config("spark.driver.memory", memory)
     if delta:
@@ -70,7 +70,7 @@ def local_session(
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile have `path` as their standard error, for as long as they run."""
+    """Append the standard error of processes that are started meanwhile to `path`, for as long as they run."""
     sys.stderr.flush()
     ours = os.dup(2)
     with path.open("ab") as file:

@@ -1,12 +1,11 @@
 """Compaction of many partitions in one Spark job.
 
-    works ──▶ balanced          bins of about as many bytes, a task each
-          ──▶ compact_in_task   partition by partition: keys into a map, then group by group the rewriting
-          ──▶ by shuffle        those whose keys are more than the map may hold (shuffle.py)
+    works ──▶ balanced          bins of about as many bytes, one task each
+          ──▶ compact_in_task   partition by partition: keys into a map, then segments rewritten group by group
+          ──▶ by shuffle        partitions with more keys than the map may hold (shuffle.py)
 
-An error in one partition becomes its outcome, whatever it is: the others of its task go on. What ends a whole task
-(a worker that is killed) is Spark's to try again; what the first attempt has put in place is then in nobody's way,
-because a replaced segment is refused as stale.
+Any error in one partition becomes its outcome; the other partitions of the task go on. If a whole task ends (a worker
+is killed), Spark retries it. Segments that the first attempt has replaced do no harm: the retry is refused as stale.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from sparklog.spark.compaction.task import compact_in_task
 from sparklog.spark.compaction.work import MB, Outcome, Settings, Work
 
 BINS_PER_CORE = 4
-"""So that a task which takes longer than its bytes tell leaves the others to more cores than its own."""
+"""More bins than cores: while one task takes longer than its bytes suggest, other cores take the remaining tasks."""
 TELL_EVERY_S = 2.0
 
 
 def compact(
     spark: SparkSession, works: Sequence[Work], settings: Settings, say: Callable[[str], None] = lambda _: None
 ) -> list[Outcome]:
-    """Compact the partitions, and say what became of each, in no order."""
+    """Compact the partitions, and return their outcomes in no order. `say` gets lines on the progress."""
     if not works:
         return []
     tasks = min(len(works), BINS_PER_CORE * spark.sparkContext.defaultParallelism)
@@ -45,7 +44,7 @@ def compact(
 
 
 def balanced(works: Iterable[Work], bins: int) -> list[list[Work]]:
-    """The works in at most so many bins of about as many bytes: the largest first, each to the emptiest."""
+    """Distribute the works over at most `bins` bins of about as many bytes: the largest first, each to the emptiest."""
     loads = [(0, number) for number in range(bins)]
     filled: list[list[Work]] = [[] for _ in range(bins)]
     for work in sorted(works, key=lambda each: each.size_bytes, reverse=True):
@@ -58,7 +57,7 @@ def balanced(works: Iterable[Work], bins: int) -> list[list[Work]]:
 def _in_tasks(
     context: SparkContext, bins: Sequence[Sequence[Work]], settings: Settings, say: Callable[[str], None]
 ) -> list[Outcome]:
-    """The bins, a task for each; how far they have come is told meanwhile."""
+    """Run one task for each bin, and report progress meanwhile."""
     done, done_bytes = context.accumulator(0), context.accumulator(0)
     tasks = context.parallelize(bins, len(bins)).flatMap(_task(settings, done, done_bytes))
     total, told = sum(len(each) for each in bins), 0

@@ -1,13 +1,13 @@
-"""Which record of a key is the newest: the keys of records and what their age goes by (KIP-280).
+"""Which record of a key is the newest: the keys of records, and the versions that order them (KIP-280).
 
     compaction.strategy   a record's version
     offset                none: the offset alone
     timestamp             its timestamp
-    header                the number, 8 bytes big-endian, in its last header of that name that has one; a record
-                          without any is older than all that have one
+    header                the number, 8 bytes big-endian, in its last header of that name that has 8 bytes; a record
+                          without such a header is older than all records with one
 
-Of two records of a key the one with the greater version is newer; of two with the same, the one with the greater
-offset. Nothing but keys is decoded, and what versions are made of.
+Of two records of a key, the one with the greater version is newer; with equal versions, the one with the greater
+offset. Only keys, and what versions are made of, are decoded.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.records.arrow import decode_batches
 
 NO_VERSION = -(2**63)
-"""Of a record without the header: older than any other."""
+"""Version of a record without the header: older than any other."""
 VERSION_BYTES = 8
 Longs = NDArray[np.int64]
 
 
 class KeyedRecords(NamedTuple):
-    """Some records of a partition, in the order of their offsets."""
+    """Some records of a partition, in offset order."""
 
     keys: pa.Array
-    """Binary; null where a record has none."""
+    """Binary; null if a record has no key."""
     offsets: Longs
     versions: Longs | None
-    """None where offsets alone count."""
+    """None if offsets alone count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What a topic counts as newer."""
+    """How a topic decides which record of a key is newer."""
 
     name: str = "offset"
     header: str = ""
@@ -59,11 +59,11 @@ class Strategy:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What has to be decoded of a record."""
+        """Columns of a record to decode."""
         return {"offset": (), "timestamp": ("timestamp",), "header": ("headers",)}[self.name] + ("offset", "key")
 
     def read(self, data: Buffer, offset_from: int = 0, offset_to: int = MAX_LONG) -> Iterator[KeyedRecords]:
-        """The records of whole batches with offsets in [offset_from, offset_to). Raises CorruptRecord."""
+        """Yield the records of whole batches with offsets in [offset_from, offset_to). Raises CorruptRecord."""
         for batch in decode_batches(data, columns=self.columns, offset_from=offset_from, offset_to=offset_to):
             yield KeyedRecords(batch["key"], batch["offset"].to_numpy(), self._versions(batch))
 
@@ -78,7 +78,7 @@ class Strategy:
 
 
 def header_versions(headers: pa.ListArray, name: str) -> Longs:
-    """The number in each record's last header of that name; NO_VERSION where there is none of 8 bytes."""
+    """Return the number in each record's last header of that name with 8 bytes; NO_VERSION if there is none."""
     versions = np.full(len(headers), NO_VERSION, np.int64)
     entries = headers.flatten()
     values = entries.field("value")
@@ -86,6 +86,6 @@ def header_versions(headers: pa.ListArray, name: str) -> Longs:
     wanted = pc.fill_null(pc.and_(pc.equal(entries.field("key"), name), fits), False)
     records = pc.list_parent_indices(headers).filter(wanted)
     if len(records):
-        numbers = np.frombuffer(values.filter(wanted).buffers()[2], ">i8", len(records))  # a new array: begins at 0
-        versions[records.to_numpy()] = numbers  # of several headers of one record the last is written last, and stays
+        numbers = np.frombuffer(values.filter(wanted).buffers()[2], ">i8", len(records))  # new array: no offset
+        versions[records.to_numpy()] = numbers  # of several headers of a record, the last is assigned last
     return versions

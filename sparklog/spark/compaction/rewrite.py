@@ -1,17 +1,16 @@
-"""The second pass over a partition: its groups of segments are rewritten and put in place, oldest first.
+"""The second pass over a partition: its groups of segments are rewritten and replaced, oldest first.
 
-    survey    ─▶ each segment's headers: where it ends, and which is the last batch of each producer
+    survey    ─▶ each segment's headers: its last offset, and the last batch of each producer
     rewrite   ─▶ begin_replace ─▶ the sources read, rewritten, written to the lease's path or uploaded ─▶ commit_replace
-    finish    ─▶ expired tombstones, where they could not go before ─▶ set_cleaned_offset
+    finish    ─▶ expired tombstones that could not go before ─▶ set_cleaned_offset
 
-The order matters: what removes a tombstone is in place only after what removes the records that it deletes, so a run
-that dies between two groups brings no deleted record back. Where records have versions, a tombstone may delete records
-that come after it: then tombstones stay while the groups are rewritten, and the segments that have expired ones are
-rewritten again once all groups are in place. A group of one segment in which nothing would change is left
-alone. The last batch of each producer that the broker knows stays, if only as a header, so that what it sends again is
-known to have come.
+The order matters: a tombstone is removed only after the records that it deletes, so a run that dies between two groups
+brings no deleted record back. With versions, a tombstone may delete records that come after it. Tombstones then stay
+while the groups are rewritten, and segments with expired tombstones are rewritten again once all groups are in place. A
+group of one segment in which nothing would change is left alone. The last batch of each producer that the broker knows
+is kept, if only as a header, so that the broker recognizes it as a duplicate if the producer sends it again.
 
-Bytes that cannot be what they should raise CorruptRecord or InvalidRecord, before their group is put in place.
+Damaged bytes raise CorruptRecord or InvalidRecord, before their group is replaced.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ from sparklog.spark.segment_files import is_visible, read_segment
 
 LEASE_MS = 60_000
 SLOWEST_BYTES_PER_S = 5_000_000
-"""How slowly a group may be written before its lease ends: while its file is written, nothing renews it."""
+"""Slowest writing of a group for which its lease is long enough: nothing renews the lease while the file is written."""
 _TABLE_ROWS = 16 * 1024
 Longs = NDArray[np.int64]
 Kept = Callable[[bytes], Longs]
-"""Of some whole batches: the offsets of at least their records that are not superseded, in order."""
+"""Maps whole batches to the offsets, in order, of their records that are not superseded; it may return others too."""
 
 
 class PartitionRewriter:
-    """Rewrites one partition; first every segment is surveyed, in order. What it raises ends the work on it."""
+    """Rewriter of one partition. Survey every segment first, in order. Any error ends the work on the partition."""
 
     def __init__(self, work: Work, settings: Settings, maintenance: Maintenance, *, how: str) -> None:
         self._work = work
@@ -64,14 +63,14 @@ class PartitionRewriter:
         self._read_bytes = self._written_bytes = 0
 
     def read(self, segment: SegmentDescription) -> Iterator[bytes]:
-        """A segment in chunks of whole batches."""
+        """Yield a segment in chunks of whole batches."""
         settings = self._settings
         for data in read_segment(self._work.log, segment, settings.client, settings.chunk_bytes):
             self._read_bytes += len(data)
             yield data
 
     def survey(self, segment: SegmentDescription) -> Iterator[bytes]:
-        """As `read`, and note what has to be known of the segment."""
+        """Yield a segment as `read` does, and note its last offset and the last batches of known producers."""
         for data in self.read(segment):
             for table in header_tables(data):
                 self._ends[segment.base_offset] = int(table[-1, headers.LAST_OFFSET])
@@ -81,13 +80,13 @@ class PartitionRewriter:
             yield data
 
     def rewrite(self, group: Segments, kept: Kept) -> None:
-        """Put one segment in the place of the group, unless it would be the same."""
+        """Replace the group by one segment, unless that would change nothing."""
         segment, done = self._replace(group, kept, NEVER if self._is_versioned else self._settings.now_ms)
         self._segments.append(segment)
         self._done.append(done)
 
     def _replace(self, group: Segments, kept: Kept, expired_ms: int) -> tuple[SegmentDescription, Rewritten]:
-        """The segment that is in the place of the group then, and what has become of its batches."""
+        """Replace the group; return the segment then in its place, and the result for its batches."""
         if len(group) == 1 and (same := self._unchanged(group, kept, expired_ms)):
             return group[0], same
         log = self._work.log
@@ -97,7 +96,7 @@ class PartitionRewriter:
             done = self._stage(lease, group, kept, expired_ms)
             new = self._maintenance.commit_replace(lease, log.leader_epoch, done.bytes_written, done.crc32c)
         except BaseException:
-            with suppress(SparklogError):  # the lease ends by itself too, and what went wrong before is what matters
+            with suppress(SparklogError):  # the lease expires anyway, and the first error is the one to report
                 self._maintenance.abort_replace(lease)
             raise
         self._written_bytes += done.bytes_written
@@ -106,7 +105,10 @@ class PartitionRewriter:
         return new, done
 
     def finish(self, keys: int) -> Outcome:
-        """All groups are in place."""
+        """End the work once all groups are in place: drop expired tombstones that had to stay, set the cleaned offset.
+
+        `keys` is the number of distinct keys, for the outcome.
+        """
         plan = self._work.plan
         if self._is_versioned:
             self._drop_expired()
@@ -136,14 +138,14 @@ class PartitionRewriter:
 
     def _drop_expired(self) -> None:
         """Drop the tombstones whose delete horizon had passed when the run began."""
-        expired_ms = self._settings.now_ms - 1  # not those that got theirs in this run, with delete.retention.ms=0
+        expired_ms = self._settings.now_ms - 1  # not horizons set in this run, with delete.retention.ms=0
         for number, done in enumerate(self._done):
             if done.next_delete_horizon_ms is not None and done.next_delete_horizon_ms <= expired_ms:
                 self._segments[number], again = self._replace((self._segments[number],), all_offsets, expired_ms)
                 self._done[number] = replace(again, records_read=done.records_read)
 
     def _unchanged(self, group: Segments, kept: Kept, expired_ms: int) -> Rewritten | None:
-        """What is in a group that has nothing to change; None at the first change."""
+        """Return the result for a group in which nothing changes; None at the first change."""
         rewriter = self._rewriter(group, expired_ms)
         for _ in self._batches(rewriter, group, kept):
             if rewriter.result.is_changed:
@@ -151,7 +153,7 @@ class PartitionRewriter:
         return rewriter.result
 
     def _stage(self, lease: Lease, group: Segments, kept: Kept, expired_ms: int) -> Rewritten:
-        """Write the new segment where the broker looks for it."""
+        """Write the new segment to the lease's path if that is visible, else upload it."""
         rewriter = self._rewriter(group, expired_ms)
         batches = self._batches(rewriter, group, kept)
         if is_visible(self._work.log):
@@ -163,7 +165,7 @@ class PartitionRewriter:
         return rewriter.result
 
     def _end_of(self, group: Segments) -> int | None:
-        """Its last offset, if it has any batch."""
+        """Return the last offset of a group; None if it has no batch."""
         ends = [self._ends[segment.base_offset] for segment in group if segment.base_offset in self._ends]
         return max(ends, default=None)
 
@@ -183,8 +185,8 @@ class PartitionRewriter:
 
 
 def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
-    """The headers of whole batches, as header_kernels has them. Raises CorruptRecord for what is none."""
-    array = np.frombuffer(data, np.uint8)  # cannot be written to, as `data` cannot
+    """Yield the headers of whole batches, in tables of header_kernels. Raises CorruptRecord for other bytes."""
+    array = np.frombuffer(data, np.uint8)  # read-only, as `data` is
     position = 0
     while position < len(data):
         table = np.empty((_TABLE_ROWS, headers.COLUMNS), np.int64)
@@ -196,13 +198,13 @@ def header_tables(data: bytes) -> Iterator[NDArray[np.int64]]:
 
 
 def all_offsets(data: bytes) -> Longs:
-    """The offsets of all records of some whole batches."""
+    """Return the offsets of all records of some whole batches."""
     parts = [batch["offset"].to_numpy() for batch in decode_batches(data, columns=("offset",))]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def offsets_of(data: bytes) -> tuple[int, int]:
-    """A bound for the first offset in some whole batches, and the last. Raises CorruptRecord."""
+    """Return a lower bound of the first offset in some whole batches, and the last offset. Raises CorruptRecord."""
     tables = list(header_tables(data))
     first = int(tables[0][0, headers.BASE_OFFSET]) if tables[0][0, headers.MAGIC] == MAGIC else 0
     return first, int(tables[-1][-1, headers.LAST_OFFSET])

@@ -1,16 +1,16 @@
-"""Compaction of partitions whose keys are more than a task may hold: Spark's shuffle finds the newest, on its disks.
+"""Compaction of partitions with more keys than a task may hold: Spark's shuffle finds the newest records, on disk.
 
-    segments ──▶ keys               hash of the key, version, offset: what decides, and no more of a record
-             ──▶ spread             by hash, before they are aggregated: what one task reads has few keys twice
-             ──▶ newest_offsets     of each key, a hash aggregation, which fits in memory and else spills
-             ──▶ sorted             a partition's survivors come to one task, in the order of their offsets
-             ──▶ rewritten          segment group by segment group, as compaction_task does it
+    segments ──▶ keys               hash of the key, version, offset: nothing else of a record is needed
+             ──▶ spread             by hash, before the aggregation: the keys that one task reads seldom repeat
+             ──▶ newest_offsets     of each key, by a hash aggregation, which spills if memory is short
+             ──▶ sorted             a partition's survivors go to one task, in offset order
+             ──▶ rewritten          group by group of segments, as in task.py
 
-A partition's keys are read from the log start on, also what has been compacted before: then its survivors are the
-newest offsets and nothing else. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
+A partition's keys are read from the log start on, also those of records compacted before: its survivors are then
+exactly the newest offsets. Memory of the task that rewrites: 8 bytes for each survivor of one group of segments.
 
 A key is known by its 128-bit hash, as in `records/key_map.py`. With the keys of each segment comes a note that all of
-them were read; where one is missing, the partition is not touched. The note is a row with an offset below 0.
+them were read; if a note is missing, the partition is not touched. The note is a row with an offset below 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Longs = NDArray[np.int64]
 NOT_READ = -(2**62)
 PIECES_PER_CORE = 4
 ROWS_OF_PARTITION = 1 << 20
-"""Which take an aggregation 100 MB at most, if all have other keys."""
+"""Rows that one aggregation gets: 100 MB at most, if all keys differ."""
 MOST_PARTITIONS = 2000
 logger = logging.getLogger(__name__)
 
@@ -58,14 +58,14 @@ def compact_by_shuffle(spark: SparkSession, works: Sequence[Work], settings: Set
 
 
 def partitions_for(works: Sequence[Work]) -> int:
-    """Among how many partitions keys are spread, so that those of each are aggregated in memory, not on a disk."""
+    """Return how many shuffle partitions to spread the keys over, so that each is aggregated in memory, not on disk."""
     segments = [segment for work in works for segment in work.plan.segments]
     rows = sum(min(segment.next_offset - segment.base_offset, segment.size_bytes) for segment in segments)
     return min(1 + rows // ROWS_OF_PARTITION, MOST_PARTITIONS)
 
 
 def newest_offsets(keys: DataFrame) -> DataFrame:
-    """work and offset of the newest record of each key: of the greatest version, or else offset."""
+    """Return `work` and `offset` of the newest record of each key: the greatest version, if any, then offset."""
     by_key = keys.groupBy("work", "high", "low")
     if "version" not in keys.columns:
         return by_key.agg(F.max("offset").alias("offset")).select("work", "offset")
@@ -74,7 +74,7 @@ def newest_offsets(keys: DataFrame) -> DataFrame:
 
 
 def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) -> DataFrame:
-    """A row for each record with a key, and one for each segment: KEYS_SCHEMA, `version` only where one is needed."""
+    """Return rows of KEYS_SCHEMA, one per record with a key and one per segment; `version` only if a topic needs it."""
     versioned = any(Strategy.of(work.log.config).is_versioned for work in works)
     columns = [column for column in KEYS_SCHEMA.split(", ") if versioned or not column.startswith("version ")]
     pieces = [(number, index) for number, work in enumerate(works) for index in range(len(work.plan.segments))]
@@ -91,7 +91,7 @@ def read_keys(spark: SparkSession, works: Sequence[Work], settings: Settings) ->
 
 
 def segment_rows(works: Sequence[Work], number: int, index: int, settings: Settings) -> Batches:
-    """The rows of one segment; the last says whether it could be read, and if not, whoever rewrites finds out why."""
+    """Yield the rows of one segment. The last says whether it could be read; if not, the rewriting finds out why."""
     note = -1 - index
     try:
         for records in _records(works[number], works[number].plan.segments[index], settings):
@@ -130,7 +130,7 @@ def _rewriting(works: Sequence[Work], settings: Settings) -> Callable[[Batches],
 
 
 def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, offsets: Iterable[Longs]) -> Outcome:
-    """Rewrite a partition of which these are the survivors, after the notes of its segments."""
+    """Rewrite a partition; `offsets` are the notes of its segments, then its survivors, in order."""
     survivors = SortedOffsets(offsets)
     rewriter = PartitionRewriter(work, settings, maintenance, how=BY_SHUFFLE)
     try:
@@ -142,27 +142,27 @@ def rewrite_sorted(work: Work, settings: Settings, maintenance: Maintenance, off
             kept = survivors.below(group[-1].next_offset)
             rewriter.rewrite(group, partial(_same, kept))
         return rewriter.finish(keys=survivors.count)
-    except Exception as error:  # whatever it is, the other partitions are not to suffer, and the report says it
+    except Exception as error:  # any error is reported as the outcome, and the other partitions go on
         logger.warning("%s was not compacted", work.log.partition, exc_info=error)
         return ended_by(work, error, BY_SHUFFLE)
 
 
 def _same(kept: Longs, _: bytes) -> Longs:
-    """What is kept of any of a group's chunks is among what is kept of the group."""
+    """Return `kept` for any chunk of a group: the survivors of the group include the chunk's."""
     return kept
 
 
 class SortedOffsets:
-    """Offsets that come in order, array by array."""
+    """Sorted offsets that come array by array."""
 
     def __init__(self, arrays: Iterable[Longs]) -> None:
         self._arrays = iter(arrays)
         self._rest = np.empty(0, np.int64)
         self.count = 0
-        """Of those that are not below 0 and were taken."""
+        """Offsets taken so far, without negative ones."""
 
     def below(self, end: int) -> Longs:
-        """The next of them, as far as they are below `end`."""
+        """Take and return the next offsets below `end`."""
         taken = []
         rest: Longs | None = self._rest
         while rest is not None:
@@ -176,7 +176,7 @@ class SortedOffsets:
 
 
 def _check_notes(work: Work, settings: Settings, notes: Longs) -> None:
-    """Raise what was raised by the reading of keys; InvalidUpdateVersion where it is not raised any more."""
+    """Raise the error of a segment whose keys could not be read, or InvalidUpdateVersion if it now can be read."""
     segments = work.plan.segments
     missing = set(range(len(segments))) - {-1 - note for note in notes.tolist()}
     for index in sorted(missing):
@@ -187,7 +187,7 @@ def _check_notes(work: Work, settings: Settings, notes: Longs) -> None:
 
 
 def _runs(batches: Batches) -> Iterator[tuple[int, Longs]]:
-    """The rows of `work` and `offset`, sorted by both, as runs of one partition each."""
+    """Yield the rows of `work` and `offset`, sorted by both, as runs of one partition each."""
     for batch in batches:
         numbers, offsets = batch["work"].to_numpy(), batch["offset"].to_numpy()
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]

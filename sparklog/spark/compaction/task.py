@@ -1,8 +1,8 @@
 """Compaction of partitions whose keys fit in a task: one after the other, each with a map of its newest records.
 
-The first pass reads keys, and no values, from the first dirty offset to the end. If that is the whole range, as it is
-the first time, what stays is known then by its offsets, and the second pass looks at no key. Else what lies below the
-first dirty offset is looked up by its keys, as it is rewritten.
+The first pass reads keys, without values, from the first dirty offset to the end. If that is the whole range, as in a
+first compaction, the survivors are known by their offsets, and the second pass reads no keys. Otherwise records below
+the first dirty offset are looked up by their keys as they are rewritten.
 
 Memory: `memory_bytes` for the map, 8 bytes more for each key, and some chunks.
 """
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 def compact_in_task(works: Iterable[Work], settings: Settings) -> Iterator[tuple[Work, Outcome]]:
-    """Compact the partitions one after the other; what is wrong with one is its outcome."""
+    """Compact the partitions one after the other, and yield their outcomes; an error becomes the outcome."""
     with Maintenance(**settings.client) as maintenance:
         for work in works:
             try:
                 yield work, _compact(work, settings, maintenance)
-            except Exception as error:  # whatever it is, the other partitions are not to suffer, and the report says it
+            except Exception as error:  # any error is reported as the outcome, and the other partitions go on
                 logger.warning("%s was not compacted", work.log.partition, exc_info=error)
                 yield work, ended_by(work, error, BY_TASK)
 
@@ -54,7 +54,7 @@ def _compact(work: Work, settings: Settings, maintenance: Maintenance) -> Outcom
 
 
 def survivors(newest: KeyMap, strategy: Strategy, keys_from_offset: int) -> Kept:
-    """Which records stay, where the map has the newest of all keys from `keys_from_offset` on."""
+    """Return a function that selects the records to keep; `newest` has all keys from `keys_from_offset` on."""
     behind = newest.newest_offsets()
 
     def kept(data: bytes) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""What travels between the driver and the tasks of a compaction: the work on one partition, and what became of it."""
+"""Data between the driver and the tasks of a compaction: the work on one partition, and its outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sparklog.log.compaction import CompactionPlan
 from sparklog.log.description import LogDescription
 
 TOO_LARGE = "too large"
-"""Its keys are more than a task may hold: nothing was done."""
+"""The partition has more keys than a task may hold: nothing was done."""
 COMPACTED, UNCHANGED = "compacted", "unchanged"
 STALE, QUARANTINED, FAILED = "stale", "quarantined", "failed"
 BY_TASK, BY_SHUFFLE = "task", "shuffle"
@@ -39,27 +39,27 @@ _STALE = (
     InvalidUpdateVersion, FencedLeaderEpoch, UnknownLeaderEpoch, NotLeaderOrFollower, BrokerNotAvailable,
     ResourceNotFound, DuplicateResource, UnknownTopicOrPartition, OffsetOutOfRange, FileNotFoundError,
 )  # fmt: skip
-"""The log is not as it was when the plan was made, another broker leads, or somebody else has its lease: a new plan may
-do.
+"""Errors after which a new plan may succeed: the log has changed since the plan, another broker leads, or another
+holder has the lease.
 """
 _FAILED = (ClientError, KafkaStorageError, NetworkException, RequestTimedOut, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What all tasks of a run have in common."""
+    """Settings that all tasks of a run share."""
 
     client: Mapping[str, Any]
     """Keyword arguments of the clients."""
     holder: str
-    """Of the leases."""
+    """Holder of the leases."""
     now_ms: int
     memory_bytes: int
-    """What the keys of one partition may take in a task."""
+    """Memory that the keys of one partition may take in a task."""
     seed: bytes
-    """Of the hashes of keys: 16 bytes that no producer can know, or it could make keys that collide."""
+    """Seed of the key hashes: 16 bytes that no producer can know, as it could otherwise make keys that collide."""
     chunk_bytes: int = 4 << 20
-    """Read and rewritten at once."""
+    """Bytes read and rewritten at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +69,17 @@ class Work:
     log: LogDescription
     plan: CompactionPlan
     reason: str
-    """Why it is due."""
+    """Why the partition is due."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments that have to be read."""
+        """Size of all segments to read."""
         return sum(segment.size_bytes for segment in self.plan.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a partition: a row of the report. The figures are of the segments that the plan took."""
+    """Outcome for a partition: a row of the report. The figures are of the segments in the plan."""
 
     topic: str
     partition: int
@@ -88,11 +88,11 @@ class Outcome:
     how: str | None = None
     """`task` or `shuffle`."""
     cleaned_offset: int | None = None
-    """Everything below is clean now."""
+    """All offsets below are clean now."""
     next_delete_horizon_ms: int | None = None
-    """When the first of its tombstones may go."""
+    """When the first of the tombstones may be removed."""
     keys: int | None = None
-    """Distinct ones in what had not been compacted before."""
+    """Distinct keys: by task, of records not compacted before; by shuffle, of all records."""
     records_before: int = 0
     records_after: int = 0
     bytes_before: int = 0
@@ -103,7 +103,7 @@ class Outcome:
     written_mb: float = 0.0
     seconds: float = 0.0
     mb_per_s: float = 0.0
-    """Of the segments as they were."""
+    """Throughput by the size of the segments before."""
 
     @property
     def place(self) -> TopicPartition:
@@ -125,7 +125,7 @@ REPORT_ARROW = pa.schema([(name, arrow_type) for name, (_, arrow_type) in _COLUM
 
 
 def outcome_of(work: Work, outcome: str, reason: str = "", how: str | None = None) -> Outcome:
-    """An outcome without figures."""
+    """Return an outcome whose only figures are the bytes and segments before."""
     return Outcome(
         topic=work.log.partition.topic,
         partition=work.log.partition.partition,
@@ -138,7 +138,7 @@ def outcome_of(work: Work, outcome: str, reason: str = "", how: str | None = Non
 
 
 def ended_by(work: Work, error: Exception, how: str) -> Outcome:
-    """What an error makes of a partition."""
+    """Return the outcome of a partition whose work ended with an error."""
     kind = STALE if isinstance(error, _STALE) else FAILED if isinstance(error, _FAILED) else QUARANTINED
     text = str(error) if isinstance(error, SparklogError | OSError) else f"{type(error).__name__}: {error}"
     return outcome_of(work, kind, text, how)

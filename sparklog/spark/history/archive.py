@@ -1,18 +1,18 @@
-"""Copies what a log holds to an archive (archive_table.py), each offset once.
+"""Copies logs to an archive (archive_table.py), each offset once.
 
     how far is the table ─▶ next slice ─▶ one Spark job: tasks read segments, write Parquet ─▶ one commit
             ▲                                                                                       │
             └───────────────────────────────────────────────────────────────────────────────────────┘
 
-A slice takes whole segments of all partitions, some `slice_bytes` together, so a backlog of any size needs no more
-disk or time at once than that, and what is committed stays committed whenever the run dies. Records go from the
-segments' bytes through Arrow to Parquet within a task; the JVM sees none of them.
+A slice takes whole segments of all partitions, about `slice_bytes` in all. A backlog of any size thus needs no more
+disk or time at once than one slice, and committed slices stay committed whenever the run dies. Within a task, records
+go from the segments' bytes through Arrow to Parquet; the JVM sees none of them.
 
-- Files that a dead run left behind are in no commit: nobody reads them, and VACUUM removes them.
-- Two runs at once: whoever commits second is refused, throws its files away and looks again what is left.
+- Files that a dead run left behind are in no commit: no reader opens them, and VACUUM removes them.
+- Two runs at once: the second commit is refused. That run removes its files and looks again at what is left.
 - A partition that cannot be read (a damaged batch, records that are gone) is left as it is, with the reason; the
   others go on.
-- Offsets that compaction has left out are covered by the slice that they would be in.
+- Offsets that compaction has removed count as archived with the slice that would contain them.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from sparklog.spark.source.scan import Task, partition_of, plan_tasks, settled
 
 SLICE_BYTES = 4 << 30
 TASK_BYTES = 256 << 20
-"""Of segments, read by one task."""
+"""Bytes of segments that one task reads."""
 MOST_REFUSALS = 5
-"""In a row: then another run does this work, and this one need not."""
+"""Refused commits in a row after which a run gives way: another run does this work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What of a partition is to be in the archive."""
+    """The offsets of a partition to archive."""
 
     log: LogDescription
     offset_to: int
-    """Everything below; committed, and where a segment ends."""
+    """Archive all offsets below; this one is committed, and the end of a segment."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """What has become of a partition's share of a run."""
+    """Result of a run for one partition."""
 
     archived: Archived | None = None
-    """What the table has of it now, whoever put it there."""
+    """Offsets that the table has now, from this or any other run."""
     records: int = 0
     files: int = 0
     size_bytes: int = 0
@@ -72,7 +72,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """What one task has written, or why it could not."""
+    """Files that one task has written, or its error."""
 
     partition: TopicPartition
     files: list[ArchivedFile] = field(default_factory=list)
@@ -89,10 +89,10 @@ def archive(
     task_bytes: int = TASK_BYTES,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[TopicPartition, Copied]:
-    """Bring the table at `place` as far as is wanted of each partition.
+    """Copy each partition to the table at `place`, up to the wanted offset; create the table if there is none.
 
-    client: how the brokers are reached, as the clients of `sparklog.client` take it. Raises ConfigError where there is
-    something else at `place`, or it cannot be written.
+    client: keyword arguments of the clients of `sparklog.client`. Raises ConfigError if something else is at `place`,
+    or the table cannot be written.
     """
     table = ArchiveTable.create(place)
     run = _Run(table, {each.log.partition: each for each in wanted})
@@ -117,7 +117,7 @@ def archive(
 
 
 class _Run:
-    """What is wanted of the table, and how far it is."""
+    """The offsets to archive in a run, and its progress."""
 
     def __init__(self, table: ArchiveTable, wanted: Mapping[TopicPartition, Wanted]) -> None:
         self._table = table
@@ -125,7 +125,7 @@ class _Run:
         self.copied = {partition: Copied() for partition in wanted}
 
     def left(self) -> list[tuple[Wanted, int]]:
-        """What the table lacks of each partition that can be read: from which offset on."""
+        """Return each readable partition that the table lacks offsets of, with the first of them."""
         found = []
         for partition, each in sorted(self._wanted.items()):
             copied = self.copied[partition]
@@ -146,7 +146,7 @@ class _Run:
         return found
 
     def commit(self, ranges: Sequence[OffsetRange], parts: Sequence[_Part]) -> None:
-        """Commit what was copied of those partitions of which everything was. Raises Moved, and removes the files."""
+        """Commit the files of all partitions that were copied without error. Raises Moved, after removing the files."""
         for part in parts:
             if part.error:
                 self.copied[part.partition].error = part.error
@@ -159,7 +159,7 @@ class _Run:
             return
         try:
             self._table.commit(good, {each.partition: self._progress(each) for each in whole})
-        except Moved:  # after any other error, a commit may be there that names them
+        except Moved:  # after any other error, a commit that names the files may exist
             discard(self._table.place, [file.path for file in good])
             raise
         for file in good:
@@ -169,7 +169,7 @@ class _Run:
             copied.size_bytes += file.size_bytes
 
     def give_way(self, reason: str) -> None:
-        """Leave what is left to the other run."""
+        """Leave the rest to the other run, with `reason` as the error of its partitions."""
         for each, _ in self.left():
             self.copied[each.log.partition].error = reason
 
@@ -180,7 +180,10 @@ class _Run:
 
 
 def next_slice(left: Iterable[tuple[Wanted, int]], limit_bytes: int) -> list[tuple[OffsetRange, int]]:
-    """Of what is left of each partition, whole segments from the oldest on, and their bytes; at least one segment."""
+    """Return whole segments of what is left of each partition, oldest first, as ranges with their sizes in bytes.
+
+    The sizes add up to at most `limit_bytes`, but at least one segment is taken.
+    """
     ranges: list[tuple[OffsetRange, int]] = []
     total = 0
     for wanted, start in left:
@@ -199,7 +202,7 @@ def next_slice(left: Iterable[tuple[Wanted, int]], limit_bytes: int) -> list[tup
 
 
 def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]) -> ReadOptions:
-    """A read of these partitions that fails rather than leave anything out."""
+    """Return the options of a read of these partitions that fails rather than skip records."""
     security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
     return ReadOptions(
         selection=Partitions(frozenset(partitions)),
@@ -225,7 +228,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
 
 
 def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int) -> list[Task]:
-    """The tasks that read these ranges, about `count` of them, one for each partition at least."""
+    """Plan about `count` tasks that read these ranges, at least one for each partition."""
     lookup = open_lookup(options)
     try:
         return settled(lambda: plan_tasks(replace(options, min_partitions=count), lookup, ranges, EVERYTHING))
@@ -234,7 +237,7 @@ def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int)
 
 
 def copy_task(task: Task, *, place: Place, options: ReadOptions) -> _Part:
-    """Write the records of a task as files of the archive, in a Spark task; nothing is left of what fails."""
+    """Write the records of a task as files of the archive, in a Spark task; remove the files if that fails."""
     partition = partition_of(task)
     writing = DatedFiles(place, partition)
     try:

@@ -1,13 +1,14 @@
-"""The Parquet files of an archive (archive_table.py): written by day, so that each is of one partition and one date.
+"""The Parquet files of an archive (archive_table.py), written by day: each holds one partition and one date.
 
-Memory is bounded whatever the timestamps: rows of all days wait together up to `WAITING_BYTES`, then those of the day
-that has most become a row group; of more than `MOST_OPEN` days with an unfinished file, the oldest file is finished.
-Rows before the year 1 and after 9999, which dates do not reach, count as of two days.
+Memory is bounded for any timestamps. Rows of all days wait together up to `WAITING_BYTES`; then the rows of the largest
+day become a row group. If more than `MOST_OPEN` days have an unfinished file, the oldest file is finished. Rows before
+the year 1 and after 9999, which dates do not reach, count as two days.
 
-On a local disk a file is flushed before it counts as written, its folder too: what is in the archive leaves the log.
+On a local disk a file and its folder are flushed before the file counts as written, because archived records leave the
+log.
 
-A table is local (a path or ``file://``), or at a URI that `deltalake` knows, which takes what an object store wants to
-know (AWS_REGION …) from the environment. Only the latter loads `deltalake` here.
+A table is local (a path or ``file://``), or at a URI that `deltalake` supports. `deltalake` takes the settings of an
+object store (AWS_REGION …) from the environment. Only such a URI loads `deltalake` here.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from sparklog.base.ids import TopicPartition
 DAY_US = 86_400_000_000
 WAITING_BYTES = 64 << 20
 PART_BYTES = 4 << 10
-"""What a day's rows of one batch take beside their data."""
+"""Overhead, in bytes, of a day's rows in one batch."""
 MOST_OPEN = 32
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows without a date: their timestamp is outside of the years 1 to 9999, which is as far as dates go."""
+"""Folder of rows without a date: their timestamp is outside the years 1 to 9999, the range of dates."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_BEFORE, _DAY_AFTER = date.min.toordinal() - 1 - _EPOCH_DAY, date.max.toordinal() + 1 - _EPOCH_DAY
@@ -45,7 +46,7 @@ _DAY_BEFORE, _DAY_AFTER = date.min.toordinal() - 1 - _EPOCH_DAY, date.max.toordi
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table is: an absolute path or a URI, as it must mean the same in every process; else ConfigError."""
+    """Location of a table: an absolute path or a URI, as it must mean the same in every process. Raises ConfigError."""
 
     uri: str
 
@@ -55,22 +56,22 @@ class Place:
 
     @property
     def folder(self) -> str | None:
-        """The local folder; None where it is not local."""
+        """The local folder; None if the table is not local."""
         parts = urlsplit(self.uri)
         if parts.scheme == "file":
             return unquote(parts.path)
         return None if parts.scheme else self.uri
 
     def files(self) -> pafs.FileSystem:
-        """The table's files, by paths relative to it."""
+        """Return a file system of the table's files, with paths relative to the table."""
         if self.folder is not None:
             return pafs.SubTreeFileSystem(self.folder, pafs.LocalFileSystem())
-        from deltalake.fs import DeltaStorageHandler  # a tenth of a second that reads of a local table do without
+        from deltalake.fs import DeltaStorageHandler  # a tenth of a second, not needed for a local table
 
         return pafs.PyFileSystem(DeltaStorageHandler(self.uri))
 
     def flush(self, path: str) -> None:
-        """Have a finished file, and its name, survive a power cut. Stores that are not local see to that themselves."""
+        """Make a finished file, and its name, survive a power cut. Stores that are not local do that themselves."""
         if self.folder is None:
             return
         fs, whole = LocalFs(), Path(self.folder, path)
@@ -95,20 +96,20 @@ class ArchivedFile:
     offset_first: int
     offset_last: int
     timestamp_first: datetime | None
-    """The earliest; None where it is not a date."""
+    """The earliest timestamp; None if it is outside the years 1 to 9999. `timestamp_last` is the latest, likewise."""
     timestamp_last: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """A file, as planning a read sees it."""
+    """A file of an archive, for planning a read."""
 
     path: str
     size_bytes: int
     offset_first: int
     offset_last: int
     alone: bool
-    """Whether it holds nothing of other partitions."""
+    """Whether the file holds no other partition."""
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class _Day:
 
 
 class DatedFiles:
-    """Writes rows of one partition, in the order of their offsets, as files of an archive."""
+    """Writer of one partition's rows, in offset order, as files of an archive."""
 
     def __init__(
         self, place: Place, partition: TopicPartition, *, waiting_bytes: int = WAITING_BYTES, most_open: int = MOST_OPEN
@@ -142,7 +143,7 @@ class DatedFiles:
         self._done: list[ArchivedFile] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows with columns topic, partition, offset, timestamp (us) and others, all of which are kept."""
+        """Add rows with columns topic, partition, offset, timestamp (us) and others; all columns are kept."""
         for number, part in by_day(rows):
             day = self._days.setdefault(number, _Day())
             _note(day, part)
@@ -156,21 +157,21 @@ class DatedFiles:
             self._finish(next(number for number, day in self._days.items() if day.writer is not None))
 
     def finish(self) -> list[ArchivedFile]:
-        """All that were written, complete and on the disk."""
+        """Complete all files, put them on the disk, and return them."""
         for number in list(self._days):
             self._finish(number)
         return self._done
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the files written so far."""
         begun = [day for day in self._days.values() if day.writer is not None]
         for day in begun:
-            with contextlib.suppress(OSError, pa.ArrowException):  # the disk may be full, which is why it goes
+            with contextlib.suppress(OSError, pa.ArrowException):  # the disk may be full
                 day.writer.close()
         discard(self._place, [*(day.path for day in begun), *(file.path for file in self._done)])
 
     def _write(self, number: int) -> None:
-        """Make a row group of what waits."""
+        """Write a day's waiting rows as a row group."""
         day = self._days[number]
         if not day.waiting:
             return
@@ -204,7 +205,7 @@ class DatedFiles:
 
 
 def discard(place: Place, paths: Iterable[str]) -> None:
-    """Remove files that no commit names; what cannot be removed is left to VACUUM."""
+    """Remove files that no commit names; files that cannot be removed are left to VACUUM."""
     fs = place.files()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -212,7 +213,10 @@ def discard(place: Place, paths: Iterable[str]) -> None:
 
 
 def by_day(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each day since 1970 (UTC), in the order in which they came; few hold no more memory than theirs."""
+    """Yield each day since 1970 (UTC) with its rows, in their order.
+
+    Rows of a batch with several days are copied, so that a few of them do not keep the whole batch in memory.
+    """
     days = np.floor_divide(rows.column("timestamp").cast(pa.int64()).to_numpy(), DAY_US)
     days = np.clip(days, _DAY_BEFORE, _DAY_AFTER)
     if not len(days):
@@ -228,7 +232,7 @@ def by_day(rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def date_of(day: int) -> str | None:
-    """A day since 1970 as Delta writes dates; None where that is not in the years 1 to 9999."""
+    """Return a day since 1970 as Delta writes dates; None outside the years 1 to 9999."""
     try:
         return date.fromordinal(_EPOCH_DAY + day).isoformat()
     except (ValueError, OverflowError):

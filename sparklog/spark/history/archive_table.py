@@ -1,4 +1,4 @@
-"""The Delta table that records are archived to: its columns, how far it goes, and which of its files hold what.
+"""The Delta table of archived records: its columns, its progress, and the contents of its files.
 
     topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary,
     headers array<struct<key: string, value: binary>>, date date        partitioned by date
@@ -6,18 +6,18 @@
 The columns are those of a read; `date` is the day of the timestamp in UTC (null outside of the years 1 to 9999).
 Several topics may share a table.
 
-How far a partition has come is in the table too, as transaction identifiers of Delta's protocol (`txn`), which a commit
-brings together with the files and which stay through OPTIMIZE, VACUUM and checkpoints:
+The table also holds the progress of each partition, as transaction identifiers of Delta's protocol (`txn`). A commit
+writes them together with the files, and they survive OPTIMIZE, VACUUM and checkpoints:
 
     sparklog/<topic>-<n>              the offset up to which the table has the partition
-    sparklog/<topic>-<n>/from         the offset from which on
-    sparklog/<topic>-<n>/<topic id>   it is this topic, not another one of that name
+    sparklog/<topic>-<n>/from         the offset from which the table has it
+    sparklog/<topic>-<n>/<topic id>   the table has this topic, not another one of that name
 
-So every offset is archived exactly once: a job that dies before its commit has done nothing, and where two jobs copy
-the same offsets, Delta refuses the second commit, as it moves on a `txn` that was moved on since it was read (`Moved`).
-Reading how far the table is takes its newest checkpoint and the commits since, never its records.
+So every offset is archived exactly once. A job that dies before its commit has done nothing. If two jobs copy the same
+offsets, Delta refuses the second commit, because it advances a `txn` that has advanced since it was read (`Moved`).
+Reading the progress takes the table's newest checkpoint and the commits since, never its records.
 
-The one module that loads `deltalake`.
+This module loads `deltalake`; of the history package, only reads and jobs that need an archive import it.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ from sparklog.spark.history.archive_files import ArchivedFile, FilePart, Place
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DATE = "date"
 IN_FILES = StructType([StructField(name, TYPES[name]) for name in COLUMNS])
-"""What a file holds: Delta keeps the date, by which the table is partitioned, beside it."""
+"""Columns in a file: Delta keeps the date, by which the table is partitioned, outside of the files."""
 SCHEMA = StructType([*IN_FILES.fields, StructField(DATE, DateType())])
 _DELTA_SCHEMA = Schema.from_arrow(to_arrow_schema(SCHEMA, timezone="UTC"))
 _APP = "sparklog"
 
 
 class Moved(SparklogError):
-    """Another run has archived some of the same partitions meanwhile: see how far the table is now."""
+    """Another run has archived some of the same partitions meanwhile: look up the table's progress again."""
 
 
 class Archived(NamedTuple):
-    """What the table has of a partition: the offsets from `offset_from` to before `offset_to`."""
+    """Offsets of a partition that the table has: from `offset_from` to before `offset_to`."""
 
     offset_from: int
     offset_to: int
 
 
 class Progress(NamedTuple):
-    """How far a commit brings a partition."""
+    """Progress of a partition after a commit."""
 
     topic_id: str
     archived: Archived
 
 
 class ArchiveTable:
-    """A table as it was when it was opened, or when `refresh` was called last."""
+    """An archive's table as of its opening, or of the last `refresh`."""
 
     def __init__(self, place: Place, table: DeltaTable) -> None:
         self.place = place
@@ -80,7 +80,7 @@ class ArchiveTable:
 
     @classmethod
     def open(cls, place: Place) -> ArchiveTable | None:
-        """The table there, if there is one. Raises ConfigError where it is not an archive, or cannot be read."""
+        """Open the table; return None if there is none. Raises ConfigError if it is no archive, or is unreadable."""
         try:
             return cls(place, DeltaTable(place.folder or place.uri))
         except TableNotFoundError:
@@ -90,7 +90,7 @@ class ArchiveTable:
 
     @classmethod
     def create(cls, place: Place) -> ArchiveTable:
-        """The table there, made if there is none. Raises as `open`."""
+        """Open the table; create it if there is none. Raises as `open`, and ConfigError if it cannot be created."""
         if found := cls.open(place):
             return found
         try:
@@ -102,7 +102,7 @@ class ArchiveTable:
                 description="Records archived from the log by sparklog's retention job",
             )
         except (DeltaError, OSError) as error:
-            if not (found := cls.open(place)):  # else another run was first
+            if not (found := cls.open(place)):  # if found, another run was first
                 raise ConfigError(f"archive {place.uri} cannot be made: {error}") from error
             return found
         made = cls.open(place)
@@ -111,13 +111,13 @@ class ArchiveTable:
         return made
 
     def refresh(self) -> None:
-        """See what others have committed."""
+        """Load the commits of other writers."""
         self._table.update_incremental()
 
     def archived(self, partition: TopicPartition, topic_id: str = "") -> Archived | None:
-        """What the table has of a partition; None: nothing.
+        """Return the offsets of a partition that the table has; None if it has none.
 
-        Raises ConfigError where what it has is of another topic of that name; without `topic_id` that is not asked.
+        Raises ConfigError if they are of another topic of that name; without `topic_id` that is not checked.
         """
         name = f"{_APP}/{partition}"
         offset_to = self._table.transaction_version(name)
@@ -131,9 +131,9 @@ class ArchiveTable:
         return Archived(self._table.transaction_version(f"{name}/from") or 0, offset_to)
 
     def commit(self, files: Iterable[ArchivedFile], progress: Mapping[TopicPartition, Progress]) -> int:
-        """Add the files, and with them say how far the partitions have come; -> the table's version with it.
+        """Add the files and the partitions' progress in one commit; return the table's version.
 
-        On a local disk it is flushed when this returns. Raises Moved, and ConfigError for any other failure.
+        On a local disk the commit is flushed when this returns. Raises Moved, and ConfigError for any other failure.
         """
         written_ms = int(time.time() * 1000)
         try:
@@ -164,8 +164,10 @@ class ArchiveTable:
         since: datetime | None = None,
         before: datetime | None = None,
     ) -> list[FilePart]:
-        """The files that may hold records of a partition at these offsets, no older than `since`, not as late as
-        `before`, as their statistics tell; by offset.
+        """Return the files that may hold records of a partition, by their statistics; sorted by offset.
+
+        The records are at offsets from `offset_from` to before `offset_to`, and no older than `since` and no newer than
+        `before`, if given.
         """
         adds = self._adds()
         wanted = _may_hold(adds, "topic", partition.topic, partition.topic)
@@ -218,7 +220,7 @@ def _check(uri: str, table: DeltaTable) -> None:
 
 
 def _may_hold(adds: pa.Table, column: str, low: Any, high: Any) -> Any:
-    """Which files may hold values from `low` to `high`; those without statistics may."""
+    """Return which files may hold values from `low` to `high`; files without statistics may."""
     answer = pa.array(np.ones(adds.num_rows, bool))
     if high is not None and f"min.{column}" in adds.column_names:
         answer = pc.and_(answer, pc.fill_null(pc.less_equal(adds[f"min.{column}"], pa.scalar(high)), True))
@@ -243,7 +245,7 @@ def _add(file: ArchivedFile, written_ms: int) -> AddAction:
 
 
 def _iso(moment: datetime) -> str:
-    """As Delta writes timestamps, which are of whole milliseconds here."""
+    """Return a timestamp as Delta writes it; timestamps are of whole milliseconds here."""
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 

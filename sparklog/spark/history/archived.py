@@ -1,12 +1,12 @@
-"""What the tasks of a read with ``readMode = history`` do (planned in plan.py).
+"""The tasks of a read with ``readMode = history`` (planned in plan.py).
 
     ArchiveTask    offsets of one partition from the archive's Parquet files, in order
-    LogTask        offsets from the log, as any read; where retention has trimmed them since the plan was made, they are
-                   in the archive by now, and read from there, then from the log again, as often as that happens
+    LogTask        offsets from the log, as any read; offsets that retention has trimmed since the plan was made are in
+                   the archive by now, and are read from there, then from the log again, as often as that happens
 
-Files are read a batch of rows at a time, only those row groups that hold some of the offsets. Where files overlap, as
-those of different days do where timestamps are out of order, they are merged by offset. Files that somebody has
-rewritten (OPTIMIZE) hold other partitions too, and in any order: their rows are picked out, and come as they are.
+Files are read a batch of rows at a time, and only row groups that may hold some of the offsets. Files that overlap, as
+those of different days do if timestamps are out of order, are merged by offset. Files that others have rewritten
+(OPTIMIZE) hold other partitions too, in any order: the wanted rows are selected, and keep their order.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from sparklog.spark.source.options import ReadOptions
 from sparklog.spark.source.scan import FetchTask, FilesTask, Task, partition_of
 
 ROWS = 1 << 16
-"""At once, of all files that are merged together."""
+"""Most rows at once, of all files that are merged together."""
 FEWEST_ROWS = 1 << 10
-"""At once, of one file; fewer where they are large."""
+"""Rows at once that each merged file may have in any case; fewer if they are large."""
 BYTES = WAITING_BYTES
-"""At once, of all files that are merged together, about."""
+"""Approximate bytes at once, of all files that are merged together."""
 _SCHEMA = TableShape(table_schema(include_headers=True)).arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask(InputPartition):
-    """Offsets of one partition, to be read from these files of an archive."""
+    """Offsets of one partition to read from these files of an archive."""
 
     whole: OffsetRange
     place: Place
@@ -51,7 +51,7 @@ class ArchiveTask(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class LogTask(InputPartition):
-    """What is read from the log, and the archive that it moves to."""
+    """A task that reads from the log, and the archive to which its records may move."""
 
     task: Task
     place: Place | None
@@ -59,18 +59,18 @@ class LogTask(InputPartition):
 
 
 def read_history(task: InputPartition, options: ReadOptions, shape: TableShape) -> Iterator[pa.RecordBatch]:
-    """The records of one task, as Spark expects them."""
+    """Yield the records of one task, as Spark expects them."""
     columns = tuple(dict.fromkeys([*shape.decoded, "offset"]))
     match task:
         case ArchiveTask(whole):
             return shape.apply(read_archive(task, options, columns), whole.partition)
         case LogTask(inner):
             return shape.apply(_read_log(task, options, columns), partition_of(inner))
-    return iter(())  # Spark makes up a task where the plan has none
+    return iter(())  # Spark makes up a task if the plan has none
 
 
 def read_archive(task: ArchiveTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The records of a task in the order of their offsets; a file that is gone is a loss."""
+    """Yield the records of a task in offset order; a file that is gone is a loss."""
     fs = task.place.files()
     for group in overlapping(task.files):
         rows, size = max(FEWEST_ROWS, ROWS // len(group)), BYTES // len(group)
@@ -91,8 +91,9 @@ def read_file(
     rows: int = ROWS,
     size_bytes: int = BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a file that are of the partition and at the offsets of `whole`, `rows` at once at most, and about
-    `size_bytes`.
+    """Yield the records of a file that are of the partition and at the offsets of `whole`.
+
+    A batch has at most `rows` rows, and about `size_bytes` at most.
     """
     picked = [*columns] if part.alone else [*columns, "topic", "partition"]
     with pq.ParquetFile(part.path, filesystem=fs, coerce_int96_timestamp_unit="us") as file:
@@ -105,7 +106,7 @@ def read_file(
 
 
 def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.RecordBatch:
-    """The rows of a file that are of the partition and at the offsets of `whole`."""
+    """Return the rows of a file that are of the partition and at the offsets of `whole`."""
     offsets = batch.column("offset")
     wanted = pc.and_(pc.greater_equal(offsets, whole.offset_from), pc.less(offsets, whole.offset_to))
     if not part.alone:
@@ -115,7 +116,7 @@ def _wanted(batch: pa.RecordBatch, part: FilePart, whole: OffsetRange) -> pa.Rec
 
 
 def overlapping(files: Sequence[FilePart]) -> Iterator[list[FilePart]]:
-    """Files in the order of their first offset, those that overlap together."""
+    """Yield groups of overlapping files; `files` are sorted by their first offset."""
     group: list[FilePart] = []
     end = 0
     for file in files:
@@ -129,7 +130,7 @@ def overlapping(files: Sequence[FilePart]) -> Iterator[list[FilePart]]:
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """The rows of streams that are each in the order of `offset`, in that order; all rows, whatever their order."""
+    """Merge streams that are each sorted by `offset`; unsorted streams yield all their rows, in any order."""
     if len(streams) == 1:
         yield from streams[0]
         return
@@ -139,7 +140,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
         ready, following = [], []
         for head, stream in heads:
             offsets = head.column("offset").to_numpy()
-            # the one that ends at the bound goes whole, so that there is an end whatever the order
+            # the batch that ends at the bound is taken whole, so that the loop ends even if rows are unsorted
             count = len(offsets) if offsets[-1] == bound else int(np.searchsorted(offsets, bound, "right"))
             ready.append(head.slice(0, count))
             following.append((head.slice(count) if count < len(offsets) else next(stream, None), stream))
@@ -150,7 +151,7 @@ def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBat
 
 
 def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Records from the log, and from the archive those that moved there meanwhile."""
+    """Yield records from the log, and from the archive those that have moved there meanwhile."""
     strict = replace(options, fail_on_data_loss=True)
     left = OffsetRange(partition_of(task.task), *_bounds(task.task))
     log = _from_log(task.task, strict, columns)
@@ -174,7 +175,7 @@ def _read_log(task: LogTask, options: ReadOptions, columns: Sequence[str]) -> It
 def _rest_of_log(
     task: Task, left: OffsetRange, options: ReadOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """What is left of a task's offsets, wherever the log has them now."""
+    """Return the records at the remaining offsets of a task, from wherever the log has them now."""
     if left.size <= 0:
         return iter(())
     if isinstance(task, FilesTask):
@@ -185,8 +186,8 @@ def _rest_of_log(
 
 
 def _archived_since(task: LogTask, left: OffsetRange) -> ArchiveTask | None:
-    """What the archive has by now of a range."""
-    # Loads deltalake: only where the log was trimmed meanwhile.
+    """Return a task for the offsets of a range that the archive has by now; None if it has none."""
+    # Loads deltalake: only needed if the log was trimmed meanwhile.
     from sparklog.spark.history.archive_table import ArchiveTable
 
     table = ArchiveTable.open(task.place) if task.place else None
@@ -212,7 +213,7 @@ def _bounds(task: Task) -> tuple[int, int]:
 
 
 def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
-    """Whether a row group may hold any of the offsets, as its statistics tell."""
+    """Return whether a row group may hold any of the offsets, by its statistics."""
     group = metadata.row_group(number)
     for index in range(group.num_columns):
         column = group.column(index)
@@ -225,16 +226,17 @@ def _may_hold(metadata: Any, number: int, whole: OffsetRange) -> bool:
 
 
 def _rows_of(group: Any, rows: int, size_bytes: int) -> int:
-    """How many rows of a row group, `rows` at most, take about so many bytes; one at least.
+    """Return how many rows of a row group take about `size_bytes`; at least one, at most `rows`.
 
-    As large as the archive's row groups may be: what is stored may be far smaller than what it is read as.
+    A row group counts as at least `WAITING_BYTES`, as large as the archive's row groups may be: its stored size may be
+    far below its size in memory.
     """
     fitting: int = group.num_rows * size_bytes // max(WAITING_BYTES, group.total_byte_size)
     return max(1, min(rows, fitting))
 
 
 def _as_read(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """These columns, of the types that reads of a log give: files that others have rewritten may have similar ones."""
+    """Return the columns with the types of a log read; files that others have rewritten may have similar types."""
     arrays = [rows.column(name) for name in columns]
     schema = pa.schema([_SCHEMA.field(name) for name in columns])
     return pa.RecordBatch.from_arrays(

@@ -3,15 +3,15 @@
     where the log begins and ends ─▶ how far the archive is ─▶ ranges of offsets ─▶ below that: files of the archive
                                                                                └─▶ from there on: the log, as any read
 
-In that order, so that there is no gap: what leaves the log after it was asked has been archived before. The end of the
-archive is looked at once, and is the boundary for every task: an overlap with the log does not matter. What the log
-loses while the read runs is in the archive by then, where its task finds it (archived.py).
+This order leaves no gap: records that leave the log after its look-up have been archived before. The end of the archive
+is looked up once, and is the boundary for every task; an overlap with the log does not matter. Records that the log
+loses while the read runs are in the archive by then, where their task finds them (archived.py).
 
-Starting and ending positions mean the union: `earliest` is where the archive begins; timestamps are looked for in the
-archive first. Only files whose statistics allow for what is wanted are opened.
+Starting and ending positions refer to archive and log together: `earliest` is where the archive begins; timestamps are
+looked up in the archive first. Only files whose statistics allow for wanted records are opened.
 
-An archive that was named for the read must be there. One that the topic names may not be there yet: then the log is
-the whole history. Loads `deltalake`; no other kind of read comes here.
+An archive that the read names must exist. An archive that only the topic names may not exist yet: the log is then the
+whole history. Loads `deltalake`; no other kind of read comes here.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from sparklog.spark.source.plan import count_tasks, divide, narrow, split
 from sparklog.spark.source.scan import partition_of, plan_tasks
 
 TASK_BYTES = 128 << 20
-"""Of Parquet, read by one task."""
+"""Bytes of Parquet that one task reads."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What is archived of a partition."""
+    """The archived part of a partition."""
 
     table: ArchiveTable
     archived: Archived
@@ -49,7 +49,7 @@ class Past:
 
 
 def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> list[InputPartition]:
-    """The tasks of a batch read of archive and log. Raises as any plan does, and ConfigError over the archive."""
+    """Plan the tasks of a batch read of archive and log. Raises as any plan does, and ConfigError over the archive."""
     logs = lookup.bounds(options.selection)
     names = _archive_names(options, lookup, logs)
     pasts = find_pasts(names, must_exist=options.archive is not None)
@@ -65,7 +65,10 @@ def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> 
 
 
 def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool) -> dict[TopicPartition, Past]:
-    """What is archived of each partition of which anything is. Raises ConfigError where a table is no archive."""
+    """Return the archived part of each partition that has one.
+
+    Raises ConfigError if a table is no archive, or if `must_exist` is set and there is no table.
+    """
     tables = {uri: ArchiveTable.open(Place(uri)) for uri in {name.uri for name in names.values()}}
     if must_exist and (missing := sorted(uri for uri, table in tables.items() if table is None)):
         raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
@@ -81,7 +84,10 @@ def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool)
 def part(
     ranges: Iterable[OffsetRange], logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
 ) -> tuple[list[OffsetRange], list[OffsetRange], list[str]]:
-    """The ranges below the end of the archive, those from there on, and what lies in neither."""
+    """Split ranges at the end of the archive; return the parts below it, the parts from there on, and the losses.
+
+    Offsets that are in neither the archive nor the log are lost.
+    """
     older, newer, lost = [], [], []
     for whole in ranges:
         partition, offset_from, offset_to = whole
@@ -102,7 +108,7 @@ def part(
 def plan_archive(
     options: ReadOptions, pasts: Mapping[TopicPartition, Past], ranges: list[OffsetRange], predicate: Predicate
 ) -> Iterator[ArchiveTask]:
-    """The tasks that read these ranges from archives, as far as `predicate` wants them."""
+    """Yield the tasks that read what `predicate` wants of these ranges from archives."""
     wanted = split(narrow(ranges, predicate), options.max_records_per_partition)
     since, before = _moments(predicate.timestamp_ms)
     files = [
@@ -121,7 +127,7 @@ def plan_archive(
 
 
 class Union:
-    """A lookup that answers for archive and log together. The bounds were looked up before."""
+    """Lookup that answers for archive and log together. The bounds were looked up before."""
 
     def __init__(
         self, log: Lookup, logs: Mapping[TopicPartition, Bounds], pasts: Mapping[TopicPartition, Past]
@@ -134,7 +140,7 @@ class Union:
         found = {}
         for partition, log in self._logs.items():
             if past := self._pasts.get(partition):
-                begin, end = past.archived  # of files without a broker, the high watermark may be behind
+                begin, end = past.archived  # without a broker, the files' high watermark may lag
                 found[partition] = Bounds(min(begin, log.log_start), max(end, log.high_watermark))
             else:
                 found[partition] = log
@@ -165,7 +171,7 @@ class Union:
 
 
 def first_since(past: Past, partition: TopicPartition, timestamp_ms: int) -> int | None:
-    """The first archived record that is as late as a timestamp; None where there is none."""
+    """Return the first archived offset with a record at or after a timestamp; None if there is none."""
     whole = OffsetRange(partition, *past.archived)
     since, _ = _moments(Interval(low=timestamp_ms))
     first: int | None = None
@@ -180,14 +186,14 @@ def first_since(past: Past, partition: TopicPartition, timestamp_ms: int) -> int
                 earliest = pc.min(late).as_py()
                 first = earliest if first is None else min(first, earliest)
                 if file.alone:
-                    break  # in the order of offsets
+                    break  # the file is in offset order
     return first
 
 
 def _archive_names(
     options: ReadOptions, lookup: Lookup, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ArchiveName]:
-    """The archive of each partition. Raises ConfigError where one has none."""
+    """Return the archive of each partition. Raises ConfigError if one has none."""
     names = lookup.archives(partitions)
     if options.archive is not None:
         return {partition: name._replace(uri=options.archive) for partition, name in names.items()}
@@ -199,7 +205,7 @@ def _archive_names(
 
 
 def _moments(timestamp_ms: Interval) -> tuple[datetime | None, datetime | None]:
-    """The interval as moments; None where it is open, or beyond what a datetime can say."""
+    """Return the interval's ends as datetimes; None for an end that is open, or beyond the range of datetime."""
     return _moment(timestamp_ms.low), _moment(timestamp_ms.high)
 
 

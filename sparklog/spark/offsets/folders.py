@@ -1,4 +1,4 @@
-"""Partitions of a topic in a log directory, described as a broker would: for reading with no broker at all."""
+"""Partitions of a topic in a log directory, described as a broker would describe them: for reads without a broker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sparklog.spark.source.options import Topics
 
 
 def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
-    """The partitions of `topic` in the log directory at `path`, or the one whose folder it is.
+    """Describe the partitions of `topic` in the log directory at `path`, or the single partition whose folder it is.
 
-    They are read up to the checkpointed high watermark. Raises ConfigError and OSError.
+    They end at the checkpointed high watermark. Raises ConfigError and OSError.
     """
     lookup = FolderLookup(path)
     found: dict[TopicPartition, LogDescription | KafkaError] = {}
@@ -25,7 +25,7 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
             topic_id = read_topic_id(fs, folder)
             cleaned = read_offsets(fs, f"{posixpath.dirname(folder)}/{COMPACTED}").get(partition, 0)
         except CorruptCheckpoint:
-            topic_id, cleaned = None, bounds.high_watermark  # as though anything could be gone
+            topic_id, cleaned = None, bounds.high_watermark  # compaction may have removed anything
         found[partition] = LogDescription(
             partition=partition, topic_id=encode_id(topic_id) if topic_id else "", folder=lookup.folder(partition),
             log_start_offset=bounds.log_start, high_watermark=bounds.high_watermark,

@@ -1,9 +1,9 @@
-"""Groups and their members, as the records of one partition of the offsets topic tell them in their order.
+"""Groups and their members, rebuilt from the records of one partition of the offsets topic, in log order.
 
-Classic groups say all of a generation in one record; groups of the new protocol (KIP-848) have a record for each member
-(5) and one for what it has (8), which names topics by their ids. From both: who was a member, as which client, with
-which partitions. Whom a commit came from is not in the commit; it is the member that had the partition then, and nobody
-where none had it (simple consumers, `sparklog groups reset-offsets`).
+A classic group writes a whole generation in one record. A group of the new protocol (KIP-848) has two records for each
+member: its description (5) and its current assignment (8), which names topics by id. Both kinds yield the members,
+their clients and their partitions. A commit does not name the member that made it. It is ascribed to the member that
+had the partition then, or to no member if none had it (simple consumers, `sparklog groups reset-offsets`).
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sparklog.log.coordinator_records import OFFSETS_TOPIC, read_key, read_value
 
 CLASSIC, CONSUMER = "classic", "consumer"
 CLASSIC_GROUP, CONSUMER_MEMBER, CURRENT_ASSIGNMENT = 2, 5, 8
-"""The kinds of records that members are in."""
+"""The types of records that describe members."""
 OWNERS = pa.schema(
     [(name, pa.string()) for name in ("group_id", "topic")]
     + [("partition", pa.int32())]
     + [(name, pa.string()) for name in ("member_id", "client_id", "client_host")]
 )
 TopicNames = Mapping[str, str]
-"""By topic id."""
+"""Topic names by topic id."""
 logger = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a record is in the log."""
+    """Offset and timestamp of a record in the log."""
 
     offset: int
     time_ms: int
 
 
 class Groups:
-    """The groups of one partition, as of the records that were taken."""
+    """The groups of one partition, as of the records taken so far."""
 
     def __init__(self) -> None:
         self._classic: dict[str, list[dict[str, Any]]] = {}
@@ -48,7 +48,7 @@ class Groups:
         self._current: dict[tuple[str, str], dict[str, Any]] = {}
 
     def take(self, key: bytes, value: bytes | None, place: Place) -> bool:
-        """Whether the record tells of members; what cannot be read is logged and passed over."""
+        """Take a record, and return whether it describes members. Log and skip a record that cannot be read."""
         try:
             return self._take(key, value, place)
         except (ValueError, struct.error, KeyError) as error:
@@ -76,7 +76,7 @@ class Groups:
             table[key] = value
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each member; `assignment` has topics by name or by id, as the group's protocol does."""
+        """Yield a row for each member; `assignment` names topics by name or by id, as the group's protocol does."""
         for members in self._classic.values():
             yield from members
         for (group_id, member_id), described in self._members.items():
@@ -88,7 +88,7 @@ class Groups:
             }  # fmt: skip
 
     def owners(self, names: TopicNames) -> pa.Table:
-        """Which member has which partition, of the schema OWNERS."""
+        """Return which member has which partition, with the schema OWNERS."""
         rows = {
             (row["group_id"], each["topic"] or names.get(each["topic_id"]), partition): row
             for row in self.rows()
@@ -131,7 +131,7 @@ def _subscribed(data: bytes) -> list[str] | None:
     try:
         return list(read_subscription(data).topics)
     except ValueError:
-        return None  # a client's own form
+        return None  # a format of the client's own
 
 
 def _assigned(data: bytes) -> list[dict[str, Any]]:

@@ -1,19 +1,19 @@
 """A partition of the offsets topic, read by one task: which records count, and their bytes.
 
-    survey     walks the headers of batches: where each transaction ended and how, up to where all have ended, and
+    survey     reads batch headers: where each transaction ended and how, the offset below which all have ended, and
                whether any record is missing
-    records    the records that count, as columns, in the order of the log
+    records    the records that count, as columns, in log order
 
-Offsets that were committed in a transaction count once it was committed; those of one that was aborted are passed over,
-as a coordinator passes over them. A slice ends before the first transaction that has not ended.
+Offsets that were committed in a transaction count once the transaction is committed. Offsets of an aborted transaction
+are skipped, as a coordinator skips them. A slice ends before the first transaction that has not ended.
 
-Batches come from the partition's folder where it can be seen from the task, else through the RPC ReadSegment. Either
-way what is read goes by offsets, so compaction may replace segments meanwhile: where a segment is no more what it was,
-the log is described again and read on from where the reading was.
+Batches come from the partition's folder if it is visible from the task, else through the RPC ReadSegment. Both go by
+offsets, so compaction may replace segments meanwhile: if a segment has changed, the log is described again, and the
+read goes on at its offset.
 
-What is added to what was known before must be whole, or a tombstone may be missing that compaction has removed since
-the survey: of such a slice, `records` looks at the batches that it reads, and fails with `Compacted`. A slice from the
-log start on needs no more than any consumer that starts there: to be read within delete.retention.ms.
+A slice that is added to an earlier state must be complete; otherwise a tombstone may be missing that compaction has
+removed since the survey. For such a slice, `records` checks the batches that it reads, and raises `Compacted`. A slice
+from the log start on needs only what any consumer that starts there needs: to be read within delete.retention.ms.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from sparklog.spark.folders import open_reader
 COLUMNS = ("offset", "timestamp", "key", "value")
 CHUNK_BYTES = 4 << 20
 ATTEMPTS = 10
-"""At a log whose segments are replaced under the reading."""
+"""Attempts at reading a log whose segments are replaced meanwhile."""
 COMMIT_MARKER = 1
 _INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
 
 
 class Compacted(SparklogError):
-    """Records are missing in a slice that had them when it was surveyed."""
+    """Records of a slice have been compacted away since its survey."""
 
 
 class Marker(NamedTuple):
@@ -61,34 +61,34 @@ class Marker(NamedTuple):
 
 
 Markers = Mapping[int, tuple[Marker, ...]]
-"""Of each producer, in their order."""
+"""Markers of each producer id, in offset order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """Offsets of a partition, and where they are to be had."""
+    """Offsets of a partition, and where to read them."""
 
     partition: TopicPartition
     offset_from: int
     offset_to: int
     folder: str | None
-    """Where the partition's folder can be seen."""
+    """The partition's folder; None if it is not visible."""
     client: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the clients, where it cannot."""
+    """Keyword arguments of the clients, for reads through the broker."""
     markers: Markers = field(default_factory=dict)
     must_be_complete: bool = False
-    """Whether there has to be a record at each offset."""
+    """Whether there must be a record at each offset."""
 
 
 class Survey(NamedTuple):
-    """What the headers of a slice say."""
+    """Facts from the headers of a slice."""
 
     partition: int
     offset_to: int
-    """Up to where all transactions have ended."""
+    """All transactions below have ended."""
     markers: dict[int, tuple[Marker, ...]]
     is_complete: bool
-    """Whether there is a record at each offset: compaction has taken nothing."""
+    """Whether there is a record at each offset: compaction has removed nothing."""
 
 
 def survey(slice_: Slice) -> Survey:
@@ -113,7 +113,10 @@ def survey(slice_: Slice) -> Survey:
 
 
 def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
-    """COLUMNS, and whether a record was written in a transaction. Raises Compacted, and as `batches` does."""
+    """Yield the records of a slice that count: COLUMNS, and `transactional`, whether a transaction wrote the record.
+
+    Raises Compacted, and the errors of `batches`.
+    """
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
         headers = [header for _, header in _headers(data) if header.base_offset < slice_.offset_to]
@@ -128,9 +131,9 @@ def records(slice_: Slice) -> Iterator[pa.RecordBatch]:
 
 
 def batches(slice_: Slice) -> Iterator[bytes]:
-    """Chunks of whole batches that hold the slice; the outer ones may hold other records too.
+    """Yield chunks of whole batches that hold the slice; the first and the last may hold other records too.
 
-    Raises OffsetOutOfRange where records of the slice are no longer there, CorruptRecord, and as the client does.
+    Raises OffsetOutOfRange if records of the slice no longer exist, CorruptRecord, and the errors of the client.
     """
     if slice_.offset_from >= slice_.offset_to:
         return
@@ -143,7 +146,7 @@ def batches(slice_: Slice) -> Iterator[bytes]:
 
 
 def _counting(batch: pa.RecordBatch, transactions: list[BatchHeader], markers: Markers) -> pa.RecordBatch:
-    """`batch` without the records of transactions that were aborted or have not ended."""
+    """Return `batch` without records of transactions that were aborted or have not ended; add `transactional`."""
     offsets = batch.column("offset").to_numpy()
     counts, in_transaction = np.ones(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
     for header in transactions:
@@ -161,7 +164,7 @@ def _is_committed(header: BatchHeader, markers: Markers) -> bool:
 
 
 def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Of batches in format v2: message sets of old know no transactions."""
+    """Yield positions and headers of batches in format v2; older message sets know no transactions."""
     try:
         yield from iterate_headers(data)
     except UnsupportedForMessageFormat:
@@ -199,18 +202,19 @@ def _of_segments(maintenance: Any, log: LogDescription, offset: int, offset_to: 
 
 
 def _position(maintenance: Any, log: LogDescription, segment: SegmentDescription, offset: int) -> int:
-    """Where in the segment's file to begin for `offset`: at the last index entry that is not behind it."""
+    """Return where in the segment's file to begin for `offset`: the position of the last index entry not after it."""
     if offset <= segment.base_offset:
         return 0
     data = b"".join(maintenance.read_segment(log, segment, file="index"))
     entries = np.frombuffer(data, _INDEX_ENTRY, len(data) // _INDEX_ENTRY.itemsize)
-    entries = entries[entries["relative_offset"] > 0]  # the rest is room for more
+    entries = entries[entries["relative_offset"] > 0]  # the rest is preallocated
     at = int(np.searchsorted(entries["relative_offset"], offset - segment.base_offset, side="right"))
     return int(entries["position"][at - 1]) if at else 0
 
 
 def whole_batches(pieces: Iterator[bytes], offset: int, offset_to: int) -> Iterator[bytes]:
-    """The batches of a file's pieces that reach `offset` and begin below `offset_to`, as chunks of whole ones."""
+    """Yield the batches of a file's pieces that reach `offset` and begin below `offset_to`, in chunks of whole batches.
+    """
     rest = b""
     for piece in pieces:
         rest += piece

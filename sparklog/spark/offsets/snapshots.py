@@ -1,7 +1,7 @@
-"""What the offsets topic comes to, as snapshots that its coordinators load: a task for each of some partitions.
+"""Snapshots of the offsets topic that its coordinators load. Each task makes those of some partitions.
 
-Records of a partition go to its leader in the order of their offsets, encoded and sent as they come: a task holds a few
-thousand of them at a time.
+Records of a partition go to its leader in offset order, encoded and sent as they come: a task holds a few thousand of
+them at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Target:
 
 
 def install(newest: DataFrame, targets: Iterable[Target], client: Mapping[str, Any]) -> dict[int, int | str]:
-    """Make the snapshots from the newest records -> for each partition the size in bytes, or what went wrong."""
+    """Make the snapshots from the newest records; return each partition's size in bytes, or its error."""
     wanted = {target.partition.partition: target for target in targets}
     if not wanted:
         return {}
@@ -50,14 +50,14 @@ def install(newest: DataFrame, targets: Iterable[Target], client: Mapping[str, A
     rows = newest.filter(F.col("log_partition").isin(*wanted)).repartition("log_partition")
     ordered = rows.sortWithinPartitions("log_partition", "log_offset")
     done = {row.partition: row.error or row.size_bytes for row in ordered.mapInArrow(run, RESULTS).collect()}
-    for number in wanted.keys() - done.keys():  # nothing is left of all that was ever written there
+    for number in wanted.keys() - done.keys():  # partitions without any record left
         size, error = _install(wanted[number], iter(()), options)
         done[number] = error or size
     return done
 
 
 def batches_of(rows: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Record batches of the newest records of a partition, which come in the order of their offsets."""
+    """Yield encoded record batches of the newest records of a partition, which come in offset order."""
     for batch in rows:
         if batch.num_rows:
             columns = {"offset": "log_offset", "timestamp": "log_time", "key": "key", "value": "value"}
@@ -80,11 +80,11 @@ def _install(target: Target, rows: Iterator[pa.RecordBatch], client: Mapping[str
     except SparklogError as error:
         return 0, f"{type(error).__name__}: {error}"
     finally:
-        for _ in rows:  # the next partition's rows begin behind these
+        for _ in rows:  # skip what is unread: the next partition's rows come after it
             pass
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The parts of a batch that are of one partition each; it is ordered by them."""
+    """Yield the parts of a batch by partition; the batch is sorted by partition."""
     for number in pc.unique(batch.column("log_partition")).to_pylist():
         yield number, batch.filter(pc.equal(batch.column("log_partition"), number))

@@ -1,15 +1,15 @@
-"""The Delta tables of the offsets topic, and how far each of them is.
+"""The Delta tables of the offsets topic, and the progress of each.
 
     consumer_offsets_history   every commit and tombstone; appended to
-    offsets_topic              the newest record of each key, as bytes; replaced with each run. The others come from it
+    offsets_topic              the newest record of each key, as bytes; replaced with each run. The next two come from it
     consumer_offsets           what is committed now; replaced
-    group_members              who is in which group now; replaced
+    group_members              the current members of groups; replaced
 
-A table says itself how far it is, in the user metadata of the commit that brought it there: for each partition of the
-topic, the offset up to which it has everything. So a run that dies leaves every table right as of some offset, and the
-next one goes on from there, each offset once. Two runs at the same time do not double anything: both write with the
-same number as Delta's transaction identifier, and Delta takes one of them. Where nobody finds that metadata any more (a
-table that was rewritten by others, whose log has expired), a table is as far as its newest row of each partition.
+Each table holds its own progress, in the user metadata of its newest commit: for each partition of the topic, the
+offset up to which the table has everything. So a run that dies leaves every table right as of some offset, and the next
+run goes on from there, each offset once. Two runs at the same time double nothing: both write the same number as
+Delta's transaction identifier, and Delta accepts one of them. If the metadata is gone (others have rewritten the table,
+and its log has expired), the newest row of each partition gives the progress.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from sparklog.log.epochs import NO_EPOCH
 HISTORY, NEWEST, OFFSETS, MEMBERS = "consumer_offsets_history", "offsets_topic", "consumer_offsets", "group_members"
 _APP = "sparklog.offset_replay"
 _RECENT = 20
-"""Commits that are looked at first for how far a table is."""
+"""Number of newest commits that are searched first for a table's progress."""
 
 
 class AnotherRun(SparklogError):
-    """Somebody else has written to a table meanwhile: see how far it is now."""
+    """Another run has written to a table meanwhile: look up its progress again."""
 
 
 class Reached(NamedTuple):
-    """Up to where a table has a partition, of which topic by that name."""
+    """The offset up to which a table has a partition, and the id of the topic."""
 
     topic_id: str
     offset: int
     leader_epoch: int = NO_EPOCH
-    """Of the record before that offset; another one there now: the log has lost what the table has."""
+    """Leader epoch of the record before that offset. If it is another one now, the log has lost what the table has."""
 
 
 Progress = Mapping[int, Reached]
@@ -55,12 +55,12 @@ Progress = Mapping[int, Reached]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table as it was when it was looked at."""
+    """A table as of its opening."""
 
     spark: SparkSession
     path: str
     version: int
-    """-1: there is none."""
+    """-1: the table does not exist."""
     progress: Progress
 
     @classmethod
@@ -76,18 +76,18 @@ class Table:
         return cls(spark=spark, path=path, version=version, progress=_by_rows(spark, path))
 
     def reached(self, partition: int, topic_id: str) -> Reached | None:
-        """Up to where the table has that partition of that topic; None: nothing of it."""
+        """Return the table's progress in that partition of that topic; None if it has nothing of it."""
         reached = self.progress.get(partition)
         return reached if reached is not None and reached.topic_id in (topic_id, "") else None
 
     def read(self) -> DataFrame:
-        """Its rows as of when it was looked at."""
+        """Return the rows as of the table's opening."""
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
 
     def write(self, rows: DataFrame, mode: str, progress: Progress, run_id: str) -> Table:
-        """Append the rows, or put them in place of all there are (`overwrite`), and say how far the table is now.
+        """Append the rows, or replace all rows (`overwrite`), with the new progress; return the table after that.
 
-        Raises AnotherRun where another run was quicker; nothing is written then.
+        Raises AnotherRun if another run was faster; nothing is written then.
         """
         metadata = json.dumps(
             {_APP: {str(number): list(reached) for number, reached in progress.items()}, "run_id": run_id}
@@ -100,7 +100,7 @@ class Table:
                 raise AnotherRun(f"{self.path}: another run is at work") from error
             raise
         after = Table.open(self.spark, self.path)
-        if dict(after.progress) != dict(progress):  # Delta drops a write whose number was taken, and says nothing
+        if dict(after.progress) != dict(progress):  # Delta silently drops a write whose number was taken
             raise AnotherRun(f"{self.path}: another run was quicker")
         return after
 
@@ -114,7 +114,7 @@ def _read(metadata: str | None) -> Progress | None:
 
 
 def _by_rows(spark: SparkSession, path: str) -> Progress:
-    """How far the rows go, of a table that does not say it any more; which topic they are of is not known then."""
+    """Return the progress by the rows of a table whose metadata is gone; the topic's id is then unknown."""
     rows = spark.read.format("delta").load(path)
     if "log_offset" not in rows.columns:
         return {}
@@ -123,9 +123,9 @@ def _by_rows(spark: SparkSession, path: str) -> Progress:
 
 
 def _commits(spark: SparkSession, path: str, limit: int | None) -> dict[int, str | None]:
-    """The user metadata of the newest commits, by version; none where there is no table.
+    """Return the user metadata of the newest commits, by version; nothing if there is no table.
 
-    A table on a local disk is looked at without Spark, which takes a hundredth of the time.
+    A table on a local disk is read without Spark, which takes a hundredth of the time.
     """
     if "://" not in path:
         with contextlib.suppress(TableNotFoundError):

@@ -1,13 +1,13 @@
-"""The offsets topic as tables, in tasks: each takes one partition, in the order of its log, a column at a time.
+"""The offsets topic as tables, in tasks: each reads one partition in log order, a column at a time.
 
-    surveys(slices)            what the headers say: where transactions ended
-    commits(slices)            every commit and tombstone, with who: rows of COMMITS       -> consumer_offsets_history
+    surveys(slices)            facts from batch headers: where transactions ended
+    commits(slices)            every commit and tombstone, with its member: rows of COMMITS  -> consumer_offsets_history
     changes(slices)            the newest record of each key in the slices, raw: rows of NEWEST
-    newest(before, changes)    of both, the newest of each key: what the topic comes to
+    newest(before, changes)    of both, the newest record of each key: the topic's current state
     current_offsets(newest)    rows of OFFSETS                                               -> consumer_offsets
     current_members(newest)    rows of MEMBERS                                               -> group_members
 
-A record that cannot be read is passed over, as the coordinator does.
+A record that cannot be read is skipped, as the coordinator does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WHO = ("member_id", "client_id", "client_host")
 
 
 def _in_spark(schema: pa.Schema) -> pa.Schema:
-    """With timestamps as Spark has them."""
+    """Return the schema with timestamps as Spark has them."""
     return pa.schema([(each.name, _TIME if pa.types.is_timestamp(each.type) else each.type) for each in schema])
 
 
@@ -74,17 +74,17 @@ MEMBERS = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A slice for a task, and who was who before it."""
+    """A slice for a task, and the groups before it."""
 
     slice: Slice
     history_from: int
-    """Commits below are in the history; they are read for the sake of what else is there."""
+    """Commits below are already in the history; offsets below are read for their other records."""
     groups: Sequence[tuple[bytes, bytes, Place]] = ()
-    """The newest records of groups and their members below the slice, in their order."""
+    """The newest records of groups and their members below the slice, in log order."""
 
 
 def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
-    """What the headers say of each slice."""
+    """Survey the headers of each slice."""
     found: list[Survey] = spark.sparkContext.parallelize(slices, len(slices)).map(survey).collect() if slices else []
     return found
 
@@ -98,7 +98,7 @@ def changes(spark: SparkSession, works: Sequence[Work]) -> DataFrame:
 
 
 def newest(before: DataFrame, changed: DataFrame, rebuilt: Sequence[int]) -> DataFrame:
-    """What the topic comes to; of the partitions `rebuilt`, what was before does not count."""
+    """Return the topic's current state; for the partitions `rebuilt`, `before` does not count."""
     kept = before.filter(~F.col("log_partition").isin(*rebuilt)) if rebuilt else before
     return _newest_of(kept.unionByName(changed)).filter("value is not null")
 
@@ -108,12 +108,15 @@ def current_offsets(of: DataFrame) -> DataFrame:
 
 
 def current_members(of: DataFrame) -> DataFrame:
-    """A topic that a member has by its id has the name that a commit for it has; none where there is no commit."""
+    """Return rows of MEMBERS.
+
+    A topic that an assignment names by id gets its name from a commit with that id; null if there is no such commit.
+    """
     return of.repartition("log_partition").mapInArrow(_members_of, _spark_schema(MEMBERS))
 
 
 def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
-    """The commits of a slice from `history_from` on, each with the member that had the partition then."""
+    """Yield the commits of a slice from `history_from` on, each with the member that had the partition then."""
     groups = Groups()
     for key, value, place in work.groups:
         groups.take(key, value, place)
@@ -132,7 +135,7 @@ def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
 
 
 def read_changes(work: Work) -> Iterator[pa.RecordBatch]:
-    """The records of a slice, raw; of those in a chunk that have a key in common, the last."""
+    """Yield the records of a slice, raw; of the records with one key in a chunk, only the last."""
     number = work.slice.partition.partition
     for batch in records(work.slice):
         table = pa.table(
@@ -159,7 +162,7 @@ class _Owners:
         self._owners: pa.Table | None = None
 
     def join(self, table: pa.Table, batch: pa.RecordBatch, others: np.ndarray[Any, Any]) -> Iterator[pa.Table]:
-        """The commits of a batch, cut where one of its other records, at rows `others`, tells of members."""
+        """Yield the commits of a batch with their members, cut where another record, at rows `others`, changes them."""
         self._learn(table)
         offsets, begin = table["log_offset"].to_numpy(), 0
         for row in others.tolist():
@@ -175,7 +178,7 @@ class _Owners:
             yield self._with_owners(table.slice(begin))
 
     def _learn(self, table: pa.Table) -> None:
-        """Which topics have which ids: commits have both."""
+        """Learn the names of topic ids from the commits, which have both."""
         before = len(self._names)
         self._names |= _topic_names(table)
         if len(self._names) != before:
@@ -222,14 +225,14 @@ def _member_row(row: dict[str, Any], number: int, names: dict[str, str]) -> dict
 
 
 def _topic_names(commits: pa.Table) -> dict[str, str]:
-    """Of the topics that commits name with their ids."""
+    """Return topic names by topic id, from the commits that have both."""
     pairs = commits.select(["topic_id", "topic"]).filter(pc.is_valid(commits["topic_id"]))
     distinct = pairs.group_by(["topic_id", "topic"]).aggregate([])
     return dict(zip(distinct["topic_id"].to_pylist(), distinct["topic"].to_pylist(), strict=True))
 
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of NEWEST as records: with their names, and times in ms."""
+    """Return rows of NEWEST as records: with the column names of records, and times in ms."""
     columns = {
         "log_partition": batch.column("log_partition"),
         "offset": batch.column("log_offset"),
@@ -241,7 +244,7 @@ def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def is_commit() -> F.Column:
-    """By what the key begins with: 0 or 1."""
+    """Return the condition for commits: their keys begin with version 0 or 1."""
     return F.substring("key", 1, 2).isin(bytearray(b"\0\0"), bytearray(b"\0\1"))
 
 
@@ -256,7 +259,7 @@ def _newest_of(rows: DataFrame) -> DataFrame:
 def _in_tasks(
     spark: SparkSession, works: Sequence[Work], read: Callable[[Work], Iterator[pa.RecordBatch]], schema: pa.Schema
 ) -> DataFrame:
-    """What `read` yields of each work, a task for each."""
+    """Return the rows that `read` yields for each work, with a task for each work."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
