@@ -1,1 +1,1 @@
-"""Audits: what brokers, the store and the bytes of every replica say, and where they differ."""
+"""Audits: comparison of the store, the brokers, and the bytes of every replica."""

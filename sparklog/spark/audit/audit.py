@@ -1,13 +1,13 @@
-"""An audit: look, read every byte, look again, and report what is still so at a second reading.
+"""An audit: look, read every byte, look again, and report the problems that a second reading confirms.
 
-    1  view      what the cluster, or the folders, say
-    2  facts     what the bytes of every segment say, in tasks
-    3  view      again: what was so before and is not any more was only in motion
-    4  facts     of the segments that something is wrong with, and the batches of slices that differ; only if there are
-    5  view      a segment that has been replaced or deleted since 3 is left out, and a replica that was moved
+    1  view      the state of the cluster, or of the folders
+    2  facts     from the bytes of every segment, in tasks
+    3  view      again: a problem that is gone by now was only a change in progress
+    4  facts     of the segments with problems, and the batches of slices that differ; only if there are any
+    5  view      leaves out segments that were replaced or deleted since 3, and replicas that were moved
 
-A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. In memory of the driver are a
-row for each segment and each suspicious offset; of a task, a piece of a segment, its indexes and a row for each slice.
+A log that is written, rolled, compacted, trimmed or moved meanwhile gives no findings. The driver's memory holds a row
+for each segment and each suspicious offset; a task's, a piece of a segment, its indexes and a row for each slice.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ SUMMED = "topic string, partition int, replicas bigint, segments bigint, batches
 
 
 class Source(Protocol):
-    """Where an audit looks."""
+    """The cluster, or the folders, that an audit looks at."""
 
     def view(self) -> View:
-        """What is there now."""
+        """Return the current state."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """What came of an audit."""
+    """Result of an audit."""
 
     findings: DataFrame
-    """FINDINGS."""
+    """Rows of FINDINGS."""
     partitions: DataFrame
-    """What was read of each partition: SUMMED."""
+    """Rows of SUMMED: what was read of each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditor:
-    """Does an audit, once."""
+    """Runs an audit, once."""
 
     spark: SparkSession
     source: Source
@@ -70,10 +70,10 @@ class Auditor:
     say: Say = lambda _: None
 
     def run(self) -> Audited:
-        """Raises SparklogError where the cluster cannot be asked, or a folder is none.
+        """Run the audit. Raises SparklogError if the cluster cannot be asked, or a path is no log directory.
 
-        In a session of its own: the tables are small and their sizes known, so plans that adapt while they run would
-        only be made, and explained, again after each of many short stages.
+        It runs in a Spark session of its own, without adaptive execution: the tables are small and their sizes known,
+        so adaptive plans would only be made, and explained, again after each of many short stages.
         """
         session = self.spark.newSession()
         session.conf.set("spark.sql.adaptive.enabled", "false")
@@ -95,7 +95,7 @@ class Auditor:
         return Audited(findings=found, partitions=_summed(facts.segments))
 
     def _look_again(self, view: View, tables: Tables, problems: DataFrame, differences: DataFrame) -> DataFrame:
-        """The PROBLEMS that are still there."""
+        """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
         facts = self._read(view, "reading again", offsets).segments
         batches = read_batches(self.spark, _listing(view, differences.collect()), self.client).cache()
@@ -109,7 +109,7 @@ class Auditor:
         return again.unionByName(first_differences(batches, differences, able))
 
     def _read(self, view: View, doing: str, offsets: Iterable[tuple[str, int, int]] | None = None) -> _Facts:
-        """All of it is read now."""
+        """Read the facts of all segments, or of those with suspicious `offsets`, now rather than lazily."""
         work = work_rows(view, offsets)
         size = sum(max(0, row[7]) for row in work)
         self.say(f"{doing} {len(work)} segments of {len(view.replicas)} replicas, {size:,} bytes")
@@ -118,13 +118,13 @@ class Auditor:
             return _Facts(segments=self._here(facts.drop("slices")), slices=facts)
 
     def _here(self, rows: DataFrame) -> DataFrame:
-        """Few rows, fetched to the driver: what follows from them needs no shuffle, or nothing if there are none."""
+        """Fetch a few rows to the driver: later steps then need no shuffle, and no work at all if there are no rows."""
         return self.spark.createDataFrame(rows.toArrow(), rows.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """FACTS: in the driver without slices, and with them where they were made."""
+    """FACTS: without slices in the driver, and with slices in the executors' cache."""
 
     segments: DataFrame
     slices: DataFrame
@@ -132,7 +132,7 @@ class _Facts:
 
 @contextmanager
 def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
-    """Tell meanwhile how many of the tasks are done."""
+    """Report how many of the tasks are done, while they run."""
     tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
 
     def watch() -> None:
@@ -160,7 +160,7 @@ def _all_problems(before: Tables, after: Tables, facts: DataFrame) -> DataFrame:
 
 
 def _listing(view: View, differing: list[Any]) -> list[tuple[Any, ...]]:
-    """WORK for the batches of each first slice that differs, of both replicas of the pair."""
+    """Return WORK for the batches of each first slice that differs, for both replicas of the pair."""
     ranges: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
     for row in differing:
         for broker in (row.broker, row.reference):

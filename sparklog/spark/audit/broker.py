@@ -1,7 +1,7 @@
-"""What a running cluster says: the store, through any broker, and each broker of its own logs and directories.
+"""The state of a running cluster: the store, asked through any broker, and each broker's own logs and directories.
 
-The order makes what is not so look harmless, never the other way round: first the store, then the brokers' logs, then
-their folders. A log's high watermark is read before its segments. Loads the gRPC client.
+The order makes changes during the look harmless, so that they cause no false problems: first the store, then the
+brokers' logs, then their folders. A log's high watermark is read before its segments. Loads the gRPC client.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sparklog.spark.folders import belongs_to
 
 
 class BrokerSource:
-    """A cluster, asked with the client's options, and in it the topics that are wanted."""
+    """A cluster, asked with the options `client` of clients, and limited to the wanted topics."""
 
     def __init__(self, client: Mapping[str, Any], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._client = client
         self._is_wanted = is_wanted
 
     def view(self) -> View:
-        """Raises SparklogError where a broker that is registered does not answer."""
+        """Return the current state. Raises SparklogError if a registered broker does not answer."""
         with Admin(**self._client) as admin, Maintenance(**self._client) as maintenance:
             cluster = admin.describe_cluster()
             names = [topic.name for topic in admin.list_topics(include_internal=True) if self._is_wanted(topic.name)]
@@ -45,7 +45,7 @@ class BrokerSource:
         )
 
     def _folders(self, admin: Admin, cluster_id: str) -> list[tuple[Any, ...]]:
-        """What brokers say is in their directories, and what else is in those that can be seen from here."""
+        """Return the folders that brokers report, and all others in log directories that are visible from here."""
         found = {}
         for broker, log_dirs in admin.describe_log_dirs().items():
             for log_dir in log_dirs:
@@ -63,7 +63,7 @@ def _partitions_in(path: str) -> list[TopicPartition]:
         try:
             found.append(TopicPartition.parse(name))
         except ValueError:
-            continue  # a checkpoint, or a folder on its way out
+            continue  # a checkpoint, or a folder that is being deleted
     return found
 
 

@@ -1,18 +1,19 @@
-"""What the bytes of one segment say: every batch, both indexes, and digests that can be compared between replicas.
+"""Facts from the bytes of one segment: every batch, both indexes, and digests to compare between replicas.
 
     corrupt_batch        a CRC is wrong, or bytes are no batch
-    torn_tail            the last segment ends in a part of a batch: a broker cuts that off when it starts
-    missing_batch        offsets are skipped where no cleaner may have been
+    torn_tail            the last segment ends in a part of a batch; a broker cuts that off when it starts
+    missing_batch        offsets are skipped that no cleaner can have removed
     offset_disorder      offsets do not increase, or leave the segment
-    epoch_disagreement   a batch's leader epoch is not what the leader-epoch checkpoint says, or goes back
-    wrong_index_entry    an offset index entry where no batch begins, or whose offset ends none from there on; a time
-                         index entry with no batch at its offset, or whose timestamp is not the greatest up to there
+    epoch_disagreement   a batch's leader epoch differs from the leader-epoch checkpoint, or goes back
+    wrong_index_entry    an offset index entry at whose position no batch begins, or whose offset is not the last of a
+                         batch from there on; a time index entry with no batch at its offset, or whose timestamp is not
+                         the greatest up to there
     unreadable_file      a file that cannot be read
 
 Segments that compaction has rewritten have gaps. Offsets below `gaps_to` may be skipped.
 
-Indexes are read before the log: what they speak of is then there, however fast the log grows. Work is done on tables
-of batches; a few numbers are carried from one to the next.
+Indexes are read before the log, so the batches that they name are in the log, however fast it grows. Checks run on
+tables of batches; a few numbers are carried from one table to the next.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sparklog.spark.audit.indexes import OffsetEntries, TimeEntries
 from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_entries, walk_all
 
 MAX_PROBLEMS = 16
-"""Of one kind, in one segment: what comes after is counted."""
+"""Problems kept of one kind in one segment; further ones are only counted."""
 
 OFFSET_ENTRY = [("offset", ">i4"), ("position", ">i4")]
 TIME_ENTRY = [("timestamp", ">i8"), ("offset", ">i4")]
@@ -52,7 +53,7 @@ class Problem(NamedTuple):
 
 
 class BatchRow(NamedTuple):
-    """A batch, for comparing one by one."""
+    """A batch, for a comparison batch by batch."""
 
     base_offset: int
     last_offset: int
@@ -65,32 +66,32 @@ class BatchRow(NamedTuple):
 
     @classmethod
     def unknown(cls, offset: int) -> BatchRow:
-        """What stands for whatever is behind damage."""
+        """Return the row that stands for everything after damage."""
         return cls(offset, offset, -1, 0, 0, -1, 0, False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """What is to be known before a segment is read."""
+    """What a scan has to know of a segment before it reads it."""
 
     base_offset: int
     next_offset: int
-    """Of the next segment; -1: this is the last."""
+    """Base offset of the next segment; -1: this is the last."""
     log_start_offset: int = 0
     gaps_to: int = 0
     """Offsets below may be skipped."""
     epochs: tuple[tuple[int, int], ...] = ()
-    """Epoch and start offset, oldest first; empty where they are not known."""
+    """Epoch and start offset, oldest first; empty if they are not known."""
     known_to: int = MAX_LONG
-    """Epochs that began at or above this offset may not be among them yet."""
+    """Epochs that began at or above this offset may be missing in `epochs`."""
     compare_from: int = 0
     compare_to: int = 0
-    """Offsets that digests cover."""
+    """Digests cover the offsets from `compare_from` to before `compare_to`."""
     cuts: tuple[int, ...] = ()
 
 
 class SegmentFiles(Protocol):
-    """The files of one segment. Raises OSError; FileNotFoundError for one that is not there."""
+    """The files of one segment. The methods raise OSError, and FileNotFoundError if the file is missing."""
 
     def size(self) -> int: ...
 
@@ -103,18 +104,18 @@ class SegmentFiles(Protocol):
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """What was found."""
+    """Facts about a segment."""
 
     size_bytes: int = 0
     batches: int = 0
     end_offset: int = -1
-    """Behind the last batch."""
+    """The offset after the last batch."""
     problems: list[Problem] = field(default_factory=list)
     uncounted: int = 0
     """Problems beyond `MAX_PROBLEMS` of a kind."""
     slices: list[Slice] = field(default_factory=list)
     is_gone: bool = False
-    """The segment's log was not there."""
+    """Whether the segment's log is missing."""
 
     def add(self, kind: str, offset: int, found: str) -> None:
         if sum(problem.kind == kind for problem in self.problems) < MAX_PROBLEMS:
@@ -123,14 +124,14 @@ class SegmentFacts:
             self.uncounted += 1
 
     def add_all(self, kind: str, rows: Ints, found: Callable[[list[int]], tuple[int, str]]) -> None:
-        """A problem for each row; only those that are kept are put into words."""
+        """Add a problem for each row; only problems that are kept are put into words."""
         for row in rows[:MAX_PROBLEMS].tolist():
             self.add(kind, *found(row))
         self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
 
 
 def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
-    """Read all of a segment."""
+    """Read all of a segment, and return its facts."""
     facts = SegmentFacts(end_offset=work.base_offset)
     offsets = OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work.base_offset)
     times = TimeEntries(
@@ -158,7 +159,7 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
         facts.add(UNREADABLE_FILE, work.base_offset, f"the log cannot be read: {error}")
         return facts
     order.finish()
-    if not order.was_damaged:  # or entries that point into the damage would be called wrong
+    if not order.was_damaged:  # else entries that point into the damage would be reported
         facts.add_all(
             WRONG_INDEX_ENTRY,
             offsets.wrong(),
@@ -174,9 +175,9 @@ def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
 
 
 def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset_to: int) -> Iterator[BatchRow]:
-    """The batches of a segment that lie in a range of offsets, up to where it is damaged or cannot be read.
+    """Yield the batches of a segment in a range of offsets, up to damage or an error of reading.
 
-    There, a row that is not right stands for whatever may follow.
+    From there on, one row with `is_right` false stands for everything that may follow.
     """
     columns = (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.CRC, h.ATTRIBUTES, h.PRODUCER_ID, h.RECORD_COUNT)
     end = base_offset
@@ -197,7 +198,7 @@ def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset
 def _entries(
     read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentFacts
 ) -> Ints:
-    """The entries of an index; a file that is not whole is a problem, once its segment is closed."""
+    """Return the entries of an index. An unreadable file is a problem; of a closed segment, so is an incomplete one."""
     try:
         content = read()
     except FileNotFoundError:
@@ -213,10 +214,10 @@ def _entries(
 
 
 class _Order:
-    """Offsets and epochs, from one batch to the next.
+    """Checks of offsets and epochs from one batch to the next.
 
-    Whether a batch's offset is wrong, or batches before it are missing, shows in the batch behind it. So the last
-    batch waits for the next table.
+    The batch after it shows whether a batch's offset is wrong, or batches before it are missing. So the last batch of a
+    table waits for the next table.
     """
 
     def __init__(self, work: SegmentWork, facts: SegmentFacts) -> None:
@@ -227,7 +228,7 @@ class _Order:
         self._latest_epoch = -1
         self._has_told_epoch = False
         self._next = work.base_offset
-        """The offset that the next batch is to begin with."""
+        """Expected base offset of the next batch."""
         self._after_damage = False
         self._waiting = np.empty((0, h.COLUMNS), np.int64)
         self._waiting_marks = np.empty(0, np.bool_)
@@ -280,10 +281,10 @@ class _Order:
             self._next = int(table[ready - 1, h.LAST_OFFSET]) + 1
 
     def _check_offsets(self, table: Ints, marks: Bools, ready: int) -> None:
-        """Of the first `ready` batches; those behind tell what is wrong with them."""
+        """Check the first `ready` batches; the batches after them show what is wrong with them."""
         base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
         expected = np.concatenate([[self._next], last[:-1] + 1])
-        fits_behind = np.zeros(len(table), np.bool_)  # the batch behind begins where this one should have ended
+        fits_behind = np.zeros(len(table), np.bool_)  # the next batch begins where this one should have ended
         fits_behind[:-1] = base[1:] == expected[:-1] + (last - base)[:-1] + 1
         is_moved = (base != expected) & fits_behind
         after_moved = np.concatenate([[False], is_moved[:-1]])
@@ -314,7 +315,7 @@ class _Order:
             expected = np.maximum.accumulate(np.concatenate([[self._latest_epoch], epoch]))[:-1]
             wrong = epoch < expected
             self._latest_epoch = max(self._latest_epoch, int(epoch.max()))
-        if wrong.any() and not self._has_told_epoch:  # one tells of all that follow
+        if wrong.any() and not self._has_told_epoch:  # one report stands for all that follow
             self._has_told_epoch = True
             base, own, right = np.stack([table[:, h.BASE_OFFSET], epoch, expected], axis=1)[wrong][0].tolist()
             found = f"the batch has leader epoch {own}, by the leader epochs it is {right}"

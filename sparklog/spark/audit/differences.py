@@ -1,18 +1,18 @@
-"""Where replicas differ below their high watermarks, from the tables of an audit (tables.py).
+"""Differences of replicas below their high watermarks, from the tables of an audit (tables.py).
 
-    diverged         two replicas have another batch at the same offset, or one has a batch where the other has none
+    diverged         a replica's batch differs from that of the reference, or the reference has no batch there
     missing_batch    a replica has no batch where the reference has one
 
-Digests are compared slice by slice. The reference is what most replicas have; among equals what the leader has, else
-the lowest broker. Of the first slice in which a replica differs, batches are compared one by one.
+Digests are compared slice by slice. The reference is the content that most replicas have; in a tie the leader's, else
+that of the lowest broker. In the first slice in which a replica differs, batches are compared one by one.
 
-A batch that one replica has and the other has not, or not so, stands as a difference if of both of them is true:
+A batch that only one replica has, or that differs, counts as a difference if all this holds for both replicas:
 
-    the replica was there before the batches were read, and was there afterwards
-    its high watermark was above the batch before they were read: but for unclean elections, which lose records, no
-    replica gives up what is committed
-    afterwards no log begins above the batch, and no cleaner has been beyond it
-    the segment that the batch is to be in, and those above, are the same files before and afterwards
+    the replica existed before the batches were read, and afterwards
+    its high watermark was above the batch before they were read: a replica never gives up committed records, except in
+    unclean elections, which lose records
+    afterwards no log begins above the batch, and no cleaner has passed it
+    the segment to which the batch belongs, and those above, are the same files before and afterwards
 
 So a replica that is moved away while it is read, or moved back and fetched anew, lacks nothing.
 """
@@ -31,7 +31,7 @@ DIVERGED = "diverged"
 
 
 def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
-    """DIFFERENCES: of each replica the first slice that it has not as the reference has it, and how many there are."""
+    """Return DIFFERENCES: of each replica the first slice that differs from the reference, and how many differ."""
     keys = [*PARTITION, "number", "cut"]
     parts = facts.select(*REPLICA, F.explode("slices").alias("slice")).select(*REPLICA, "slice.*")
     whole = parts.groupBy(*REPLICA, "number", "cut").agg(
@@ -53,16 +53,16 @@ def differing_slices(facts: DataFrame, replicas: DataFrame) -> DataFrame:
 
 
 def _reach(gone: DataFrame) -> DataFrame:
-    """Up to where nothing can be said of a replica of which segments were gone: of these, and of what is below.
+    """Return, for each replica with missing segments, the offset below which nothing can be said: where the last ends.
 
-    Without its last segment, that is everything: the replica itself was being deleted, or made anew.
+    If the log's last segment is missing, that is everything: the replica itself was being deleted, or created anew.
     """
     end = F.when(F.col("next_offset") < 0, F.lit(MAX_LONG)).otherwise(F.col("next_offset"))
     return gone.groupBy(*REPLICA).agg(F.max(end).alias("gone_to"))
 
 
 def _against_reference(each: DataFrame, keys: list[str]) -> DataFrame:
-    """Each replica's slice with whether it is as most have it, and a broker that has it so."""
+    """Return each replica's slice, whether it differs from the reference, and a broker that has the reference."""
     groups = each.groupBy(*keys, "batches", "digest").agg(
         F.count("*").alias("having"),
         F.max("is_leader").alias("leads"),
@@ -84,7 +84,7 @@ def _first_of(each: DataFrame) -> DataFrame:
     order = F.struct("number", "cut")
     first = F.min_by(
         F.struct("reference", "first", "last"), F.when(F.col("differs"), order)
-    )  # of rows that do not differ the order is null, and they do not count
+    )  # rows that do not differ have a null order, which min_by ignores
     found = each.groupBy(*REPLICA).agg(
         first.alias("at"), F.count_if("differs").alias("differing"), F.count("*").alias("compared")
     )
@@ -95,10 +95,10 @@ def _first_of(each: DataFrame) -> DataFrame:
 
 
 def comparable(before: DataFrame, after: DataFrame, changed: DataFrame) -> DataFrame:
-    """Of each replica that is there before and after a reading, from where to where it can be held against others.
+    """Return, for each replica that exists before and after a reading, the offsets that can be compared with others.
 
-    before, after: REPLICAS. changed: what of `before` are other segments afterwards, or none; of each the replica and
-    `next_offset`. `gaps_to`: below, batches may be missing.
+    before, after: REPLICAS. changed: the segments of `before` that are replaced or gone afterwards, with replica and
+    `next_offset`. `gaps_to` in the result: batches below may be missing.
     """
     starts = after.groupBy(*PARTITION).agg(F.max("compare_from").alias("start"), F.max("gaps_to").alias("gaps_to"))
     there = before.select(*REPLICA, "high_watermark").join(after.select(*REPLICA), REPLICA).join(starts, PARTITION)
@@ -111,11 +111,11 @@ def comparable(before: DataFrame, after: DataFrame, changed: DataFrame) -> DataF
 
 
 def first_differences(batches: DataFrame, differences: DataFrame, able: DataFrame) -> DataFrame:
-    """PROBLEMS: of each replica of DIFFERENCES the first batch that it has not as its reference has it.
+    """Return PROBLEMS: for each replica of DIFFERENCES, the first batch that differs from its reference.
 
-    able: what is `comparable`. Where a cleaner may have been, batches may be missing and have fewer records; but both
-    having the same one, with the same records, have it alike. Nothing is said about what lies behind damage: what is
-    there is not known.
+    able: the result of `comparable`. Below `gaps_to`, a cleaner may have removed batches or records; but if both
+    replicas have the same batch with the same records, its bytes must agree. Nothing is reported after damage, because
+    the batches there are not known.
     """
     theirs = able.select(*PARTITION, "broker", "begin", "end").toDF(*PARTITION, "reference", "their_begin", "their_end")
     pairs = differences.join(able, REPLICA).join(theirs, [*PARTITION, "reference"])
@@ -143,7 +143,7 @@ def first_differences(batches: DataFrame, differences: DataFrame, able: DataFram
 
 
 def _difference() -> Column:
-    """What differs, in words."""
+    """Return the difference in words."""
     missing = F.format_string("broker %d has the batch at %d, this one has not", "reference", "base_offset")
     extra = F.format_string("broker %d has no batch at %d, this one has", "reference", "base_offset")
     other = F.format_string(
@@ -154,7 +154,7 @@ def _difference() -> Column:
 
 
 def _side(batches: DataFrame, pairs: DataFrame, role: str, name: str) -> DataFrame:
-    """The batches of one side of each pair, as a struct."""
+    """Return the batches of one side of each pair, as a struct."""
     columns = ["last_offset", "leader_epoch", "crc", "attributes", "producer_id", "record_count", "is_right"]
     sides = pairs.select(*PARTITION, "reference", "broker", "first_offset", F.col("last_offset").alias("to_offset"))
     theirs = batches.select(*PARTITION, F.col("broker").alias(role), "base_offset", F.struct(*columns).alias(name))

@@ -1,11 +1,11 @@
-"""Digests of a replica's batches, slice by slice, to be compared with those of other replicas.
+"""Digests of a replica's batches, slice by slice, to compare with those of other replicas.
 
 A slice is `SLICE_OFFSETS` offsets, cut further where any replica's range of comparison begins or ends (`cuts`), so that
 each replica has all or nothing of it. Its digest is the exclusive-or of one number for each batch, mixed from offsets,
-leader epoch, size and CRC. So a slice that lies in several segments can be put together from its parts, and replicas
-can be compared whose segments end at different places.
+leader epoch, size and CRC. So a slice that lies in several segments can be combined from its parts, and replicas whose
+segments end at different offsets can be compared.
 
-What is damaged counts by what its header says: a wrong CRC is a finding of its own.
+A damaged batch counts by its header: a wrong CRC is a finding of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLICE_OFFSETS = 1 << 16
 
 
 class Slice(NamedTuple):
-    """Of the batches whose base offset lies in slice number `number`, and whose last one behind so many `cuts`."""
+    """Batches whose base offset lies in slice number `number`, and whose last offset lies after `cut` of the cuts."""
 
     number: int
     cut: int
@@ -32,7 +32,7 @@ class Slice(NamedTuple):
 
 
 class Digests:
-    """The slices of one segment. Takes batches from `offset_from` on that end below `offset_to`."""
+    """The slices of one segment, of the batches from `offset_from` on that end below `offset_to`."""
 
     def __init__(self, offset_from: int, offset_to: int, cuts: tuple[int, ...]) -> None:
         self._from = offset_from
@@ -75,7 +75,7 @@ class Digests:
 
 
 def _mixed(table: Ints) -> Ints:
-    """A number for each batch, of 64 bits, that depends on every bit of what tells it from others (splitmix64)."""
+    """Return a 64-bit number for each batch that depends on every bit of its identifying columns (splitmix64)."""
     state = np.zeros(len(table), np.uint64)
     for column in (h.BASE_OFFSET, h.LAST_OFFSET, h.LEADER_EPOCH, h.SIZE, h.CRC):
         state ^= table[:, column].astype(np.uint64)

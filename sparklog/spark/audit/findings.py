@@ -1,17 +1,17 @@
-"""What is wrong, from the tables of an audit (tables.py): each function one transformation.
+"""Problems and findings from the tables of an audit (tables.py); each function is one transformation.
 
     lagging_in_isr         the ISR lists a replica that ends below the leader's high watermark
     hw_above_end           a replica's log ends below its own high watermark
     missing_replica        the store assigns a partition to a broker that has no log of it
     silent_broker          … to a broker that is not there
-    orphan_folder          a log that the store knows nothing of, or not on this broker; or one of another topic that
-                           once had the name
+    orphan_folder          a log that the store does not know, or does not assign to this broker; or one of another
+                           topic that once had the name
     epoch_disagreement     broker and store differ about leader or leader epoch
-    what bytes say         bytes.py
-    what replicas have     differences.py
+    kinds from bytes       bytes.py
+    kinds from replicas    differences.py
 
-Numbers that two moments give are compared in the order that makes growth harmless: a high watermark of before with an
-end of after.
+Numbers from two moments are compared in the order that makes growth harmless: an earlier high watermark with a later
+log end.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ ON_LEADER = {
 }
 
 MOVING = [LAGGING_IN_ISR, HW_ABOVE_END]
-"""Their offsets are others a moment later."""
+"""Kinds of problems whose offsets change from moment to moment."""
 
 
-# What the store and brokers say
+# Problems of the store and the brokers
 
 
 def problems_of_state(before: Tables, after: Tables) -> DataFrame:
-    """PROBLEMS that need no bytes. before, after: the cluster at two moments; what is not so at both is no problem."""
+    """Return PROBLEMS that need no bytes. before, after: the cluster at two moments; a problem must exist at both."""
     return _union(
         before.problems.join(after.problems, ["broker", *PARTITION, "kind"], "left_semi"),
         lagging_in_isr(before, after),
@@ -109,7 +109,7 @@ def problems_of_state(before: Tables, after: Tables) -> DataFrame:
 
 
 def lagging_in_isr(before: Tables, after: Tables) -> DataFrame:
-    """Members of the ISR that end below what the leader has told to be committed."""
+    """Return members of the ISR whose logs end below the leader's high watermark."""
     leaders = before.replicas.where("is_leader").select(
         *PARTITION, F.col("broker").alias("leader"), F.col("high_watermark").alias("committed")
     )
@@ -129,13 +129,13 @@ def lagging_in_isr(before: Tables, after: Tables) -> DataFrame:
 
 
 def hw_above_end(before: DataFrame, after: DataFrame) -> DataFrame:
-    """Replicas that end below the high watermark that they had before. before, after: REPLICAS."""
+    """Return replicas whose logs end below the high watermark that they had before. before, after: REPLICAS."""
     ends = after.where("log_end_offset >= 0").select(*REPLICA, "log_end_offset")
     return _above_end(before.select(*REPLICA, "high_watermark").join(ends, REPLICA))
 
 
 def hw_above_bytes(replicas: DataFrame, facts: DataFrame) -> DataFrame:
-    """Replicas whose last segment ends below their high watermark, and is not damaged, which says enough."""
+    """Return replicas whose last segment, if undamaged, ends below their high watermark; damage has its own problem."""
     damage = [CORRUPT_BATCH, UNREADABLE_FILE, OFFSET_DISORDER]
     is_damaged = F.exists("problems", lambda problem: problem["kind"].isin(damage))
     ends = facts.where((F.col("next_offset") < 0) & ~F.col("is_gone") & ~is_damaged).select(
@@ -150,7 +150,7 @@ def _above_end(rows: DataFrame) -> DataFrame:
 
 
 def missing_replicas(tables: Tables) -> DataFrame:
-    """Assigned partitions that their broker has no log of, and brokers that are not there at all."""
+    """Return assigned partitions of which the broker has no log, and those whose broker is not there at all."""
     assigned = tables.store.select(*PARTITION, "isr", F.explode("replicas").alias("broker"))
     absent = assigned.join(tables.replicas, REPLICA, "left_anti")
     in_isr = F.when(F.array_contains("isr", F.col("broker")), "; it is in the ISR").otherwise("")
@@ -169,7 +169,7 @@ def missing_replicas(tables: Tables) -> DataFrame:
 
 
 def orphan_folders(tables: Tables) -> DataFrame:
-    """Folders that the store has not assigned to their broker; without a store, those of another topic id than most."""
+    """Return folders that the store, if there is one, does not assign to their broker, and logs of `other_topics`."""
     assigned = tables.store.select(*PARTITION, F.explode("replicas").alias("broker"))
     known = tables.store.select(*PARTITION).withColumn("is_known", F.lit(True))
     stray = tables.folders.join(assigned, REPLICA, "left_anti").join(known, PARTITION, "left")
@@ -181,7 +181,7 @@ def orphan_folders(tables: Tables) -> DataFrame:
 
 
 def other_topics(replicas: DataFrame) -> DataFrame:
-    """Logs whose topic id is not that of most replicas; of two, not that of the leader or the lowest broker."""
+    """Return logs whose topic id is not that of most replicas; in a tie, not the leader's, else the lowest broker's."""
     named = replicas.where("topic_id != ''")
     ids = named.groupBy(*PARTITION, "topic_id").agg(
         F.count("*").alias("replicas"), F.max("is_leader").alias("leads"), F.min("broker").alias("lowest")
@@ -194,7 +194,7 @@ def other_topics(replicas: DataFrame) -> DataFrame:
 
 
 def epoch_disagreements(tables: Tables) -> DataFrame:
-    """Brokers that take themselves for leader, or not, against the store, or have another leader epoch."""
+    """Return brokers that differ from the store on whether they lead, or on the leader epoch."""
     told = tables.replicas.select(
         *REPLICA, "is_leader", F.col("leader_epoch").alias("told_epoch"), F.col("broker").alias("teller")
     )
@@ -210,11 +210,11 @@ def epoch_disagreements(tables: Tables) -> DataFrame:
     return _problems(both.where(differs), EPOCH_DISAGREEMENT, None, found)
 
 
-# What the bytes say
+# Problems of the bytes
 
 
 def problems_of_bytes(facts: DataFrame) -> DataFrame:
-    """PROBLEMS of FACTS."""
+    """Return the PROBLEMS of FACTS."""
     each = facts.select(*REPLICA, F.explode("problems").alias("problem"))
     gone = facts.where("is_gone")
     return _union(
@@ -223,11 +223,11 @@ def problems_of_bytes(facts: DataFrame) -> DataFrame:
     )
 
 
-# What to make of it
+# From problems to findings
 
 
 def confirmed(first: DataFrame, again: DataFrame) -> DataFrame:
-    """The problems of a second look that the first one had too."""
+    """Return the problems of a second look that the first look had too."""
     seen = first.select(*REPLICA, "kind", "offset").distinct().alias("seen")
     again = again.alias("again")
     same = [F.col(f"seen.{name}").eqNullSafe(F.col(f"again.{name}")) for name in (*REPLICA, "kind")]
@@ -239,7 +239,7 @@ def confirmed(first: DataFrame, again: DataFrame) -> DataFrame:
 
 
 def findings(problems: DataFrame, replicas: DataFrame) -> DataFrame:
-    """FINDINGS: one row for each problem, the worst first within a partition."""
+    """Return FINDINGS: one row for each problem, in no order."""
     known = replicas.groupBy(*PARTITION).agg(F.count("*").alias("copies"))
     leads = replicas.where("is_leader").select(*REPLICA).distinct().withColumn("leads", F.lit(True))
     unique = problems.groupBy("kind", *REPLICA, "offset").agg(F.min("found").alias("found"))
@@ -265,7 +265,7 @@ def _problems(rows: DataFrame, kind: str, offset: str | None, found: Column) -> 
 
 
 def _in_both(first: DataFrame, second: DataFrame) -> DataFrame:
-    """The rows of the second that are, but for figures, in the first."""
+    """Return the rows of `second` that are in `first`, apart from `offset` and `found`."""
     keys = [name for name in second.columns if name not in ("offset", "found")]
     return second.join(first, keys, "left_semi")
 

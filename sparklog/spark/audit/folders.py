@@ -1,17 +1,17 @@
-"""What log directories say by themselves, with no broker: ours, or Apache Kafka's, in use or not.
+"""The state of log directories without a broker: sparklog's or Apache Kafka's, in use or not.
 
-Several directories are those of one cluster's brokers, as their `meta.properties` say; one without that file is taken
-for a broker of its own. What a directory remembers is held against its bytes:
+Several directories belong to the brokers that their `meta.properties` name, all of one cluster; a directory without
+that file counts as a broker of its own. The bytes of a directory are compared with its checkpoints:
 
     replication-offset-checkpoint    the high watermark; without the file, logs are compared up to their ends
     log-start-offset-checkpoint      where a log begins, if not with its first segment
-    cleaner-offset-checkpoint        gaps below are the cleaner's. It writes that down when it is done, so above it, in
-                                     a log that is compacted, only what has never been closed is sure to be whole
-    recovery-point-offset-checkpoint a log that is not in there has not been seen by a checkpoint: its gaps may be
-                                     a cleaner's
+    cleaner-offset-checkpoint        gaps below are the cleaner's. The cleaner writes the file when it is done, so above
+                                     it, in a compacted log, only the last segment is sure to have no gaps
+    recovery-point-offset-checkpoint a log that is not in the file has not been in a checkpoint yet: its gaps may be a
+                                     cleaner's
     leader-epoch-checkpoint          leader epochs, complete up to the recovery point
 
-Nobody says here which partitions there should be, so no folder is an orphan but one whose topic id is another than
+Log directories do not say which partitions there should be. So a folder is an orphan only if its topic id differs from
 that of the other replicas.
 """
 
@@ -47,14 +47,18 @@ COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
 
 
 class FolderSource:
-    """Log directories, and in them the topics that are wanted."""
+    """Log directories, limited to the wanted topics."""
 
     def __init__(self, paths: Sequence[str], is_wanted: Callable[[str], bool] = lambda _: True) -> None:
         self._paths = [path.rstrip("/") or "/" for path in paths]
         self._is_wanted = is_wanted
 
     def view(self) -> View:
-        """Raises ConfigError where a path is no log directory, or two are not of one cluster."""
+        """Return the current state.
+
+        Raises ConfigError if a path is no log directory, if paths are of several clusters, or if two have the same
+        partition of one broker.
+        """
         replicas: list[Replica] = []
         folders, problems = [], []
         for path, broker in self._owners():
@@ -73,7 +77,7 @@ class FolderSource:
         return View(brokers=brokers, replicas=replicas, folders=folders, problems=problems)
 
     def _owners(self) -> Iterator[tuple[str, int]]:
-        """Each path with the id of its broker."""
+        """Yield each path with the id of its broker."""
         metas = [_meta(path) for path in self._paths]
         clusters = {meta.cluster_id for meta in metas if meta}
         if len(clusters) > 1:
@@ -129,7 +133,7 @@ class _Directory:
             try:
                 found.append(TopicPartition.parse(name))
             except ValueError:
-                continue  # a checkpoint, or a folder on its way out
+                continue  # a checkpoint, or a folder that is being deleted
         if not found and self._is_partition:
             raise ConfigError(f"path {self._location} holds segments, but its name is not <topic>-<n>")
         return found
@@ -186,7 +190,7 @@ class _Directory:
         return encode_id(topic_id) if topic_id else ""
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, int] | None:
-        """None where there is no such file, or it cannot be read, which is a problem."""
+        """Read a checkpoint; None if there is no such file, or it cannot be read, which is a problem."""
         path = f"{self._root}/{name}"
         if not self._fs.exists(path):
             return None
@@ -202,7 +206,7 @@ def _read_epochs(fs: ReadFs, folder: str) -> tuple[tuple[int, int], ...]:
 
 
 def _segments(fs: ReadFs, folder: str) -> tuple[tuple[Segment, ...], bool]:
-    """The segments of a folder, and whether a cleaner is at work in it."""
+    """Return the segments of a folder, and whether a cleaner is at work in it."""
     files = [file for name in fs.list(folder) if (file := parse_name(name))]
     bases = sorted(file.base_offset for file in files if file.suffix == LOG and not file.mark)
     found = []
@@ -213,7 +217,7 @@ def _segments(fs: ReadFs, folder: str) -> tuple[tuple[Segment, ...], bool]:
 
 
 def _size_and_identity(fs: ReadFs, path: str) -> tuple[int, str]:
-    """The size of a file, and what is another one once it has been replaced; of one that is gone, -1."""
+    """Return a file's size, -1 if it is gone, and an identity that changes when the file is replaced."""
     try:
         if isinstance(fs, LocalFs):
             status = os.stat(path)

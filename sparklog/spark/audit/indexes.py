@@ -1,4 +1,4 @@
-"""Entries of a segment's two indexes, ticked off as the batches that they speak of come by."""
+"""Entries of a segment's two indexes, checked against the batches that they name as these are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparklog.spark.audit.walk import Bools, Ints
 
 
 class OffsetEntries:
-    """Entries of the offset index, ticked off as the batches that they speak of come by."""
+    """Entries of the offset index, checked against the batches that they name as these are added."""
 
     def __init__(self, entries: Ints, base_offset: int) -> None:
         self.absolute = entries + np.array([base_offset, 0])
@@ -28,17 +28,17 @@ class OffsetEntries:
         self._ends |= is_there
 
     def wrong(self) -> Ints:
-        """The entries that are, once all batches have come by."""
+        """Return the wrong entries, once all batches have been added."""
         increases = np.ones(len(self.absolute), np.bool_)
         increases[1:] = (np.diff(self.absolute, axis=0) > 0).all(axis=1)
         return cast(Ints, self.absolute[~(self._begins & self._ends & increases)])
 
 
 class TimeEntries:
-    """Entries of the time index, as `OffsetEntries`.
+    """Entries of the time index, checked as in `OffsetEntries`.
 
-    Above the cleaner's reach an entry's timestamp is that of its batch. Below, a cleaner may have taken the later
-    records of that batch, so a timestamp may be greater than what is there, but never less.
+    From `gaps_to` on, an entry's timestamp is that of its batch. Below, a cleaner may have removed the later records of
+    that batch, so a timestamp may be greater than those that remain, but never less.
     """
 
     def __init__(self, entries: Ints, base_offset: int, gaps_to: int) -> None:
@@ -60,13 +60,13 @@ class TimeEntries:
         self._is_right |= is_there & (exact | enough)
 
     def wrong(self) -> Ints:
-        """The entries that are, once all batches have come by."""
+        """Return the wrong entries, once all batches have been added."""
         increases = np.ones(len(self._entries), np.bool_)
         increases[1:] = np.diff(self._entries[:, 0]) > 0
         return cast(Ints, self._entries[~(self._is_right & increases)])
 
 
 def _find(sorted_values: Ints, wanted: Ints) -> tuple[Ints, Bools]:
-    """Where each wanted value is, and whether it is there."""
+    """Return where each wanted value is, and whether it is there."""
     at = np.minimum(np.searchsorted(sorted_values, wanted), len(sorted_values) - 1)
     return at, sorted_values[at] == wanted

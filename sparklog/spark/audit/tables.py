@@ -1,15 +1,15 @@
-"""The tables of an audit: what goes into it, what comes out. All of one cluster; made up as easily as observed.
+"""The tables of an audit: its input and its output. All are of one cluster; tests can make them up.
 
-    STORE        what the cluster has agreed on of each partition. Empty for log directories without a cluster
-    REPLICAS     what each broker says of each log it has, or what its folder says. high_watermark -1: not known
-    FOLDERS      what lies in brokers' log directories
-    BROKERS      who has answered
-    FACTS        what the bytes of each segment say (bytes.py)
+    STORE        the cluster's agreed state of each partition. Empty for log directories without a cluster
+    REPLICAS     the state of each log, from its broker or its folder. high_watermark -1: not known
+    FOLDERS      folders of partitions in brokers' log directories
+    BROKERS      brokers of the cluster
+    FACTS        facts from the bytes of each segment (bytes.py)
     BATCHES      batches of slices whose digests differ
-    PROBLEMS     what is wrong; offset null where it is no matter of one
-    FINDINGS     problems with their severity and what to do next
+    PROBLEMS     problems; offset null if a problem concerns no offset
+    FINDINGS     problems with their severity and the next step
 
-Gaps: offsets below `gaps_to` may be missing, as a cleaner may have been there (`View.replicas`).
+Offsets below `gaps_to` may be missing, as a cleaner may have removed them (`View.replicas`).
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Segment:
 
     base_offset: int
     next_offset: int
-    """Of the next segment; -1: it is the last."""
+    """Base offset of the next segment; -1: this is the last."""
     size_bytes: int
     identity: str
-    """Another one once its files are others."""
+    """Changes when the segment's files are replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +86,15 @@ class Replica:
     """-1: not known."""
     log_end_offset: int = -1
     gaps_to: int = 0
-    """Offsets below may be missing: a cleaner may have been there."""
+    """Offsets below may be missing: a cleaner may have removed them."""
     compared_from: int = 0
-    """Below, replicas may differ, as each is cleaned in its own time."""
+    """Below this offset replicas may differ, as each is cleaned at its own time."""
     topic_id: str = ""
     epochs: tuple[tuple[int, int], ...] = ()
     known_to: int = 0
-    """Epochs that begin below are all among `epochs`."""
+    """All epochs that begin below this offset are in `epochs`."""
     folder: str = ""
-    """Where it can be read from here; empty: it is read through its broker."""
+    """The folder as visible from here; empty: the log is read through its broker."""
     segments: tuple[Segment, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class Replica:
 
     @property
     def compare_to(self) -> int:
-        """All replicas have the same records below their high watermarks."""
+        """The high watermark: below it, all replicas have the same records."""
         return max(self.high_watermark, 0)
 
     @property
@@ -116,7 +116,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is known of a cluster at one moment, but for bytes."""
+    """State of a cluster at one moment, without bytes."""
 
     store: Sequence[tuple[Any, ...]] = ()
     """Rows of STORE."""
@@ -125,7 +125,7 @@ class View:
     folders: Sequence[tuple[Any, ...]] = ()
     """Rows of FOLDERS."""
     problems: Sequence[tuple[Any, ...]] = field(default=())
-    """Rows of PROBLEMS: what could not be read."""
+    """Rows of PROBLEMS: files that could not be read."""
 
     def tables(self, spark: SparkSession) -> Tables:
         return Tables(
@@ -149,7 +149,7 @@ class Tables:
 
 
 def to_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
-    """Rows as a DataFrame whose size Spark knows from the start: joins of small ones need no shuffle."""
+    """Return rows as a DataFrame whose size Spark knows from the start, so that joins of small ones need no shuffle."""
     return spark.createDataFrame(to_arrow(rows, to_arrow_schema(StructType.fromDDL(schema))), schema)
 
 
@@ -160,7 +160,7 @@ def to_arrow(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = None) -> list[tuple[Any, ...]]:
-    """Rows of WORK: every segment of a view, or those that hold suspicious offsets (topic, partition, offset)."""
+    """Return rows of WORK: every segment of a view, or those with suspicious offsets (topic, partition, offset)."""
     wanted: dict[TopicPartition, list[int]] = {}
     for topic, partition, offset in suspicious or ():
         wanted.setdefault(TopicPartition(topic, partition), []).append(offset)
@@ -183,7 +183,7 @@ def _holds(segment: Segment, offset: int) -> bool:
 
 
 def _work_row(replica: Replica, segment: Segment, cuts: list[int] | None) -> tuple[Any, ...]:
-    """cuts: None where there is nothing to compare with."""
+    """Return a row of WORK. cuts: None if there is no other replica to compare with."""
     compare_to = 0 if cuts is None else replica.compare_to
     return (
         replica.broker, *replica.partition, replica.folder, segment.base_offset, segment.next_offset,

@@ -1,8 +1,8 @@
-"""What tasks of an audit do: read segments, from their folder where that can be seen, else through their broker.
+"""The tasks of an audit: they read segments, from the folder if it is visible, else through the broker.
 
-A task reads the file as it is when it opens it, not as it was when the work was planned: what was appended meanwhile is
-read too, so that a high watermark that was told before lies within. Where a segment has been replaced, its bytes are
-those of another one; whoever compares looks at its identity once more.
+A task reads the file as it is when the task opens it, not as it was when the work was planned. Records that were
+appended meanwhile are read too, so that a high watermark reported earlier lies within the file. The bytes of a segment
+that has been replaced are those of another one; the comparison therefore checks its identity once more.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from sparklog.spark.folders import open_folder
 LISTED_ROWS = 4096
 TASKS_PER_CORE = 4
 GONE = (BrokerNotAvailable, InvalidUpdateVersion, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition)
-"""The segment is no more, or the replica was moved, or its broker has gone: the next look tells which."""
+"""Errors if the segment is gone, the replica was moved, or its broker is gone: the next look tells which."""
 Row = dict[str, Any]
 
 
 def read_facts(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
-    """FACTS of the segments that rows of WORK name."""
+    """Return FACTS of the segments that rows of WORK name."""
     return _in_tasks(spark, work, WORK, FACTS, lambda row: iter([scan_row(row, client)]))
 
 
 def read_batches(spark: SparkSession, work: list[tuple[Any, ...]], client: Mapping[str, Any]) -> DataFrame:
-    """BATCHES of the segments that rows of WORK name, from `compare_from` up to `compare_to`."""
+    """Return BATCHES of the segments that rows of WORK name, from `compare_from` up to `compare_to`."""
     return _in_tasks(spark, work, WORK, BATCHES, lambda row: _batches(row, client))
 
 
@@ -57,7 +57,7 @@ def _in_tasks(
     schema: str,
     read: Callable[[Row], Iterator[tuple[Any, ...]]],
 ) -> DataFrame:
-    """Rows of `schema`, made of each row of work. The largest segments begin first."""
+    """Return the rows of `schema` that `read` makes of each row of work. The largest segments begin first."""
     count = max(1, min(len(work), TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     largest_first = sorted(work, key=lambda row: -row[7])
     rows = to_table(spark, largest_first, work_schema)
@@ -79,7 +79,7 @@ def _in_tasks(
 
 
 def scan_row(row: Row, client: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A row of FACTS for a row of WORK."""
+    """Return a row of FACTS for a row of WORK."""
     with ExitStack() as opened:
         facts = scan_segment(_open(row, client, opened), _work(row))
     return (
@@ -120,7 +120,7 @@ def _open(row: Row, client: Mapping[str, Any], opened: ExitStack) -> SegmentFile
 
 
 class FolderFiles:
-    """Of a segment in a folder. The log is opened once: what is renamed or replaced meanwhile is read to its end."""
+    """Files of a segment in a folder. The log is opened once: renamed or replaced meanwhile, it is read to its end."""
 
     def __init__(self, fs: ReadFs, folder: str, base_offset: int, opened: ExitStack) -> None:
         self._fs = fs
@@ -159,9 +159,9 @@ class FolderFiles:
 
 
 class BrokerFiles:
-    """Of a segment, through the Maintenance service of the broker that has it: as long as it was when it was described.
+    """Files of a segment, read through the Maintenance service of its broker, at the size that the broker described.
 
-    So what is newer in the indexes of a segment that is written is left out.
+    Newer index entries of the segment that is still written are therefore left out.
     """
 
     def __init__(self, maintenance: Any, row: Row) -> None:

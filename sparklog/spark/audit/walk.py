@@ -1,8 +1,8 @@
-"""All batches of a `.log` file, in tables of headers, with what of it is damaged: past damage, as far as that can be.
+"""All batches of a `.log` file, in tables of headers, and its damage. The walk goes on after damage if possible.
 
-Where bytes are no batch, the offset index may know where a later one begins: the walk goes on there, if what lies
-there is the batch that the index speaks of. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever a
-header claims. Python's time goes into one CRC for each batch; the headers are read in a compiled loop.
+If bytes are no batch, the offset index may know where a later batch begins: the walk goes on there, if the batch at
+that position is the one that the index names. Memory: a piece of `PIECE_BYTES` and a table of `TABLE_ROWS`, whatever a
+header claims. Python's time goes into one CRC for each batch; a compiled loop reads the headers.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ TABLE_ROWS = 1 << 16
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Read = Callable[[int, int], bytes]
-"""-> at most so many bytes from a position; fewer only at the end of the file."""
+"""Given a position and a size, returns that many bytes; fewer only at the end of the file."""
 
 _V2_CRC_FROM, _LEGACY_CRC_FROM = 21, 16
 
 
 class Batches(NamedTuple):
-    """Whole batches, one behind the other."""
+    """Whole batches, one after the other."""
 
     table: Ints
     """As `header_kernels` fills it; positions are those in the file."""
     is_right: Bools
-    """Whether the CRC is."""
+    """Whether the CRC of each batch is right."""
 
 
 class Damage(NamedTuple):
@@ -43,14 +43,14 @@ class Damage(NamedTuple):
     position: int
     reason: str
     is_end: bool
-    """No batch was found behind it."""
+    """Whether no batch was found after the damage."""
 
 
 Found = Batches | Damage
 
 
 def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
-    """Everything in the first `size` bytes. indexed: rows of offset and position, as the offset index has them.
+    """Yield everything in the first `size` bytes. indexed: rows of offset and position, from the offset index.
 
     Raises OSError.
     """
@@ -68,12 +68,12 @@ def walk_all(read: Read, size: int, indexed: Ints) -> Iterator[Found]:
 
 
 def _walk_from(read: Read, start: int, size: int) -> Generator[Found, None, tuple[int, str] | None]:
-    """Batches up to the end (-> None), or to what is none (-> where, and what it is)."""
+    """Yield batches to the end (return None), or to bytes that are no batch (return their position and the reason)."""
     table = np.empty((TABLE_ROWS, h.COLUMNS), np.int64)
     while start < size:
         piece = read(start, min(PIECE_BYTES, size - start))
         if not piece:
-            return None  # the file has been cut meanwhile
+            return None  # the file has been truncated meanwhile
         data = np.frombuffer(piece, np.uint8)
         at = 0
         while True:
@@ -110,7 +110,7 @@ def _checked(piece: bytes, table: Ints, start: int) -> Batches:
 
 
 def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Batches | None:
-    """A batch that is larger than a piece; None where the file ends within it."""
+    """Return a batch that is larger than a piece; None if the file ends within it."""
     if seen < HEADER_SIZE or start + int(row[h.SIZE]) > size:
         return None
     compute, since = (crc32c, _V2_CRC_FROM) if row[h.MAGIC] == MAGIC else (zlib.crc32, _LEGACY_CRC_FROM)
@@ -127,7 +127,7 @@ def _large_batch(read: Read, start: int, size: int, seen: int, row: Ints) -> Bat
 
 
 def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | None:
-    """The first indexed position behind `position` where the batch begins that the index says is there."""
+    """Return the first indexed position after `position` at which the batch that the index names begins."""
     table = np.empty((1, h.COLUMNS), np.int64)
     for offset, behind in indexed[np.searchsorted(indexed[:, 1], position, side="right") :].tolist():
         if behind >= size:
@@ -141,9 +141,9 @@ def _find_behind(read: Read, position: int, size: int, indexed: Ints) -> int | N
 
 
 def read_entries(content: bytes, layout: Any) -> Ints:
-    """The entries of an index file, as rows of two numbers; zeros at its end are left out.
+    """Return the entries of an index file as rows of two numbers, without the zeros at its end.
 
-    Kafka makes the index of a segment that is written in full size.
+    Kafka preallocates the index of the segment that is still written.
     """
     dtype = np.dtype(layout)
     written = -(-len(content.rstrip(b"\0")) // dtype.itemsize)

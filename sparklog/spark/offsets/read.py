@@ -213,8 +213,7 @@ def _position(maintenance: Any, log: LogDescription, segment: SegmentDescription
 
 
 def whole_batches(pieces: Iterator[bytes], offset: int, offset_to: int) -> Iterator[bytes]:
-    """Yield the batches of a file's pieces that reach `offset` and begin below `offset_to`, in chunks of whole batches.
-    """
+    """Yield the batches of a file's pieces that reach `offset` and begin below `offset_to`, in chunks of whole ones."""
     rest = b""
     for piece in pieces:
         rest += piece

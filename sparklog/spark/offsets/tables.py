@@ -1,9 +1,9 @@
 """The Delta tables of the offsets topic, and the progress of each.
 
     consumer_offsets_history   every commit and tombstone; appended to
-    offsets_topic              the newest record of each key, as bytes; replaced with each run. The next two come from it
-    consumer_offsets           what is committed now; replaced
-    group_members              the current members of groups; replaced
+    offsets_topic              the newest record of each key, as bytes; replaced with each run
+    consumer_offsets           what is committed now; from offsets_topic; replaced
+    group_members              the current members of groups; from offsets_topic; replaced
 
 Each table holds its own progress, in the user metadata of its newest commit: for each partition of the topic, the
 offset up to which the table has everything. So a run that dies leaves every table right as of some offset, and the next
