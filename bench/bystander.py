@@ -1,10 +1,9 @@
 """How long one client's request delays another's:  python -m bench.bystander [--help]
 
-One connection sends a request that names thousands of topics, partitions, groups or members; another asks for
-ApiVersions again and again meanwhile. For each request: how long it took, the worst latency of the other client, and
-the most memory that the broker has had so far. A request of more than 50,000 names is refused by sparklog, and closes
-its connection. With --kafka HOST:PORT and --kafka-pid PID of an Apache Kafka on this machine each line is measured on
-it too.
+One connection sends a request that names thousands of topics, partitions, groups or members; meanwhile another asks for
+ApiVersions again and again. Each line shows how long the request took, the worst latency of the other client, and the
+broker's peak memory so far. Sparklog refuses a request of more than 50,000 names and closes its connection. With
+--kafka HOST:PORT and --kafka-pid PID of an Apache Kafka on this machine, each line is measured on it too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ NAMES = (1_000, 10_000, 48_000, 300_000)
 
 
 class Wide(NamedTuple):
-    """A request of one API that may name anything."""
+    """A request of one API that can name any number of things."""
 
     key: int
     version: int
@@ -93,7 +92,7 @@ class Bystander(threading.Thread):
 
 
 def frame(key: int, version: int, fields: dict[str, Any]) -> bytes:
-    """A request with its header and size."""
+    """Return a request with its header and size."""
     request = make(load_request_schema(key, version), **fields)
     header = make(
         request.__header_schema__, request_api_key=key, request_api_version=version, correlation_id=1, client_id="bench"
@@ -105,7 +104,7 @@ def frame(key: int, version: int, fields: dict[str, Any]) -> bytes:
 
 
 def read_frame(connection: socket.socket) -> bytes:
-    """Raises ConnectionError where the broker closes the connection."""
+    """Read an answer without its size. Raises ConnectionError if the broker closes the connection."""
     size = struct.unpack(">i", _read(connection, 4))[0]
     return _read(connection, size)
 
@@ -141,7 +140,7 @@ def measure(broker: BrokerProcess, address: tuple[str, int], sent: bytes) -> Fig
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", nargs="+", default=list(REQUESTS), choices=list(REQUESTS))
-    parser.add_argument("--names", nargs="+", type=int, default=list(NAMES), help="how many each names")
+    parser.add_argument("--names", nargs="+", type=int, default=list(NAMES), help="names in each request")
     parser.add_argument("--kafka", metavar="HOST:PORT")
     parser.add_argument("--kafka-pid", type=int)
     options = parser.parse_args()

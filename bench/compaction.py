@@ -1,15 +1,15 @@
 """Compaction on Spark, beside Apache Kafka's cleaner on the same records:  python -m bench.compaction [--help]
 
-    task      what the job's report says of the partition: both passes and the swap, on the log as it was
+    task      the job's report for the partition: both passes and the swap, by the size of the log before
     job       the same megabytes by the time of the whole run: plan, Spark job, report in Delta; the session is warm
-    kafka     what Apache Kafka's cleaner writes into its own log of the same passes
+    kafka     the same passes, as Apache Kafka's cleaner reports them in its own log
 
-With --kafka HOST:PORT and --kafka-log FILE (where that broker logs to) of an Apache Kafka on this machine, started with
-log.cleaner.backoff.ms=1000, the same records are produced there by the same client, as a topic that is not compacted
-until all are in. A run on a small topic warms either up.
+With --kafka HOST:PORT and --kafka-log FILE (the file to which that broker logs) of an Apache Kafka on this machine,
+started with log.cleaner.backoff.ms=1000, the same client produces the same records there, to a topic that is compacted
+only after all have arrived. A run on a small topic warms up each of the two.
 
---memory measures instead what the largest case costs: how much memory the Spark driver's JVM and the Python workers
-take at most for --records records with --keys keys, under --memory-per-task MiB.
+--memory measures the memory of the largest case instead: the peak of the Spark driver's JVM and of the Python workers
+for --records records with --keys keys, under --memory-per-task MiB.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STEP = 100_000
 
 
 class Load(NamedTuple):
-    """What is produced."""
+    """The records to produce."""
 
     records: int
     keys: int
@@ -55,7 +55,7 @@ class Load(NamedTuple):
 
     @property
     def segment_bytes(self) -> str:
-        """So that all but a few of the records are in closed segments, however many there are."""
+        """The segment size that leaves only a few of the records outside closed segments, for any number of records."""
         return str(min(64 * MIB, max(MIB, self.records * self.size // 4)))
 
 
@@ -104,7 +104,7 @@ def show(name: str, load: Load, megabytes: float, seconds: float, more: str = ""
 
 
 def measure_kafka(bootstrap: str, log: Path, load: Load, *, quiet: bool = False) -> None:
-    """Produce, let the cleaner begin, and wait until it has said how long it took."""
+    """Produce, let the cleaner begin, and wait until it has logged its time."""
     with topic(bootstrap, cleanup_policy="delete", retention_ms="-1", segment_bytes=load.segment_bytes) as name:
         fill(bootstrap, name, load)
         since = log.stat().st_size
@@ -123,7 +123,7 @@ def measure_kafka(bootstrap: str, log: Path, load: Load, *, quiet: bool = False)
 
 
 def _passes(log: Path, since: int, name: str) -> list[tuple[float, float]]:
-    """Megabytes and seconds of each pass over that log."""
+    """Return megabytes and seconds of each pass over that log."""
     with log.open("rb") as file:
         file.seek(since)
         text = file.read().decode("utf-8", "replace")
@@ -137,7 +137,7 @@ def _passes(log: Path, since: int, name: str) -> list[tuple[float, float]]:
 def measure(
     spark: Any, grpc: str, kafka: str, reports: str, load: Load, *, memory: int = 256, quiet: bool = False
 ) -> None:
-    """Produce, run the job, and show what it reports."""
+    """Produce, run the job, and show its report."""
     with topic(kafka, cleanup_policy="compact", segment_bytes=load.segment_bytes) as name:
         fill(kafka, name, load)
         context = JobContext(spark=spark, reports=reports, client={"bootstrap_servers": grpc})
@@ -156,7 +156,7 @@ def measure(
 
 
 class MemoryWatch:
-    """The most memory that a process and those below it hold, kind by kind, looked at ten times a second."""
+    """Peak memory of the descendants of a process, by kind, sampled ten times a second."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -184,7 +184,7 @@ class MemoryWatch:
 
 
 def _below(pid: int) -> list[int]:
-    """The processes that this one has started, and those that they have."""
+    """Return all descendants of a process."""
     found, left = [], [pid]
     while left:
         parent = left.pop()
@@ -199,7 +199,7 @@ def _below(pid: int) -> list[int]:
 
 
 def _memory(pid: int) -> tuple[str, float]:
-    """A process's name and resident MiB; nothing of one that has ended."""
+    """Return a process's name and resident MiB; an empty name and 0 if it has ended."""
     try:
         fields = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
@@ -210,7 +210,7 @@ def _memory(pid: int) -> tuple[str, float]:
 
 
 def measure_memory(spark: Any, grpc: str, kafka: str, reports: str, load: Load, memory: int) -> None:
-    """As measure, with an eye on memory; the plain Python figures are before the job begins."""
+    """Measure as `measure` does, and print the peak memory of the processes below this one."""
     with MemoryWatch(os.getpid()) as watch:
         measure(spark, grpc, kafka, reports, load, memory=memory)
     print("  ".join(f"{kind} {most:,.0f} MiB at most" for kind, most in watch.most.items()), flush=True)
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     parser.add_argument("--codecs", default="none")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--memory", action="store_true", help="watch memory instead of Apache Kafka")
+    parser.add_argument("--memory", action="store_true", help="measure memory, without Apache Kafka")
     parser.add_argument("--memory-per-task", type=int, default=256, help="MiB")
     parser.add_argument("--kafka", metavar="HOST:PORT", help="an Apache Kafka on this machine")
     parser.add_argument("--kafka-log", type=Path)

@@ -1,12 +1,12 @@
-"""What compaction does to bytes, on one core:  python -m bench.compaction_kernels [--help]
+"""The key map and the rewriting of compaction, on one core:  python -m bench.compaction_kernels [--help]
 
-Keys of 10 bytes are put in a map, then asked for again; once with few distinct ones, which stay in the processor's
-caches, and once with as many as there are records. Then records of 100 bytes, in batches of 16 KiB and 1 MiB of each
-codec, are rewritten: with every record kept (batches stay as they are), every second one, and one in a hundred.
+Keys of 10 bytes are put in a map, then looked up; once with few distinct keys, which stay in the processor's caches,
+and once with as many as there are records. Then records of 100 bytes, in batches of 16 KiB and 1 MiB of each codec, are
+rewritten: with every record kept (batches stay as they are), every second one, and one in a hundred.
 
-Everything runs in one thread; a figure is best of several runs, in that thread's CPU time, which is the time it would
-take alone on the machine. Bytes are those of the uncompressed batches. `first` is of a map that has to grow, and whose
-memory the system has yet to find; `again` of one that has its size.
+Everything runs in one thread. A figure is the best of several runs, in that thread's CPU time, which is the time it
+would take alone on the machine. Bytes are those of the uncompressed batches. `first` is a map that has to grow, and
+whose memory the system has yet to provide; `again` is a map that has its size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RULES: dict[str, Any] = {"now_ms": 2 * BASE_TIMESTAMP_MS, "delete_retention_ms":
 
 
 def keys_of(numbers: np.ndarray) -> pa.Array:
-    """Each number's ten decimal digits."""
+    """Return each number's ten decimal digits."""
     digits = np.empty((len(numbers), KEY_BYTES), np.uint8)
     rest = numbers.copy()
     for place in reversed(range(KEY_BYTES)):

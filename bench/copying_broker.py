@@ -1,4 +1,4 @@
-"""`sparklog up` without sendfile: its files say that they have no descriptor, so that what is fetched is copied."""
+"""`sparklog up` without sendfile: its files give no descriptor, so that fetched records are copied."""
 
 from __future__ import annotations
 

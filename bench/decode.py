@@ -1,17 +1,17 @@
 """Records to Arrow and back, on one core:  python -m bench.decode [--help]
 
 Records of 100 bytes (8 of key, 92 of value, no headers) in batches of 16 KiB, the default of Kafka's producer, and of
-1 MiB. Values are JSON that compresses 3 to 5 : 1. Everything runs in one thread, CRC check included; a figure is best
-of several runs, in that thread's CPU time, which is the time it would take alone on the machine. Bytes are those of the
-uncompressed batches. Lines:
+1 MiB. Values are JSON that compresses 3 to 5 : 1. Everything runs in one thread, CRC check included. A figure is the
+best of several runs, in that thread's CPU time, which is the time it would take alone on the machine. Bytes are those
+of the uncompressed batches. Lines:
 
     all columns     offset, timestamp, timestampType, key, value, headers
     keys only       offset, key
     offsets only    offset: batches without gaps are counted, not read
     encode          key, value and timestamp columns to batches
 
-With --headers N each record also has N headers. The last lines: how long a process takes to its first record with the
-kernels compiled before, and what a batch of one record costs.
+With --headers N each record also has N headers. The last lines are the cost of a batch of one record and, with
+--segment, the time of a new process to its first record, with the kernels compiled before.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ print(time.thread_time() - began)
 
 
 def rows(count: int, headers: int) -> pa.RecordBatch:
-    """Records of 100 bytes and their headers, the same in every run."""
+    """Return records of 100 bytes and their headers, the same in every run."""
     rng = random.Random(1)
     values = [
         (

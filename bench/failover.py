@@ -1,14 +1,14 @@
 """How long a partition cannot be written to when its leader dies:  python -m bench.failover [--help]
 
 Three brokers, one topic with three replicas (min.insync.replicas 2), one idempotent producer with acks=all that sends
-a record every few milliseconds. The leader is killed (SIGKILL), and the clock runs until a record that was sent after
-that is acknowledged. Then the broker is started again, and the next round waits until all replicas are in sync. The
-first record through a new leader needs: the death noticed (the session's time-out, which is most of it), an election,
-the new leader told, the client's own look-up.
+a record every few milliseconds. The leader is killed (SIGKILL), and the clock runs until a record that was sent later
+is acknowledged. Then the broker is started again, and the next round waits until all replicas are in sync. The first
+record through a new leader needs four steps: detection of the death (the session time-out, most of the total), an
+election, notice to the new leader, and the client's own look-up.
 
-    sparklog     `sparklog up` three times over one SQLite store; librdkafka, and our own producer
-    Kafka        --kafka: Apache Kafka 4.3.1 (its jars: `make test` fetches them), KRaft, three processes, each broker
-                 and controller; librdkafka
+    sparklog     `sparklog up` three times over one SQLite store; librdkafka, and sparklog's own producer
+    Kafka        --kafka: Apache Kafka 4.3.1 (`make test` fetches its jars), KRaft, three processes that are each
+                 broker and controller; librdkafka
 
 Each is measured with its own defaults, and with a session time-out of two seconds.
 """
@@ -42,7 +42,7 @@ EVERY_S = 0.005
 PATIENCE_S = 120
 BROKERS = (1, 2, 3)
 Send = Callable[[], float]
-"""Sends a record, and says when the last one was sent that has been acknowledged; 0: none has been."""
+"""Sends a record, and returns the time at which the last acknowledged record was sent; 0 if there is none."""
 
 
 class Cluster(ABC):
@@ -75,7 +75,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def command(self, number: int) -> list[str]:
-        """What starts one broker."""
+        """Return the command that starts one broker."""
 
 
 class Sparklog(Cluster):
@@ -169,7 +169,7 @@ def grpc_writer(cluster: Cluster) -> Iterator[Send]:
 
 
 def measure(cluster: Cluster, writer: Callable[[Cluster], Iterator[Send]], runs: int) -> None:
-    """Print one line: seconds from the death of the leader to the acknowledgement of what was sent later."""
+    """Print one line: seconds from the death of the leader to the acknowledgement of a record sent later."""
     admin = AdminClient({"bootstrap.servers": cluster.kafka, "log_level": 0})
     found: list[float] = []
     for _ in range(runs):
@@ -192,7 +192,7 @@ def measure(cluster: Cluster, writer: Callable[[Cluster], Iterator[Send]], runs:
 
 
 def wait_for_leader(admin: AdminClient) -> int:
-    """The partition's leader, once all replicas are in sync."""
+    """Return the partition's leader, once all replicas are in sync."""
     leader = -1
 
     def in_sync() -> bool:
@@ -209,7 +209,7 @@ def wait_for_leader(admin: AdminClient) -> int:
 
 
 def create_topic(admin: AdminClient) -> None:
-    """Tried again until there are brokers enough."""
+    """Create the topic; retry until there are enough brokers."""
 
     def created() -> bool:
         future: Any = admin.create_topics([NewTopic(TOPIC, 1, len(BROKERS))], request_timeout=5)[TOPIC]

@@ -1,8 +1,8 @@
 """Fetch throughput and latency over gRPC:  python -m bench.fetch [--help]
 
-A broker process with one topic written before, and one client process that reads it all in each way there is: Fetch and
-Subscribe with batches as stored, and Fetch in the forms that the broker decodes for its clients. Last: how long a
-record takes from being produced to reaching a reader that waits for it (long poll and Subscribe).
+A broker process has one topic, written before. One client process reads all of it in every way: Fetch and Subscribe
+with batches as stored, and Fetch in the formats that the broker decodes for its clients. The last figure is the time
+from producing a record to its arrival at a reader that waits for it by long poll.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTITION_MAX_BYTES = 1 << 20
 
 
 async def fetch_all(log: log_pb2_grpc.LogStub, end: int, form: int) -> list[float]:
-    """Read the partition from 0 to `end`; seconds that each request took."""
+    """Read the partition from 0 to `end`; return the seconds that each request took."""
     offset, latencies = 0, []
     while offset < end:
         started = time.perf_counter()
@@ -39,7 +39,7 @@ async def fetch_all(log: log_pb2_grpc.LogStub, end: int, form: int) -> list[floa
 
 
 async def subscribe_all(log: log_pb2_grpc.LogStub, end: int, form: int) -> list[float]:
-    """As `fetch_all`, over one subscription."""
+    """Read as `fetch_all` does, over one subscription."""
     latencies = []
     part = log_pb2.PartitionFetch(topic="bench", partition=0, partition_max_bytes=PARTITION_MAX_BYTES)
     call = log.Subscribe(log_pb2.SubscribeRequest(partitions=[part], format=form))
@@ -59,7 +59,7 @@ Reading = Callable[[log_pb2_grpc.LogStub, int, int], Awaitable[list[float]]]
 async def measure(broker: BrokerProcess, name: str, read: Reading, *, end: int, size_bytes: int, form: int) -> None:
     async with grpc.aio.insecure_channel(broker.bootstrap, options=OPTIONS) as channel:
         log = log_pb2_grpc.LogStub(channel)
-        await read(log, min(end, 1000), form)  # so that nobody's start is measured
+        await read(log, min(end, 1000), form)  # warm-up, not measured
         cpu, started = broker.cpu_seconds(), time.perf_counter()
         latencies = await read(log, end, form)
         seconds = time.perf_counter() - started
@@ -70,7 +70,7 @@ async def measure(broker: BrokerProcess, name: str, read: Reading, *, end: int, 
 
 
 async def measure_wake_up(broker: BrokerProcess, end: int, rounds: int) -> None:
-    """One record at a time, from just before Produce to the arrival at a reader that waits by long poll."""
+    """Measure one record at a time, from just before Produce to its arrival at a reader that waits by long poll."""
     batch, _ = encoded_batch(100, 1)
     message = log_pb2.ProduceRequest(partitions=[log_pb2.PartitionProduce(topic="bench", partition=0, batches=batch)])
     latencies = []

@@ -1,7 +1,7 @@
-"""What the benchmarks share: a broker in a process of its own, and what it costs.
+"""Common parts of the benchmarks: a broker in a process of its own, and its cost.
 
 The broker is `sparklog up` on a folder in the system's temporary directory and a free port. Its CPU seconds are read
-from /proc, so they are its own, whoever else uses the machine; that is the steadiest figure of all that are printed.
+from /proc, so they do not include other users of the machine; they are the steadiest of the printed figures.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class BrokerProcess:
     """The first Kafka listener, as HOST:PORT."""
 
     def cpu_seconds(self) -> float:
-        """User and system time since its start."""
+        """Return the broker's user and system time since its start."""
         with open(f"/proc/{self.pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def memory_mib(self) -> float:
-        """The most memory it has held at once."""
+        """Return the broker's peak resident memory."""
         with open(f"/proc/{self.pid}/status") as file:
             peak = next(line for line in file if line.startswith("VmHWM"))
         return int(peak.split()[1]) / 1024
@@ -44,9 +44,9 @@ class BrokerProcess:
 
 @contextmanager
 def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[BrokerProcess]:
-    """Run a broker with ``KEY=VALUE`` settings; it is stopped, and its folder removed, at the end.
+    """Run a broker with ``KEY=VALUE`` settings; stop it and remove its folder at the end.
 
-    It has a Kafka listener only where the settings name `listeners`. `module` is what is run instead of `sparklog up`.
+    It has a Kafka listener only if the settings name `listeners`. `module` is run instead of `sparklog up`.
     """
     folder = tempfile.mkdtemp(prefix="sparklog-bench-")
     arguments = [argument for setting in settings for argument in ("--set", setting)]
@@ -69,7 +69,7 @@ def broker_process(*settings: str, module: str = "sparklog.cli.up") -> Iterator[
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of all lie."""
+    """Return the value below which `share` (0 to 1) of all values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

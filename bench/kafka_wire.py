@@ -1,12 +1,12 @@
 """Kafka's clients against sparklog, and against Apache Kafka:  python -m bench.kafka_wire [--help]
 
-    java          Kafka's own ProducerPerformance and ConsumerPerformance (their jars: `make test` fetches them)
+    java          Kafka's own ProducerPerformance and ConsumerPerformance (`make test` fetches their jars)
     librdkafka    confluent-kafka, a plain loop over produce() and consume()
 
-Each line is one producer and then one consumer of a topic of its own with one partition, acks=all and the client's
-defaults otherwise; values are random letters. With --kafka HOST:PORT and --kafka-pid PID of an Apache Kafka on this
-machine every line is measured on it too, in turns. Rates are what the tool says, and mostly the client's limit; what
-tells brokers apart on one machine is their CPU, read from /proc.
+Each measurement is one producer and then one consumer of a topic of its own with one partition, acks=all and the
+client's defaults otherwise; values are random letters. With --kafka HOST:PORT and --kafka-pid PID of an Apache Kafka on
+this machine, each is measured on it too, in turns. Rates are those that the tool reports, and mostly the client's
+limit. On one machine the CPU of the brokers, read from /proc, tells them apart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRODUCED = re.compile(
     r"sent, (?P<rate>[\d.]+) records/sec \((?P<mib>[\d.]+) MB/sec\).* (?P<p99>\d+) ms 99th",
 )
 VALUES = 1000
-SAMPLED = 1000  # the latency of one record in so many is looked at
+SAMPLED = 1000  # the latency of one record in so many is measured
 TIMEOUT_S = 120
 SETTLE_S = 0.5
 
@@ -47,7 +47,7 @@ class Figures(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What one line sends and reads."""
+    """The records that one measurement sends and reads."""
 
     topic: str
     records: int
@@ -75,7 +75,7 @@ def java_consume(bootstrap: str, load: Load) -> Figures:
     fields = [field.strip() for field in out.strip().splitlines()[-1].split(",")]
     if int(fields[4]) < load.records:
         raise RuntimeError(out)
-    return Figures(float(fields[9]))  # of the time spent in fetching, without the rebalance before
+    return Figures(float(fields[9]))  # rate over the time spent in fetching, without the rebalance before
 
 
 def librdkafka_produce(bootstrap: str, load: Load) -> Figures:
@@ -152,7 +152,7 @@ def topic(bootstrap: str) -> Iterator[str]:
 
 
 def measure(peer: str, broker: BrokerProcess, client: str, load: Load) -> None:
-    """One producer, one consumer, two lines."""
+    """Run one producer and one consumer, and print a line for each."""
     with topic(broker.kafka) as name:
         for verb, step in zip(("produce", "consume"), CLIENTS[client], strict=True):
             cpu = broker.cpu_seconds()
@@ -169,7 +169,7 @@ def measure(peer: str, broker: BrokerProcess, client: str, load: Load) -> None:
 
 
 def warm_up(peers: dict[str, BrokerProcess], client: str, load: Load) -> None:
-    """Let both load and compile what they need, unmeasured."""
+    """Let brokers and client load and compile what they need, unmeasured."""
     for broker in peers.values():
         with topic(broker.kafka) as name:
             for step in CLIENTS[client]:
@@ -178,7 +178,7 @@ def warm_up(peers: dict[str, BrokerProcess], client: str, load: Load) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kafka's clients against sparklog and Apache Kafka.")
-    parser.add_argument("--records", type=int, default=2_000_000, help="of 100 bytes; fewer of larger ones")
+    parser.add_argument("--records", type=int, default=2_000_000, help="records of 100 bytes; fewer if they are larger")
     parser.add_argument("--sizes", default="100,1024")
     parser.add_argument("--codecs", default="none,lz4,zstd")
     parser.add_argument("--clients", default="java,librdkafka")

@@ -1,10 +1,10 @@
 """Loading a partition of __consumer_offsets, as its coordinator does:  python -m bench.offsets_load [--help]
 
     everything      the whole log is replayed: there is no snapshot
-    snapshot        the newest record of each key is replayed, and the tail behind it (group/loader.py)
+    snapshot        the newest record of each key is replayed, and the tail after the snapshot (group/loader.py)
 
-The log is written by the kernels that clients encode with, as --commits commits for --keys keys, --batch of them in a
-record batch, as a consumer of that many partitions writes them. The snapshot ends --tail commits before the end.
+The kernels with which clients encode write the log: --commits commits for --keys keys, --batch of them in a record
+batch, as a consumer of that many partitions writes them. The snapshot ends --tail commits before the end of the log.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ PARTITIONS_OF_A_GROUP = 10
 _VALUE = np.dtype(
     [("version", ">i2"), ("offset", ">i8"), ("epoch", ">i4"), ("metadata", "u1"), ("time", ">i8"), ("tags", "u1")]
 )
-"""Version 4, with empty metadata and no topic id."""
+"""Value of a commit: version 4, with empty metadata and no topic id."""
 
 
 class NoTopics(dict[str, Any]):
-    """Replaying commits asks for no topic."""
+    """Topics of a shard that replays only commits, which look up no topic."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def commits(count: int, keys: int) -> Iterator[pa.RecordBatch]:
-    """Commits for the keys in turn, as Arrow columns."""
+    """Yield commits for the keys in turn, as Arrow columns."""
     written = pa.array(
         [
             write_key(1, {"group": f"group-{number // PARTITIONS_OF_A_GROUP:06}", "topic": "orders",
@@ -93,7 +93,7 @@ def commits(count: int, keys: int) -> Iterator[pa.RecordBatch]:
 
 
 def make_snapshot(log: Log, end_offset: int) -> int:
-    """What the job makes in Spark, in this process; -> its size."""
+    """Make the snapshot that the job makes in Spark, in this process; return its size in bytes."""
     whole = Slice(partition=PARTITION, offset_from=0, offset_to=end_offset, folder=log.folder)
     newest: dict[bytes, int] = {}
     rows: pa.Table | None = None
@@ -130,7 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--commits", type=int, default=5_000_000)
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=10, help="commits in a record batch")
-    parser.add_argument("--tail", type=int, default=20_000, help="commits behind the snapshot")
+    parser.add_argument("--tail", type=int, default=20_000, help="commits after the snapshot")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
-"""The ways through the house, counted: calls of sparklog's functions, the files they are in, changes of file.
+"""Code paths of three requests, counted: calls of sparklog's functions, the files they are in, changes of file.
 
     produce    one Produce of one batch over Kafka's listener, from the bytes of its frame to those of the answer
     fetch      one Fetch of one batch over Kafka's listener
-    plan       what Spark's driver asks the source for one batch read: the reader and its partitions
+    plan       one batch read, as Spark's driver asks the source for it: the reader and its partitions
 
 Counted with `sys.setprofile` in a broker in this process, for the second request of its kind: the first fills caches.
-The counts do not depend on the machine. They say how much somebody reads who follows such a request.
+The counts do not depend on the machine. They show how much code a reader has to follow for such a request.
 
     .venv/bin/python -m bench.paths
 """

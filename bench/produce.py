@@ -1,8 +1,8 @@
 """Produce throughput and latency over gRPC:  python -m bench.produce [--help]
 
 A broker process and one or more client processes on this machine. The clients send batches that were encoded before, so
-that what is measured is the broker, gRPC, and nothing else. Lines: stream (ProduceStream, 16 requests in flight) and
-unary (Produce, one request at a time), with batches of 16 KiB and 256 KiB.
+that only the broker and gRPC are measured. Lines: stream (ProduceStream, 16 requests in flight) and unary (Produce, one
+request at a time), with batches of 16 KiB and 256 KiB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparklog.records.arrow import encode
 from sparklog.v1 import admin_pb2, admin_pb2_grpc, log_pb2
 
 WINDOW = 16
-RECORD_OVERHEAD = 9  # bytes that a record of a hundred bytes takes beside its value
+RECORD_OVERHEAD = 9  # bytes of a record of a hundred bytes besides its value
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -32,14 +32,14 @@ ACKS = {"all": log_pb2.ALL, "1": log_pb2.LEADER, "0": log_pb2.NO_ACKS}
 
 
 def encoded_batch(record_size: int, batch_bytes: int) -> tuple[bytes, int]:
-    """A batch of about `batch_bytes` with records of `record_size` bytes without keys, and how many those are."""
+    """Return a batch of about `batch_bytes` with records of `record_size` bytes without keys, and their number."""
     count = max(1, batch_bytes // (record_size + RECORD_OVERHEAD))
     rows = pa.table({"value": [bytes(record_size)] * count})
     return bytes(encode(rows, default_timestamp_ms=int(time.time() * 1000))), count
 
 
 class Work(NamedTuple):
-    """What one client process does."""
+    """The work of one client process."""
 
     mode: str
     bootstrap: str
@@ -50,7 +50,7 @@ class Work(NamedTuple):
 
 
 def client(work: Work) -> list[float]:
-    """Send requests to one partition; seconds that each took."""
+    """Send requests to one partition; return the seconds that each took."""
     part = log_pb2.PartitionProduce(topic="bench", partition=work.partition, batches=work.batch)
     message = log_pb2.ProduceRequest(acks=ACKS[work.acks], partitions=[part]).SerializeToString()
     run = _stream if work.mode == "stream" else _unary
@@ -104,7 +104,7 @@ def measure(broker: BrokerProcess, options: argparse.Namespace, mode: str, batch
     requests = max(1, options.records // count // options.clients // (1 if mode == "stream" else 4))
     with multiprocessing.get_context("spawn").Pool(options.clients) as pool:
         work = Work(mode, broker.bootstrap, 0, batch, 10, options.acks)
-        pool.map(client, [work] * options.clients, chunksize=1)  # so that nobody's start is measured
+        pool.map(client, [work] * options.clients, chunksize=1)  # warm-up, not measured
         cpu, started = broker.cpu_seconds(), time.perf_counter()
         jobs = [
             work._replace(partition=number % options.partitions, requests=requests) for number in range(options.clients)

@@ -3,10 +3,10 @@
 Writes partitions of uncompressed batches into a temporary directory, then opens them with `LogManager.load`, each
 figure in a process of its own, as a broker's start would be:
 
-    clean       the marker of a clean stop is there: only ends are looked for
-    crash       it is not, and recovery points are where the log begins: every batch is checked, all indexes built
-    flushed     it is not, but recovery points are at the logs' ends: headers of the last segment are walked
-    append      what was measured on the way: Log.append of one batch, CRC and write included
+    clean       the marker of a clean stop exists: only the ends of the logs are looked up
+    crash       no marker, and recovery points at the logs' starts: every batch is checked, all indexes are built
+    flushed     no marker, but recovery points at the logs' ends: headers of the last segment are walked
+    append      measured while writing: Log.append of one batch, CRC and write included
 
 MB are of `.log` files. CPU seconds are of the process, all threads; files are in the page cache.
 """
@@ -33,7 +33,7 @@ from sparklog.records.records import Record, write_records
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=1000, help="of logs altogether (default: %(default)s)")
+    parser.add_argument("--mb", type=int, default=1000, help="MB of all logs (default: %(default)s)")
     parser.add_argument("--partitions", type=int, default=4, help="default: %(default)s")
     parser.add_argument("--batch-bytes", type=int, default=16 * 1024, help="default: %(default)s")
     parser.add_argument("--segment-bytes", type=int, default=64 << 20, help="default: %(default)s")
@@ -81,7 +81,7 @@ def _measure(directory: str, options: argparse.Namespace) -> None:
 
 
 def _report(name: str, directory: str, size_mb: float) -> None:
-    """Open the directory in a new process; it stops cleanly."""
+    """Open the directory in a new process, which stops cleanly, and print the figures."""
     command = [sys.executable, "-m", "bench.recovery", "--open", directory]
     seconds, cpu, memory = map(
         float, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

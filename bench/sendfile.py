@@ -1,7 +1,7 @@
-"""What sendfile saves a broker that is read from:  python -m bench.sendfile [--help]
+"""The cost of fetches with sendfile and by copying:  python -m bench.sendfile [--help]
 
-The same log is read over a Kafka listener from two brokers: one sends records from the page cache to the socket with
-sendfile, the other reads them into its memory and writes them. One client process reads the bytes and looks at none.
+The same log is read over a Kafka listener from two brokers. One sends records from the page cache to the socket with
+sendfile; the other reads them into its memory and writes them. One client process reads the bytes without parsing them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ _HEADER = struct.Struct(">hhihiiiibi")
 _TOPIC = struct.Struct(">h5sii")
 _PARTITION = struct.Struct(">qi")
 _ANSWER = struct.Struct(">iiiih5siihqqii")
-"""Size, correlation id, throttle time, one topic of five letters, one partition, no aborted transactions, records."""
+"""Fields of an answer: size, correlation id, throttle time, one topic of five letters, one partition, no aborted
+transactions, size of the records.
+"""
 
 
 def fetch_frame(offset: int, limit: int) -> bytes:
-    """A Fetch of partition 0 of the topic "bench"."""
+    """Return a Fetch of partition 0 of the topic "bench"."""
     body = _HEADER.pack(FETCH, VERSION, 1, -1, -1, 1000, 1, limit, 0, 1)
     body += _TOPIC.pack(5, b"bench", 1, 0) + _PARTITION.pack(offset, limit)
     return struct.pack(">i", len(body)) + body
 
 
 def read_all(address: str, end: int, batch_records: int, batch_bytes: int, limit: int) -> tuple[int, list[float]]:
-    """Read the partition from 0 to `end`; bytes of records, and the seconds that each request took."""
+    """Read the partition from 0 to `end`; return the bytes of records, and the seconds that each request took."""
     host, _, port = address.rpartition(":")
     got, offset, latencies = 0, 0, []
     buffer = memoryview(bytearray(limit + 4096))
@@ -54,7 +56,7 @@ def read_all(address: str, end: int, batch_records: int, batch_bytes: int, limit
 
 @dataclass(slots=True)
 class Figures:
-    """What reading from one broker took."""
+    """Cost of reads from one broker."""
 
     name: str
     broker: BrokerProcess
@@ -74,14 +76,14 @@ class Figures:
 
 
 def measure(brokers: dict[str, BrokerProcess], records: int, limit: int, rounds: int) -> None:
-    """Read from each broker in turn, so that what else the machine does is shared by all."""
+    """Read from each broker in turn, so that other load on the machine affects all alike."""
     batch, count = encoded_batch(RECORD_BYTES, BATCH_BYTES)
     end = records // count * count
     found = [Figures(name, broker) for name, broker in brokers.items()]
     for number in range(rounds + 1):
         for each in found:
             each.read(end, count, len(batch), limit)
-        if number == 0:  # so that nobody's start is measured
+        if number == 0:  # warm-up, not measured
             found = [Figures(name, broker) for name, broker in brokers.items()]
     for each in found:
         report(

@@ -1,13 +1,14 @@
 """Reading 100-byte records in Spark:  python -m bench.spark_read [--help]
 
-    ceiling     a Python source whose tasks hand out one Arrow batch, made before, again and again: none can be faster
+    ceiling     a Python source whose tasks yield one prebuilt Arrow batch again and again: none can be faster
     segments    sparklog, straight from segment files
-    value only  the same with the schema "value binary": what is not asked for is not decoded
+    value only  sparklog with the schema "value binary": other columns are not decoded
     fetch       sparklog, through the broker
-    kafka       Spark's own Kafka source; with --kafka HOST:PORT of an Apache Kafka, which gets the same records
+    kafka       Spark's own Kafka source; with --kafka HOST:PORT of an Apache Kafka, which gets as many records of the
+                same sizes
 
-Each is read three times per query; the best counts. noop hands every row to a sink that drops it, so all of it
-crosses from Python to the JVM and becomes rows; count and sum(length(value)) do not make rows of all columns.
+Each is read --runs times (3) per query; the best counts. noop hands every row to a sink that drops it, so all columns
+cross from Python to the JVM and become rows; count and sum(length(value)) do not make rows of all columns.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def random_binary(rows: int, size: int, generator: np.random.Generator) -> pa.Ar
 
 
 def records(rows: int, first: int = 0) -> pa.Table:
-    """Records with random keys and values, a millisecond apart."""
+    """Return records with random keys and values, a millisecond apart."""
     generator = np.random.default_rng(first)
     return pa.table(
         {
@@ -69,7 +70,7 @@ def records(rows: int, first: int = 0) -> pa.Table:
 
 
 class CeilingReader(DataSourceReader):
-    """Tasks that yield one prebuilt batch until they have yielded their share."""
+    """Reader whose tasks yield one prebuilt batch until they have yielded their share."""
 
     def __init__(self, rows: int, tasks: int, schema: StructType) -> None:
         self._batches_per_task = rows // tasks // CEILING_ROWS
@@ -92,7 +93,7 @@ class CeilingReader(DataSourceReader):
 
 
 class CeilingSource(DataSource):
-    """The source that nothing written in Python can be faster than."""
+    """Source whose speed no other source in Python can exceed."""
 
     @classmethod
     def name(cls) -> str:
@@ -106,7 +107,7 @@ class CeilingSource(DataSource):
 
 
 def fill(bootstrap: str, rows: int, partitions: int) -> None:
-    """Make the topic and put `rows` records into it."""
+    """Create the topic and write `rows` records to it."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topic(
             TOPIC, partitions=partitions, configs={"retention.ms": "-1", "segment.bytes": str(128 << 20)}
@@ -118,7 +119,7 @@ def fill(bootstrap: str, rows: int, partitions: int) -> None:
 
 
 def fill_kafka(spark: SparkSession, bootstrap: str, rows: int, partitions: int) -> str:
-    """The same into a new topic of an Apache Kafka, through Spark; -> its name."""
+    """Write as many records of the same sizes to a new topic of an Apache Kafka, through Spark; return its name."""
     topic = f"{TOPIC}-{datetime.now(UTC):%Y%m%d%H%M%S}"
     frame = spark.range(rows, numPartitions=partitions).select(
         f.substring(f.unhex(f.md5(f.col("id").cast("string"))), 1, KEY_BYTES).alias("key"),
@@ -129,7 +130,7 @@ def fill_kafka(spark: SparkSession, bootstrap: str, rows: int, partitions: int) 
 
 
 def measure(name: str, load: Callable[[], DataFrame], rows: int, runs: int) -> None:
-    """Print the best of `runs` for every query, in million rows a second."""
+    """Print the best of `runs` for every query, in millions of rows per second."""
     rates = []
     for query in QUERIES.values():
         best = min(timed(query, load()) for _ in range(runs))
@@ -144,7 +145,7 @@ def timed(query: Query, frame: DataFrame) -> float:
 
 
 def kafka_jars() -> list[str]:
-    """The jars of Spark's own Kafka source, fetched when they are not there."""
+    """Return the jars of Spark's own Kafka source; fetch them if they are missing."""
     folder = CACHE / "spark-kafka"
     if not folder.exists():
         subprocess.run(fetch_command(folder, cache=CACHE / "ivy", ivy_file=KAFKA_IVY), check=True)
@@ -184,7 +185,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--partitions", type=int, default=2, help="of the topic")
-    parser.add_argument("--tasks", type=int, default=4, help="into which each read is cut (minPartitions)")
+    parser.add_argument("--tasks", type=int, default=4, help="tasks of each read (minPartitions)")
     parser.add_argument("--cores", type=int, default=2, help="of the SparkSession, local[n]")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--kafka", metavar="HOST:PORT", help="an Apache Kafka to compare with")
