@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class AdminStub:
-    """Topics, their configuration, and what the cluster looks like.
+    """Manage topics and configurations, and describe the cluster.
 
-    As in Log, errors of one topic or partition come in its own result.
+    As in Log, an error of one topic or partition is in its own result.
     """
 
     def __init__(self, channel):
@@ -105,9 +105,9 @@ class AdminStub:
 
 
 class AdminServicer:
-    """Topics, their configuration, and what the cluster looks like.
+    """Manage topics and configurations, and describe the cluster.
 
-    As in Log, errors of one topic or partition come in its own result.
+    As in Log, an error of one topic or partition is in its own result.
     """
 
     def CreateTopics(self, request, context):
@@ -135,7 +135,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreatePartitions(self, request, context):
-        """Grow topics. A topic never loses partitions.
+        """Add partitions to topics. Partitions cannot be removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,14 +148,15 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AlterConfigs(self, request, context):
-        """Change single keys; the others stay (KIP-339).
+        """Change individual keys. The other keys keep their values (KIP-339).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteRecords(self, request, context):
-        """Move the log start offset up: everything before the offset is gone for readers at once, and its segments go soon.
+        """Advance the log start offset. Records before the offset cannot be read any more; their segments are deleted soon
+        after.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,29 +169,29 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DescribeLogDirs(self, request, context):
-        """Where partitions lie on the brokers' disks.
+        """Describe the log directories of the broker and the partitions in them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AlterPartitionReassignments(self, request, context):
-        """Move partitions to other brokers, or stop moving them. Answered once the moves are under way: how far they are,
-        ListPartitionReassignments tells, and DescribeTopics.
+        """Move partitions to other brokers, or cancel such moves. Answered once the moves have started;
+        ListPartitionReassignments and DescribeTopics show their progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListPartitionReassignments(self, request, context):
-        """Partitions that are moving to other brokers.
+        """List the partitions that are moving to other brokers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ElectLeaders(self, request, context):
-        """Give partitions their preferred leader; or, where nobody leads, any replica that is left.
+        """Make the preferred replica the leader of partitions or, where there is no leader, any live replica.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -273,9 +274,9 @@ def add_AdminServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Admin:
-    """Topics, their configuration, and what the cluster looks like.
+    """Manage topics and configurations, and describe the cluster.
 
-    As in Log, errors of one topic or partition come in its own result.
+    As in Log, an error of one topic or partition is in its own result.
     """
 
     @staticmethod

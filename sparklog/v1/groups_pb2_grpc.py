@@ -26,24 +26,24 @@ if _version_not_supported:
 
 
 class GroupsStub:
-    """Groups of consumers: who reads which partitions, and how far they have come.
+    """Consumer groups: membership, assignment of partitions, and committed offsets.
 
-    These are the calls of Kafka's classic group protocol, so members over gRPC and members that are Kafka clients can be
-    in one group: what members tell each other (`metadata` and `assignment`) are bytes in the format of Kafka's
+    The calls are those of Kafka's classic group protocol, so one group can have members over gRPC and members that are
+    Kafka clients. The bytes that members exchange (`metadata` and `assignment`) have the format of Kafka's
     ConsumerProtocol. A member finds its group's coordinator, joins, synchronizes, then sends heartbeats:
 
-    JoinGroup   answered when the group has come together, or `rebalance_timeout_ms` have passed; one member is the
-    leader and gets everybody's metadata
-    SyncGroup   the leader brings the assignments, everybody gets its own
+    JoinGroup   answered when all members have joined, or after `rebalance_timeout_ms`; one member becomes the leader
+    and gets the metadata of all members
+    SyncGroup   the leader sends the assignments, each member gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
 
-    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
-    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
-    with `group.protocol=consumer` may be in the same group.
+    A member that cannot produce such bytes uses the newer protocol (KIP-848), in which the coordinator assigns
+    partitions: ConsumerGroupHeartbeat joins, reports the partitions that the member reads now, and returns those that it
+    should read. Kafka clients with `group.protocol=consumer` may be in the same group.
 
-    An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
-    result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
-    being loaded, with COORDINATOR_LOAD_IN_PROGRESS.
+    An error of the whole group is in the response's `error`; an error of one member, partition or group among several is
+    in its own result. A broker that does not coordinate the group answers NOT_COORDINATOR. A coordinator that is still
+    loading the group answers COORDINATOR_LOAD_IN_PROGRESS.
     """
 
     def __init__(self, channel):
@@ -115,28 +115,28 @@ class GroupsStub:
 
 
 class GroupsServicer:
-    """Groups of consumers: who reads which partitions, and how far they have come.
+    """Consumer groups: membership, assignment of partitions, and committed offsets.
 
-    These are the calls of Kafka's classic group protocol, so members over gRPC and members that are Kafka clients can be
-    in one group: what members tell each other (`metadata` and `assignment`) are bytes in the format of Kafka's
+    The calls are those of Kafka's classic group protocol, so one group can have members over gRPC and members that are
+    Kafka clients. The bytes that members exchange (`metadata` and `assignment`) have the format of Kafka's
     ConsumerProtocol. A member finds its group's coordinator, joins, synchronizes, then sends heartbeats:
 
-    JoinGroup   answered when the group has come together, or `rebalance_timeout_ms` have passed; one member is the
-    leader and gets everybody's metadata
-    SyncGroup   the leader brings the assignments, everybody gets its own
+    JoinGroup   answered when all members have joined, or after `rebalance_timeout_ms`; one member becomes the leader
+    and gets the metadata of all members
+    SyncGroup   the leader sends the assignments, each member gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
 
-    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
-    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
-    with `group.protocol=consumer` may be in the same group.
+    A member that cannot produce such bytes uses the newer protocol (KIP-848), in which the coordinator assigns
+    partitions: ConsumerGroupHeartbeat joins, reports the partitions that the member reads now, and returns those that it
+    should read. Kafka clients with `group.protocol=consumer` may be in the same group.
 
-    An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
-    result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
-    being loaded, with COORDINATOR_LOAD_IN_PROGRESS.
+    An error of the whole group is in the response's `error`; an error of one member, partition or group among several is
+    in its own result. A broker that does not coordinate the group answers NOT_COORDINATOR. A coordinator that is still
+    loading the group answers COORDINATOR_LOAD_IN_PROGRESS.
     """
 
     def FindCoordinator(self, request, context):
-        """Which broker coordinates a group.
+        """Find the broker that coordinates each group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,7 +150,7 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SyncGroup(self, request, context):
-        """Get what the leader has assigned to this member.
+        """Get the partitions that the leader has assigned to this member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,14 +163,14 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LeaveGroup(self, request, context):
-        """Members go at once, instead of when their sessions end.
+        """Remove members at once, without waiting for their sessions to time out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConsumerGroupHeartbeat(self, request, context):
-        """Join a group of the newer protocol, stay in it, or leave.
+        """Join a group of the newer protocol, stay in it, or leave it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,28 +189,28 @@ class GroupsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OffsetDelete(self, request, context):
-        """Forget offsets. Those of topics that a member is subscribed to stay: GROUP_SUBSCRIBED_TO_TOPIC.
+        """Delete committed offsets. Offsets of topics that a member subscribes to are kept: GROUP_SUBSCRIBED_TO_TOPIC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """The groups that the asked broker coordinates.
+        """List the groups that this broker coordinates.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeGroups(self, request, context):
-        """Groups with their members, of the classic protocol as well as of the newer one (KIP-848).
+        """Describe groups with their members, of the classic protocol and of the newer one (KIP-848).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroups(self, request, context):
-        """Groups without members, with everything that they have committed: NON_EMPTY_GROUP for others.
+        """Delete groups with all their committed offsets. A group that has members gets NON_EMPTY_GROUP.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -288,24 +288,24 @@ def add_GroupsServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Groups:
-    """Groups of consumers: who reads which partitions, and how far they have come.
+    """Consumer groups: membership, assignment of partitions, and committed offsets.
 
-    These are the calls of Kafka's classic group protocol, so members over gRPC and members that are Kafka clients can be
-    in one group: what members tell each other (`metadata` and `assignment`) are bytes in the format of Kafka's
+    The calls are those of Kafka's classic group protocol, so one group can have members over gRPC and members that are
+    Kafka clients. The bytes that members exchange (`metadata` and `assignment`) have the format of Kafka's
     ConsumerProtocol. A member finds its group's coordinator, joins, synchronizes, then sends heartbeats:
 
-    JoinGroup   answered when the group has come together, or `rebalance_timeout_ms` have passed; one member is the
-    leader and gets everybody's metadata
-    SyncGroup   the leader brings the assignments, everybody gets its own
+    JoinGroup   answered when all members have joined, or after `rebalance_timeout_ms`; one member becomes the leader
+    and gets the metadata of all members
+    SyncGroup   the leader sends the assignments, each member gets its own
     Heartbeat   at least once in `session_timeout_ms`; REBALANCE_IN_PROGRESS: join again
 
-    A member that has no such bytes to make uses the newer protocol (KIP-848) instead, in which the coordinator assigns:
-    ConsumerGroupHeartbeat joins, says what the member reads now, and is answered with what it is to read. Kafka's clients
-    with `group.protocol=consumer` may be in the same group.
+    A member that cannot produce such bytes uses the newer protocol (KIP-848), in which the coordinator assigns
+    partitions: ConsumerGroupHeartbeat joins, reports the partitions that the member reads now, and returns those that it
+    should read. Kafka clients with `group.protocol=consumer` may be in the same group.
 
-    An error of the group comes in the response's `error`, one of a member, partition or group among several in its own
-    result. A call to a broker that does not coordinate the group is answered with NOT_COORDINATOR; while the group is
-    being loaded, with COORDINATOR_LOAD_IN_PROGRESS.
+    An error of the whole group is in the response's `error`; an error of one member, partition or group among several is
+    in its own result. A broker that does not coordinate the group answers NOT_COORDINATOR. A coordinator that is still
+    loading the group answers COORDINATOR_LOAD_IN_PROGRESS.
     """
 
     @staticmethod

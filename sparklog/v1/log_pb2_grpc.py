@@ -28,10 +28,11 @@ if _version_not_supported:
 class LogStub:
     """Append to topics and read from them.
 
-    Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
-    request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
-    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
+    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
+    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
+    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 
     def __init__(self, channel):
@@ -75,51 +76,52 @@ class LogStub:
 class LogServicer:
     """Append to topics and read from them.
 
-    Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
-    request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
-    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
+    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
+    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
+    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 
     def Produce(self, request, context):
-        """Append to one or more partitions; answered when `acks` is satisfied.
+        """Append to one or more partitions. Answered when `acks` is satisfied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ProduceStream(self, request_iterator, context):
-        """The same as a stream: requests are appended and answered in the order in which they come. The broker stops reading
-        while too many answers are outstanding, so a sender that outruns the disk is slowed by gRPC's flow control.
+        """Produce as a stream. Requests are appended and answered in the order in which they arrive. The broker stops reading
+        while too many answers are outstanding, so gRPC's flow control slows a sender that outruns the disk.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Read from one or more partitions; waits up to `max_wait_ms` until `min_bytes` are there.
+        """Read from one or more partitions. Waits up to `max_wait_ms` until `min_bytes` are available.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Read on and on: the broker sends what is committed as it comes, from the given offsets. Ends with the call,
-        or with the error of a partition that can no longer be read.
+        """Read continuously: the broker sends records from the given offsets on as they are committed. The stream ends with
+        the call, or with the error of a partition that can no longer be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Offsets by time or by position.
+        """Look up offsets by timestamp or by position.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InitProducerId(self, request, context):
-        """An id under which a producer numbers its batches, so that none is written twice (see `batches`).
+        """Get a producer id. The producer numbers its batches under this id, so that none is written twice (see `batches`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -169,10 +171,11 @@ def add_LogServicer_to_server(servicer, server):
 class Log:
     """Append to topics and read from them.
 
-    Errors of one partition come in that partition's result, with Kafka's codes, and harm no other partition of the
-    request. A gRPC status other than OK means that the request as a whole made no sense (INVALID_ARGUMENT), was too
-    large (RESOURCE_EXHAUSTED: socket.request.max.bytes, 8 MiB for all that is neither batches nor Arrow, and 10,000
-    partitions to produce to or to fetch from) or met a broker that is stopping (UNAVAILABLE).
+    An error of one partition is returned in that partition's result, with Kafka's error code, and does not affect the
+    other partitions. A gRPC status other than OK means that the whole request was refused: it is invalid
+    (INVALID_ARGUMENT), it is too large (RESOURCE_EXHAUSTED), or the broker is stopping (UNAVAILABLE). The size limits
+    are socket.request.max.bytes for a request, 8 MiB for all of it except batches and Arrow (including them if it has
+    more than 1,000 fields), and 10,000 partitions to produce to or to fetch from.
     """
 
     @staticmethod

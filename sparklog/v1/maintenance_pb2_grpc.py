@@ -26,16 +26,17 @@ if _version_not_supported:
 
 
 class MaintenanceStub:
-    """Upkeep of logs by jobs: what a replica's log consists of, its bytes, and closed segments put in place of others.
+    """Maintenance of logs by jobs: describe a replica's log, read its segments, and replace closed segments.
 
-    Every replica serves this for its own log, leader or follower. A replacement is fenced three times: by the leader epoch,
-    by the identity of the files that it was made from, and by a lease.
+    Every replica serves DescribeLog and ReadSegment for its own log. Only the leader accepts BeginReplace,
+    SetCleanedOffset and InstallSnapshot (NOT_LEADER_OR_FOLLOWER otherwise). Three things fence a replacement: the leader
+    epoch, the identity of the source files, and a lease.
 
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def __init__(self, channel):
@@ -92,16 +93,17 @@ class MaintenanceStub:
 
 
 class MaintenanceServicer:
-    """Upkeep of logs by jobs: what a replica's log consists of, its bytes, and closed segments put in place of others.
+    """Maintenance of logs by jobs: describe a replica's log, read its segments, and replace closed segments.
 
-    Every replica serves this for its own log, leader or follower. A replacement is fenced three times: by the leader epoch,
-    by the identity of the files that it was made from, and by a lease.
+    Every replica serves DescribeLog and ReadSegment for its own log. Only the leader accepts BeginReplace,
+    SetCleanedOffset and InstallSnapshot (NOT_LEADER_OR_FOLLOWER otherwise). Three things fence a replacement: the leader
+    epoch, the identity of the source files, and a lease.
 
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     def DescribeLog(self, request, context):
@@ -111,65 +113,68 @@ class MaintenanceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadSegment(self, request, context):
-        """Bytes of one segment, in pieces of at most a megabyte, as they were when the call began.
+        """Read the bytes of one segment in pieces of at most 1 MiB, as they were when the call began.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BeginReplace(self, request, context):
-        """Take the lease for replacing neighbouring closed segments by one. Refused with
-        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the leader epoch is another one
-        INVALID_UPDATE_VERSION                      a segment has been replaced, truncated or deleted since it was described
-        DUPLICATE_RESOURCE                          somebody else holds the lease for this partition
+        """Take the lease for replacing adjacent closed segments by one. Refused with
+        NOT_LEADER_OR_FOLLOWER                      the broker does not lead the partition
+        FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the leader epoch is not the current one
+        INVALID_UPDATE_VERSION                      a segment was replaced, truncated or deleted since it was described
+        DUPLICATE_RESOURCE                          another holder has the lease for this partition
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadSegment(self, request_iterator, context):
-        """The new segment's batches, in order: the first message names the lease, all bring bytes, each renews the lease. Each is
-        answered once its bytes are written, and so is the end. Whoever waits for an answer before sending on learns why a call
-        was broken off; who does not may only see that it was.
+        """Upload the batches of the new segment in order. The first message names the lease. Every message carries bytes and
+        renews the lease. The broker answers each message once its bytes are written, and answers the end of the stream
+        too. A client that waits for each answer before it sends the next message learns why a call was aborted; a client
+        that does not wait may only see that it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitReplace(self, request, context):
-        """Verify every batch of the new segment, build its indexes, and put it in place. As BeginReplace, and RESOURCE_NOT_FOUND
-        where the lease has expired, CORRUPT_MESSAGE or INVALID_RECORD where the segment may not take the others' place.
-        Asked again after it was done, it says so again.
+        """Verify every batch of the new segment, build its indexes, and put it in place. The errors are those of
+        BeginReplace, and RESOURCE_NOT_FOUND if the lease has expired, CORRUPT_MESSAGE or INVALID_RECORD if the segment
+        cannot replace the sources. A repeated commit succeeds again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AbortReplace(self, request, context):
-        """Give up a lease, and what was uploaded; no error where there is none.
+        """Release a lease and delete what was uploaded under it. Not an error if the lease does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetCleanedOffset(self, request, context):
-        """Everything below the offset has been compacted: what the cleaner checkpoint says from now on.
+        """Record in the cleaner checkpoint that everything below the offset has been compacted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InstallSnapshot(self, request_iterator, context):
-        """Keep a snapshot of what a partition of __consumer_offsets holds, for its coordinator to load before the tail.
-        Messages are answered as in UploadSegment; the answer to the end says that the snapshot is in place.
+        """Store a snapshot of a partition of __consumer_offsets. Its coordinator loads the snapshot before the tail of the
+        log. Messages are answered as in UploadSegment; the answer to the end of the stream confirms that the snapshot is
+        in place.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NoteJobRun(self, request, context):
-        """Take down that a job has run, for the topic __cluster_history; any broker does. Nothing is kept where the broker's
-        configuration does not say so.
+        """Record a job run in the topic __cluster_history. Any broker accepts the call. Nothing is recorded unless the
+        broker's configuration enables the history.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,16 +237,17 @@ def add_MaintenanceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Maintenance:
-    """Upkeep of logs by jobs: what a replica's log consists of, its bytes, and closed segments put in place of others.
+    """Maintenance of logs by jobs: describe a replica's log, read its segments, and replace closed segments.
 
-    Every replica serves this for its own log, leader or follower. A replacement is fenced three times: by the leader epoch,
-    by the identity of the files that it was made from, and by a lease.
+    Every replica serves DescribeLog and ReadSegment for its own log. Only the leader accepts BeginReplace,
+    SetCleanedOffset and InstallSnapshot (NOT_LEADER_OR_FOLLOWER otherwise). Three things fence a replacement: the leader
+    epoch, the identity of the source files, and a lease.
 
     DescribeLog ─▶ BeginReplace ─▶ UploadSegment (or a file written beside the log) ─▶ CommitReplace | AbortReplace
 
     After a crash at any moment the log has either the old segments or the new one.
 
-    A call that is refused ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused ends with a gRPC status. Its trailing metadata `error-code` is the number of Kafka's error.
     """
 
     @staticmethod

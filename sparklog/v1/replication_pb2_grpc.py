@@ -27,19 +27,21 @@ if _version_not_supported:
 
 
 class ReplicationStub:
-    """Brokers among themselves; clients have no use for it.
+    """Calls between brokers. Not for clients.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch, DescribeFiles, ReadFile
-    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
-    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
+    ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
+    looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
 
-    What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
-    replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
-    STALE_BROKER_EPOCH. What concerns a partition carries its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
+    gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
+    partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
+    Kafka's error.
     """
 
     def __init__(self, channel):
@@ -101,59 +103,61 @@ class ReplicationStub:
 
 
 class ReplicationServicer:
-    """Brokers among themselves; clients have no use for it.
+    """Calls between brokers. Not for clients.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch, DescribeFiles, ReadFile
-    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
-    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
+    ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
+    looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
 
-    What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
-    replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
-    STALE_BROKER_EPOCH. What concerns a partition carries its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
+    gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
+    partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
+    Kafka's error.
     """
 
     def LeaderAndIsr(self, request, context):
-        """These partitions are yours, and this is who leads them. Answered once all of them follow or lead.
+        """Assign replicas to the broker and name the leader of each. Answered once the broker leads or follows all of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopReplica(self, request, context):
-        """Follow or lead these no more; delete their logs, where it says so.
+        """Stop replicas, and delete the logs of those that are marked for deletion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateMetadata(self, request, context):
-        """What the broker tells clients about the cluster.
+        """Update the cluster metadata that the broker serves to clients.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Records from the follower's log end on; what is asked for also tells the leader how far the follower is. Waits for
-        records as Kafka's Fetch does, and has its sessions.
+        """Fetch records from the follower's log end offset on. The requested offset also tells the leader how far the
+        follower has replicated. Waits for records and uses fetch sessions as Kafka's Fetch does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeFiles(self, request, context):
-        """The closed segments below the leader's high watermark, by which a follower compares its own.
+        """Describe the leader's closed segments below its high watermark. A follower compares its own segments with them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadFile(self, request, context):
-        """A piece of a file of the leader's, where they differ.
+        """Read part of a file of the leader, where the logs differ.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,14 +176,14 @@ class ReplicationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ControlledShutdown(self, request, context):
-        """The broker is about to stop: others take over what it leads, and no leader waits for it any more.
+        """Prepare the broker's shutdown: other brokers take over its leaderships, and it is removed from in-sync replicas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AppendHistory(self, request, context):
-        """What the broker has taken down for the topic __cluster_history; asked of the leader of its partition.
+        """Append the broker's records for the topic __cluster_history. Sent to the leader of its partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -247,19 +251,21 @@ def add_ReplicationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Replication:
-    """Brokers among themselves; clients have no use for it.
+    """Calls between brokers. Not for clients.
 
     controller → broker   LeaderAndIsr, StopReplica, UpdateMetadata
     follower   → leader   Fetch, DescribeFiles, ReadFile
-    broker     → controller   AlterPartitionReassignments, ElectLeaders: what a client has asked of the broker;
-    ControlledShutdown. NOT_CONTROLLER where it is none: the broker looks for another.
+    broker     → controller   AlterPartitionReassignments, ElectLeaders: requests of clients, forwarded by the broker;
+    ControlledShutdown. NOT_CONTROLLER if the receiver is not the controller: the broker
+    looks for the current one.
     broker     → leader of __cluster_history   AppendHistory
 
-    What comes from the controller carries its epoch, and the epoch of the broker that it is for: a controller that has been
-    replaced is refused with STALE_CONTROLLER_EPOCH, and what was meant for a broker before its restart with
-    STALE_BROKER_EPOCH. What concerns a partition carries its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
+    Requests of the controller carry its epoch and the epoch of the receiving broker. A request of a deposed controller
+    gets STALE_CONTROLLER_EPOCH; a request for the broker before its restart gets STALE_BROKER_EPOCH. Requests for a
+    partition carry its leader epoch: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 
-    A call that is refused as a whole ends with a gRPC status; its trailing metadata `error-code` is the number of Kafka's error.
+    A call that is refused as a whole ends with a gRPC status. Its trailing metadata `error-code` is the number of
+    Kafka's error.
     """
 
     @staticmethod
