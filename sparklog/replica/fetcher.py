@@ -256,7 +256,7 @@ class LeaderFetcher:
                 part.work = asyncio.create_task(self._carry_out(part, work))
                 await asyncio.shield(part.work)
             if not (got.error or got.diverging):
-                part.mirror.tell(replica, got.generation)
+                part.mirror.tell(replica, got.generation, got.segment_base_offset)
 
     def _is_as_asked(self, part: Followed, replica: Replica, asked: FetchPartition) -> bool:
         """Return whether the response fits the log's state: leader, topic or log end may have changed meanwhile."""

@@ -5,7 +5,7 @@ compare the files. So missed changes, remains of a crash, and changes that only 
 
     when     the leader epoch or the leader's generation (`Log.generation`, sent with fetch responses) has changed since
              the last comparison, or that comparison was incomplete: this log did not reach the end of the leader's
-             closed segments, and does now
+             closed segments, or had records from an earlier leader in a segment that this leader has closed since
     compare  the leader's closed segments below its high watermark, by checksum, with this log's below its own
              (differences.py)
     take     for each difference, the leader's files are copied in pieces, staged, verified, and swapped in for this
@@ -72,6 +72,8 @@ class Compared:
     """End offset of the leader's newest snapshot; -1: none."""
     is_complete: bool = True
     """Whether this log reached both offsets."""
+    covers_own: bool = True
+    """Whether it covered all records that this log had before it followed this leader."""
 
 
 class SegmentSync:
@@ -95,13 +97,18 @@ class SegmentSync:
         self._throttle = throttle
         self._turn = turn
         self._told = NO_GENERATION
+        self._leader_closed_to = -1
+        self._own_to = -1
         self._compared = Compared()
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
 
-    def tell(self, replica: Replica, generation: int) -> None:
-        """Start syncing if due. Call it after a fetch response was written; `generation` is the response's."""
+    def tell(self, replica: Replica, generation: int, segment_base_offset: int) -> None:
+        """Start syncing if due. Call it after a fetch response was written, with what the response says."""
         self._told = generation
+        self._leader_closed_to = max(self._leader_closed_to, segment_base_offset)
+        if self._own_to < 0:
+            self._own_to = replica.log.log_end_offset
         if (self._task is None or self._task.done()) and self._is_due(replica):
             self._task = asyncio.create_task(self._run(replica), name=f"comparing {self._name}")
 
@@ -120,7 +127,11 @@ class SegmentSync:
             return False
         if self._compared.generation != self._told:
             return True
-        return not self._compared.is_complete and _reaches(replica, self._compared)
+        if not self._compared.is_complete and _reaches(replica, self._compared):
+            return True
+        return not self._compared.covers_own and self._compared.closed_to < self._leader_closed_to <= _closed_to(
+            replica
+        )
 
     async def _run(self, replica: Replica) -> None:
         failures = 0
@@ -160,7 +171,8 @@ class SegmentSync:
             await self._take_snapshot(replica, there.snapshot)
         end_offset = there.snapshot.end_offset if there.snapshot else -1
         is_complete = there.closed_to <= here.closed_to and end_offset <= here.committed_to
-        self._compared = Compared(there.generation, there.closed_to, end_offset, is_complete)
+        covers_own = self._own_to <= found.end
+        self._compared = Compared(there.generation, there.closed_to, end_offset, is_complete, covers_own)
 
     async def _describe(self, *, wants_sums: bool) -> tuple[FilesDescribed, list[SegmentSum]]:
         """Return the leader's first response, and the segments of all its responses."""

@@ -118,6 +118,27 @@ def test_whoever_was_compacted_goes_back_where_another_leads_that_was_not() -> N
     run(test)
 
 
+def test_a_compacted_segment_that_is_written_again_goes_back_once_the_leader_has_closed_its_own() -> None:
+    """Its former leader had begun a segment after it, which was still empty: the follower goes on in the one before."""
+
+    async def test(world: World) -> None:
+        await three(world)
+        world.unreachable = {1}
+        log = world.brokers[1].log()
+        log.roll()
+        closed = len(log.segments) - 1
+        compact(world, 1, closed - 1, 1)
+        await world.lead(2, (2, 3), told=(2, 3))
+        write(world, 2, 1)
+        world.unreachable = set()
+        await world.tell(1)
+        await world.settle()
+        write(world, 2, 20)
+        await until_equal(world)
+
+    run(test)
+
+
 def test_two_that_were_compacted_in_different_ways_become_as_the_leader_is() -> None:
     async def test(world: World) -> None:
         await three(world, records=60)
