@@ -98,7 +98,7 @@ class SegmentSync:
         self._turn = turn
         self._told = NO_GENERATION
         self._leader_closed_to = -1
-        self._own_to = -1
+        self._own_to = -1  # the log end offset at this leader's first response
         self._compared = Compared()
         self._is_over = False
         self._task: asyncio.Task[None] | None = None
@@ -125,13 +125,11 @@ class SegmentSync:
             return False
         if self._told == 0 and len(replica.log.segments) == 1:  # nothing closed here, nothing replaced there
             return False
-        if self._compared.generation != self._told:
+        compared = self._compared
+        if compared.generation != self._told or (not compared.is_complete and _reaches(replica, compared)):
             return True
-        if not self._compared.is_complete and _reaches(replica, self._compared):
-            return True
-        return not self._compared.covers_own and self._compared.closed_to < self._leader_closed_to <= _closed_to(
-            replica
-        )
+        can_cover_more = compared.closed_to < self._leader_closed_to <= _closed_to(replica)
+        return not compared.covers_own and can_cover_more
 
     async def _run(self, replica: Replica) -> None:
         failures = 0

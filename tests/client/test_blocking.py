@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import re
 from pathlib import Path
 
 import pytest
-from mypy import api as mypy
 
 from sparklog import client
 from sparklog.client import aio
 from sparklog.client.blocking import Blocking, blocking, direct
-from support import CACHE
+from support.type_checker import errors_in
 
 PAIRS = {
     client.Admin: aio.AsyncAdmin,
@@ -106,10 +104,5 @@ def test_signatures_are_those_of_the_asynchronous_client(cls):
 
 @pytest.mark.slow
 def test_a_type_checker_sees_parameters_and_results(tmp_path: Path) -> None:
-    uses, misuses = tmp_path / "uses.py", tmp_path / "misuses.py"
-    uses.write_text(USES)
-    misuses.write_text(MISUSES)
-    command = ["--strict", "--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
-    out, err, _ = mypy.run([*command, f"--cache-dir={CACHE / 'mypy'}", "--no-error-summary", str(uses), str(misuses)])
-    assert not err
-    assert re.findall(r"(\w+)\.py:(\d+): error", out) == [("misuses", str(line)) for line in range(5, 9)], out
+    found = errors_in(tmp_path, uses=USES, misuses=MISUSES)
+    assert found == [("misuses", str(line)) for line in range(5, 9)]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mypy import api as mypy
 
 from sparklog import client
 from sparklog.client import aio, config, options
 from sparklog.client.assignors import Assignor
-from support import CACHE
+from support.type_checker import errors_in
 
 OPTIONS = {
     options.ClientOptions: config.ClientConfig,
@@ -78,11 +76,5 @@ def test_every_client_takes_them(typed):
 
 @pytest.mark.slow
 def test_a_type_checker_takes_what_clients_take_and_nothing_else(tmp_path: Path) -> None:
-    uses, misuses = tmp_path / "uses.py", tmp_path / "misuses.py"
-    uses.write_text(USES)
-    misuses.write_text(MISUSES)
-    # As for an installed sparklog: whatever a type checker thinks of its modules is not told.
-    command = ["--strict", "--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
-    out, err, _ = mypy.run([*command, f"--cache-dir={CACHE / 'mypy'}", "--no-error-summary", str(uses), str(misuses)])
-    assert not err
-    assert re.findall(r"(\w+)\.py:(\d+): error", out) == [("misuses", str(line)) for line in range(4, 9)], out
+    found = errors_in(tmp_path, uses=USES, misuses=MISUSES)
+    assert found == [("misuses", str(line)) for line in range(4, 9)]
