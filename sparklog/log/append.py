@@ -221,6 +221,10 @@ class LogWriter:
         if self._snapshots.take(self._state.end_offset, self._producers.entries(), flush=True):
             self._flusher.names_changed()
 
+    def let_go(self) -> None:
+        """Stop writing for good, and finish nothing."""
+        self._segment.let_go()
+
     def _begin_segment(self, base_offset: int) -> Segment:
         segment = Segment(self._fs, self._state.folder, base_offset, 0, self._cache)
         segment.remove()

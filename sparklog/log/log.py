@@ -191,9 +191,11 @@ class Log:
                 raise
             state.folder = folder
             self._deleted.move(folder)
+            self._writer.let_go()
             for segment in state.segments:
                 segment.folder = folder
                 self._cache.forget(segment)
+                segment.release()
             return folder
 
     def configure(self, config: TopicConfig) -> None:

@@ -47,7 +47,10 @@ async def until_equal(three: BrokersOnOneLoop) -> None:
     def are_equal() -> bool:
         if any(each.services.replicas.find(T0) is None for each in three.brokers.values()):
             return False
-        return len({tuple(files(three, each).items()) for each in three.brokers}) == 1
+        try:
+            return len({tuple(files(three, each).items()) for each in three.brokers}) == 1
+        except FileNotFoundError:  # replaced while it was looked at
+            return False
 
     await until(are_equal, "all brokers have the same files", every_s=0.005)
 

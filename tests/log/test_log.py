@@ -562,6 +562,17 @@ class TestTheEnd:
         with pytest.raises(KafkaStorageError):
             log.append(batch(), leader_epoch=0)
 
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds open files in /proc")
+    def test_a_deleted_log_closes_its_files_though_it_stays_in_memory(self, tmp_path: Path) -> None:
+        log = open_log(LocalFs(), str(tmp_path / "orders-0"), config=topic_config(internal_segment_bytes=100))
+        for _ in range(3):
+            log.append(batch(), leader_epoch=0)
+        assert offsets_in(read_all(log)) == [0, 1, 2]
+        assert open_files(str(tmp_path))
+        log.rename_for_delete()
+        assert open_files(str(tmp_path)) == []
+        assert len(log.segments) == 3
+
     def test_many_segments_keep_little_in_memory(self, fs: MemoryFs) -> None:
         log = open_log(fs, config=topic_config(internal_segment_bytes=100, index_interval_bytes=0))
         for _ in range(1500):

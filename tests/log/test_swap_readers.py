@@ -21,6 +21,7 @@ from sparklog.log.segment.cache import SegmentCache
 from sparklog.testing.memory_fs import MemoryFs
 from support.logs.builders import START_MS, batch, check_indexes, file_content, open_log, topic_config
 from support.logs.replacements import FOLDER, clean, cleaned, content_of, even, records_in, replace, written
+from support.patience import PATIENCE_S
 from support.runs.seeds import SEED, seeds
 
 OLD = list(range(48))
@@ -239,6 +240,21 @@ def test_readers_in_threads_find_each_surviving_record_once(
     assert all(readers.rounds)
 
 
+def one_round(together: threading.Barrier, work: Callable[[], None]) -> Callable[[], None]:
+    """The work, begun when all others that wait at the barrier begin theirs; nothing once the barrier is broken."""
+
+    def begin_together() -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait()
+            try:
+                work()
+            except BaseException:
+                together.abort()  # nobody need wait for this thread
+                raise
+
+    return begin_together
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", seeds(2, soak=10))
 def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
@@ -266,8 +282,12 @@ def test_retention_truncation_and_replacement_at_once(seed: int) -> None:
         log.flush()
 
     done = refused = 0
-    with Readers(retain, cut, write, flush) as others:
-        while done < 10 and refused < 1000 and not others.stopping.is_set():
+    together = threading.Barrier(5, timeout=PATIENCE_S)  # whoever is faster must not always win
+    others = [one_round(together, work) for work in (retain, cut, write, flush)]
+    with Readers(*others), contextlib.ExitStack() as ending:
+        ending.callback(together.abort)
+        while done < 30 and refused < 1000:
+            together.wait()
             sources = log.describe()[chance.randrange(3) : -1][:3]
             try:
                 replace(fs, log, sources, cleaned(content_of(fs, sources)))
