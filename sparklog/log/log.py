@@ -113,7 +113,7 @@ class Log:
         *,
         clean: bool,
         recovery_point: int = 0,
-        log_start_offset: int = 0,
+        log_start_offset: int | None = None,
         compacted_to: int | None = None,
         cache: SegmentCache | None = None,
         on_error: Callable[[OSError], None] | None = None,
@@ -124,16 +124,17 @@ class Log:
         """Open the log in `folder` (`<log dir>/<topic>-<n>`) and recover it, or create an empty log there.
 
         clean: the last shutdown was clean, so nothing needs recovery. recovery_point, log_start_offset: the
-        checkpointed values. compacted_to: see recovery.py. cache: shared with other logs. on_error: called when the
-        disk fails. write_checkpoints: stores this log's recovery point and log start offset. jitter: returns a random
-        number below its argument, for segment.jitter.ms. room: the free-space check of the log's directory.
+        checkpointed values; log_start_offset None: the log may begin at any offset. compacted_to: see recovery.py.
+        cache: shared with other logs. on_error: called when the disk fails. write_checkpoints: stores this log's
+        recovery point and log start offset. jitter: returns a random number below its argument, for segment.jitter.ms.
+        room: the free-space check of the log's directory.
 
         Raises OSError, or CorruptRecord if flushed batches cannot be read.
         """
         fs.make_dir(folder)
         loading = Loading(
             fs=fs, folder=folder, config=config, now_ms=clock.time_ms(), clean=clean, recovery_point=recovery_point,
-            log_start_offset=log_start_offset, compacted_to=compacted_to,
+            log_start_offset=log_start_offset or 0, knows_start=log_start_offset is not None, compacted_to=compacted_to,
             cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)

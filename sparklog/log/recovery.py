@@ -16,7 +16,8 @@
 Each step can be repeated: after a crash during opening, the folder can still be opened.
 
 Gaps between offsets come from compaction and are kept. But if the caller knows how far the log has been compacted
-(`compacted_to`), a gap above that offset and above the recovery point comes from the crash, and the log ends there. A
+(`compacted_to`), a gap above that offset and above the recovery point comes from the crash, and the log ends there;
+also a gap between the log start, where that is known, and the first segment: such a replica has none of its records. A
 gap below the recovery point is always kept, because segments may have been replaced since, even if the leader epochs
 cannot be read and every batch is therefore checked again.
 
@@ -70,6 +71,8 @@ class Loading:
     clean: bool
     recovery_point: int
     log_start_offset: int
+    knows_start: bool
+    """The log begins there; otherwise with its first segment, if that is later."""
     compacted_to: int | None = None
     """Gaps below this come from compaction; None: the directory has no record of the folder, so any gap may."""
     flushed_to: int = 0
@@ -174,6 +177,13 @@ def _find_producers(state: Loading, offset: int) -> None:
 
 def _recover(state: Loading) -> None:
     """Do step 3 after an unclean stop: check the unflushed segments."""
+    if _has_lost_its_start(state):
+        logger.warning(
+            "%s: begins at %d, not at %d: emptied", state.folder, state.segments[0].base_offset, state.log_start_offset
+        )
+        state.dropped += state.segments
+        state.segments = []
+        state.has_changed = True
     state.end_offset = state.segments[-1].base_offset if state.segments else state.log_start_offset
     if state.compacted_to is not None:
         state.epochs = state.epochs.truncate_from_end(state.recovery_point)  # later epochs are read from the batches
@@ -245,6 +255,12 @@ def _trusted(segment: Segment, recovery_point: int) -> Iterator[BatchPlace]:
                 f"{segment}: {error}, below the recovery point {recovery_point}: the disk has lost flushed records. "
                 f"{HOW_TO_GO_ON} the segment's files"
             ) from None
+
+
+def _has_lost_its_start(state: Loading) -> bool:
+    """Return whether the crash took the first segments away: retention stores the log start before it removes them."""
+    start = state.log_start_offset
+    return state.knows_start and bool(state.segments) and _is_hole(state, start, state.segments[0].base_offset)
 
 
 def _is_hole(state: Loading, end: int, base_offset: int) -> bool:

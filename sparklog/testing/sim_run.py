@@ -27,7 +27,7 @@ from sparklog.records.batch import iterate_headers, read_header
 from sparklog.testing.sim_checker import Anomaly, check
 from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
-from sparklog.testing.sim_history import FinalLog, History
+from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
 from sparklog.testing.sim_members import Member, is_together
 from sparklog.testing.sim_merges import borders_of
@@ -146,6 +146,7 @@ class _Run:
         await self._compare_segments()
         self._compare_replicas()
         self._look_up_offsets()
+        self._look_at_beginnings()
         self._look_at_tables()
         self._look_at_the_store()
         for task in watching:
@@ -324,6 +325,16 @@ class _Run:
                         self.anomalies.append(
                             Anomaly("wrong lookup", f"{name}: broker {broker} finds {offset} in {found}")
                         )
+
+    def _look_at_beginnings(self) -> None:
+        """No log begins later than somebody has asked for, but where retention may have removed records."""
+        may_expire = set(self._partitions) if self._scenario.retention_bytes >= 0 else set()
+        for name in self._cluster.states().keys() - may_expire - self._cluster.tree.unclean.keys():
+            asked = max((trim.before_offset for _, trim in self.history.of(Trim) if trim.partition == name), default=0)
+            for broker, log in self._logs_in_sync(name).items():
+                if log.log_start_offset > asked:
+                    text = f"{name} begins at {log.log_start_offset} on {broker}; nobody deleted records above {asked}"
+                    self.anomalies.append(Anomaly("lost beginning", text))
 
     def _look_at_tables(self) -> None:
         for name in self._tables:

@@ -136,6 +136,31 @@ class TestUncleanStop:
         fs.remove(segment(9))
         assert recover(fs, compacted_to=compacted_to).log_end_offset == end
 
+    @pytest.mark.parametrize(
+        ("known", "begins", "ends"),
+        [
+            ({"log_start_offset": 0, "compacted_to": 0}, 0, 0),
+            ({"log_start_offset": 5, "compacted_to": 0}, 5, 5),
+            ({"log_start_offset": 9, "compacted_to": 0}, 9, 36),
+            ({"log_start_offset": 0, "compacted_to": 5}, 9, 36),
+            ({"log_start_offset": 0, "compacted_to": 0, "recovery_point": 9}, 9, 36),
+            ({"log_start_offset": None, "compacted_to": 0}, 9, 36),
+            ({"log_start_offset": 0, "compacted_to": None}, 9, 36),
+            ({"log_start_offset": 0, "compacted_to": 0, "clean": True}, 9, 36),
+        ],
+    )
+    def test_a_gap_before_the_first_segment_is_a_hole_where_the_start_is_known(
+        self, fs: MemoryFs, known: dict[str, int | None], begins: int, ends: int
+    ) -> None:
+        remove_segment(fs, 0)
+        log = open_log(fs, **({"clean": False} | known))
+        assert (log.log_start_offset, log.log_end_offset) == (begins, ends)
+        log.append(batch(), leader_epoch=7)
+        assert offsets_in(read_all(log)) == [*range(begins, ends), ends]
+        assert [each for each in fs.list(FOLDER) if each.endswith(".log")] == (
+            [f"{begins:020d}.log"] if begins == ends else [f"{base:020d}.log" for base in (9, 18, 27)]
+        )
+
     def test_a_gap_below_the_recovery_point_is_no_hole(self, fs: MemoryFs) -> None:
         remove_segment(fs, 9)
         assert recover(fs, compacted_to=0, recovery_point=20).log_end_offset == 36

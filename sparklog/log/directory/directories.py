@@ -179,7 +179,10 @@ class LogDirectories:
         for directory in taken | set(moved):
             try:
                 with self.guard(directory):
-                    directory.write_recovery_points(partial(self.logs_in, directory.path))
+                    logs = partial(self.logs_in, directory.path)
+                    if directory in taken:
+                        directory.write_log_starts(logs)
+                    directory.write_recovery_points(logs)
             except KafkaStorageError as error:
                 no_room = error
                 self.has_new(directory)

@@ -122,8 +122,9 @@ class LogDirectory:
     def recovery_point_of(self, name: TopicPartition) -> int:
         return self._known_recovery_points.get(name, 0)
 
-    def log_start_of(self, name: TopicPartition) -> int:
-        return self._known_log_starts.get(name, 0)
+    def log_start_of(self, name: TopicPartition) -> int | None:
+        """Return the checkpointed log start offset; None: the log begins with its first segment."""
+        return self._known_log_starts.get(name)
 
     def compacted_to(self, name: TopicPartition) -> int | None:
         """Return the offset above which gaps do not come from compaction; None for a partition without checkpoints."""
@@ -158,14 +159,13 @@ class LogDirectory:
     def write_log_starts(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the log start offsets; otherwise like `write_recovery_points`.
 
-        Kafka leaves out a log that begins with its first segment. But after a crash, an earlier segment may be back.
+        Kafka leaves out a log that begins with its first segment. But a crash may bring back a segment before it, or
+        take the first one away, and recovery must see that.
         """
         with self._writing:
             kept = {name: offset for name, offset in self._known_log_starts.items() if name in self._damaged}
             with self.room.needed(LOG_STARTS):
-                self._log_starts.write(
-                    kept | {log.partition: start for log in logs() if (start := log.log_start_offset)}
-                )
+                self._log_starts.write(kept | {log.partition: log.log_start_offset for log in logs()})
 
     def write_cleaned_offsets(self, logs: Callable[[], Iterable[Log]]) -> None:
         """Write the compacted offsets if they have changed; otherwise like `write_recovery_points`."""

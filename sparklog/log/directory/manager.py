@@ -210,7 +210,7 @@ class LogManager:
         *,
         clean: bool = True,
         recovery_point: int = 0,
-        log_start_offset: int = 0,
+        log_start_offset: int | None = None,
         compacted_to: int | None = None,
     ) -> Log:
         """Open a log with the manager's services. Raises OSError or CorruptRecord."""
