@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import pytest
 
 from sparklog.base.errors import InconsistentTopicId, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from sparklog.base.ids import TopicPartition
-from sparklog.client import Admin, Consumer, Producer
+from sparklog.client import Admin, Consumer, OffsetAndMetadata, Producer
+from sparklog.client.config import ConsumerConfig
+from sparklog.client.consumer.callback_invoker import CallbackInvoker
+from sparklog.client.consumer.committer import Committer
+from sparklog.client.consumer.subscription_state import Assignment
 from sparklog.testing import RunningBroker, start_broker
-from support.patience import wait_until
+from sparklog.testing.sim_clock import SimClock
+from support.patience import PATIENCE_MS, wait_until
 
 T0 = TopicPartition("t", 0)
 
@@ -110,3 +116,28 @@ def test_offsets_that_a_user_names_are_of_the_topic_that_was_read(broker: Runnin
         with pytest.raises(KafkaError):
             reader.commit({T0: 5})
         assert reader.committed([T0]) == {T0: None}
+
+
+@pytest.mark.parametrize("offsets", [None, {T0: 7}])
+async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offsets: dict[TopicPartition, int]) -> None:
+    """It is sent a moment later, and another topic may have the name by then."""
+    sent: list[tuple[int, str]] = []
+
+    class Sent:
+        async def commit(
+            self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *_: object, topic_ids: Any, timeout_ms: object
+        ) -> None:
+            sent.extend((at.offset, topic_ids.get(partition)) for partition, at in offsets.items())
+
+    assignment = Assignment()
+    assignment.assign([T0])
+    assignment.state(T0).begin_at(7, topic_id="the old topic's")
+    config = ConsumerConfig.parse({"bootstrap_servers": "127.0.0.1:1", "group_id": "g"})
+    turns = CallbackInvoker(lambda: None)
+    committer = Committer(cast(Any, Sent()), cast(Any, None), assignment, turns, config, SimClock())
+
+    committer.commit_async(offsets, None)
+    assignment.state(T0).look_up(None)
+    await committer.settle(PATIENCE_MS)
+
+    assert sent == [(7, "the old topic's")]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from sparklog.base.clock import Clock
 from sparklog.base.config_keys import MAX_LONG
@@ -23,13 +23,23 @@ from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offse
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.membership import Membership
-from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.consumer.subscription_state import Assignment, FetchPosition, PartitionState
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 
 Callback = Callable[[dict[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 
 logger = logging.getLogger(__name__)
+
+
+class _Wanted(NamedTuple):
+    """A commit, as things were when it was asked for: until it is sent, a topic may be deleted and created again."""
+
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    topic_ids: dict[TopicPartition, str]
+    """Ids of the offsets' topics, where known."""
+    states: dict[TopicPartition, PartitionState]
+    """Of the partitions that were assigned."""
 
 
 class Committer:
@@ -60,23 +70,13 @@ class Committer:
         """Whether the next `poll` commits; for any thread."""
         return self._clock.monotonic_ms() >= self._due_ms
 
-    def standing(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the position in each partition where it is known."""
-        standing = self._assignment.standing()
-        return {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in standing.items()}
-
     async def commit(self, offsets: Offsets | None, timeout_ms: int | None) -> None:
         """Commit `offsets`, or the positions if None; retry for `timeout_ms`, not at all if None."""
-        wanted = self.standing() if offsets is None else with_metadata(offsets)
-        ids = self._assignment.topic_ids(wanted)
-        await self._commits.commit(wanted, self._member_with(wanted), topic_ids=ids, timeout_ms=timeout_ms)
-        self._committed |= {partition: at.offset for partition, at in wanted.items()}
-        self._interceptors.on_commit(wanted)
+        await self._commit(self._wanted(offsets), timeout_ms)
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         """Commit without waiting; a later `poll`, or `close`, calls `callback(offsets, error)`."""
-        wanted = self.standing() if offsets is None else with_metadata(offsets)
-        self._start(self._commit_and_tell(wanted, callback))
+        self._start(self._commit_and_tell(self._wanted(offsets), callback))
 
     def start_if_due(self) -> None:
         """Commit the positions in the background, if it is time.
@@ -86,14 +86,14 @@ class Committer:
         if self.is_due:
             self._due_ms = self._clock.monotonic_ms() + self._config.auto_commit_interval_ms
             if not self._tasks and (moved := self._moved()):
-                self._start(self._commit_and_tell(moved, None))
+                self._start(self._commit_and_tell(self._standing(moved), None))
 
     async def before_giving_up(self, timeout_ms: int) -> None:
         """Commit the positions, for at most `timeout_ms`, if enable_auto_commit; a failure is logged."""
         if self._config.enable_auto_commit and (moved := self._moved()):
             try:
                 async with asyncio.timeout(timeout_ms / 1000):  # with the wait for earlier commits
-                    await self.commit(moved, timeout_ms)
+                    await self._commit(self._standing(moved), timeout_ms)
             except (KafkaError, TimeoutError) as error:
                 logger.warning("group %s: not committed: %s", self._config.group_id, error or f"{timeout_ms} ms passed")
 
@@ -117,19 +117,35 @@ class Committer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _commit_and_tell(
-        self, wanted: dict[TopicPartition, OffsetAndMetadata], callback: Callback | None
-    ) -> None:
+    async def _commit_and_tell(self, wanted: _Wanted, callback: Callback | None) -> None:
         failure: KafkaError | None = None
         try:
-            await self.commit(wanted, None)
+            await self._commit(wanted, None)
         except KafkaError as error:
             failure = error
             logger.info("group %s: not committed: %s", self._config.group_id, error)
         except asyncio.CancelledError:
             failure = RequestTimedOut("the consumer was closed before an answer came")
         if callback is not None:
-            self._turns.post(callback, wanted, failure)
+            self._turns.post(callback, wanted.offsets, failure)
+
+    async def _commit(self, wanted: _Wanted, timeout_ms: int | None) -> None:
+        await self._commits.commit(
+            wanted.offsets, self._member_with(wanted.states), topic_ids=wanted.topic_ids, timeout_ms=timeout_ms
+        )
+        self._committed |= {partition: at.offset for partition, at in wanted.offsets.items()}
+        self._interceptors.on_commit(wanted.offsets)
+
+    def _wanted(self, offsets: Offsets | None) -> _Wanted:
+        """Return the commit of `offsets`, or of the positions if None, as things are now."""
+        if offsets is None:
+            return self._standing(self._assignment.standing())
+        return _Wanted(with_metadata(offsets), self._assignment.topic_ids(offsets), self._assignment.held(offsets))
+
+    def _standing(self, positions: Mapping[TopicPartition, FetchPosition]) -> _Wanted:
+        offsets = {item: OffsetAndMetadata(at.offset, leader_epoch=at.leader_epoch) for item, at in positions.items()}
+        ids = {item: at.topic_id for item, at in positions.items() if at.topic_id}
+        return _Wanted(offsets, ids, self._assignment.held(offsets))
 
     def _start(self, work: Any) -> None:
         task = asyncio.create_task(work, name="sparklog commit")
@@ -137,15 +153,14 @@ class Committer:
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(report_defect)
 
-    def _moved(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _moved(self) -> dict[TopicPartition, FetchPosition]:
         """Return the positions that are not committed yet."""
-        standing = self.standing()
+        standing = self._assignment.standing()
         self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
         return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
 
-    def _member_with(self, offsets: Offsets) -> Callable[[], Membership | None]:
+    def _member_with(self, had: Mapping[TopicPartition, PartitionState]) -> Callable[[], Membership | None]:
         """Return a function for the committing member; it raises once the member gave up one of these partitions."""
-        had = self._assignment.held(offsets)
 
         def member() -> Membership | None:
             if not self._assignment.from_group:
