@@ -12,7 +12,8 @@ administrator configures it. This broker alone leads its partitions, in a leader
 
 A store that has lost changes, as SQLite's can lose its write-ahead log, may know topics with an outdated configuration:
 they get the kept configuration back. Their leader epochs leap: clients trust no leader with an older epoch than one
-they have seen, and no log knows of an epoch without records.
+they have seen, and no log knows of an epoch without records. The epoch that a topic leaps to is kept beside its
+configuration, for the store may be lost again before a record has it.
 """
 
 from __future__ import annotations
@@ -76,8 +77,13 @@ def adopt(
             "(%s)",
             name, len(partitions), source, ", ".join(f"{key}={value}" for key, value in overrides.items()),
         )  # fmt: skip
-        further = LEAP if has_lost_changes else 1
-        infos = [_led_by(config.broker_id, partitions.get(number), further) for number in range(count)]
+        latest = {number: log.latest_epoch for number, log in partitions.items()}
+        epochs = (
+            _leapt(logs, name, topic_id, latest)
+            if has_lost_changes
+            else {number: epoch + 1 for number, epoch in latest.items()}
+        )
+        infos = [_led_by(config.broker_id, epochs.get(number, 0)) for number in range(count)]
         topics.create(name, topic_id or new_id(), infos, overrides)
         logs.update_config(name, config_of(name, overrides, config.topic_defaults))
 
@@ -90,10 +96,10 @@ def _overrides_of(name: str, topic_id: UUID | None, logs: LogManager, config: Br
     return UNLIMITED, "not known, so all its records stay until you say otherwise"
 
 
-def _led_by(broker_id: int, log: Log | None, further: int) -> PartitionInfo:
+def _led_by(broker_id: int, leader_epoch: int) -> PartitionInfo:
     return PartitionInfo(
         leader=broker_id,
-        leader_epoch=log.latest_epoch + further if log else 0,
+        leader_epoch=leader_epoch,
         replicas=(broker_id,),
         in_sync_replicas=(broker_id,),
     )
@@ -122,7 +128,7 @@ def _ahead(logs: LogManager, topics: TopicStore, store: Store) -> list[TopicPart
     """Return the partitions with records of a later leader epoch than the store's, for topics with the same id."""
     ids = {name: topics.load_assignment(name).topic_id for name in topics.names()}
     latest = {
-        log.partition: log.latest_epoch
+        log.partition: max(log.latest_epoch, logs.leapt_to(log.partition.topic, log.topic_id))
         for log in logs
         if log.partition.topic in ids and log.topic_id == ids[log.partition.topic]
     }
@@ -137,14 +143,30 @@ def restore(logs: LogManager, topics: TopicStore, config: BrokerConfig, store: S
             logger.warning("topic %s gets back its configuration: %s, not %s", name, dict(kept), stored)
             topics.change_overrides(name, partial(_take, kept))
             logs.update_config(name, config_of(name, kept, config.topic_defaults))
-    _leap({log.partition: log.latest_epoch for log in logs}, store)
+    _leap(logs, store)
 
 
 def _take(kept: Overrides, _: Overrides) -> Overrides:
     return kept
 
 
-def _leap(latest: Mapping[TopicPartition, int], store: Store) -> None:
-    for name, state in read_states(store, latest).items():
-        raised = dataclasses.replace(state, leader_epoch=max(latest[name], state.leader_epoch) + LEAP)
-        store.set(state_path(*name), encode_state(raised), state.version)
+def _leap(logs: LogManager, store: Store) -> None:
+    states = read_states(store, [log.partition for log in logs])
+    latest: dict[tuple[str, UUID | None], dict[int, int]] = {}
+    for log in logs:
+        if log.partition in states:
+            of_topic = latest.setdefault((log.partition.topic, log.topic_id), {})
+            of_topic[log.partition.partition] = max(log.latest_epoch, states[log.partition].leader_epoch)
+    for (topic, topic_id), epochs in latest.items():
+        for number, epoch in _leapt(logs, topic, topic_id, epochs).items():
+            state = states[TopicPartition(topic, number)]
+            raised = dataclasses.replace(state, leader_epoch=epoch)
+            store.set(state_path(topic, number), encode_state(raised), state.version)
+
+
+def _leapt(logs: LogManager, topic: str, topic_id: UUID | None, latest: Mapping[int, int]) -> dict[int, int]:
+    """Return epochs that no client has seen, given each partition's latest; they are kept before anybody uses them."""
+    before = logs.leapt_to(topic, topic_id)
+    leapt = {number: max(epoch, before) + LEAP for number, epoch in latest.items()}
+    logs.note_leap(topic, topic_id, max(leapt.values()))
+    return leapt

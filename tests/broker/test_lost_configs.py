@@ -165,6 +165,30 @@ async def test_a_store_that_another_had_replaced_is_noticed_to_be_older(
     assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > newer
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_store_may_be_lost_again_before_a_record_has_the_new_leader_epoch(
+    one: BrokersOnOneLoop, batch, *, comes_back: bool
+) -> None:
+    """Or an older one may take its place, which has seen more changes."""
+    await one.start(1)
+    await one.create("t", [[1]])
+    await one.produce(1, T0, batch([b"a"]))
+    before = contents(MemoryStore(one.tree))
+    await one.stop(1)
+    one.lose_store()
+    await one.start(1)
+    heard_of = one.brokers[1].services.replicas.get(T0).partition.leader_epoch
+    await one.stop(1)
+    one.lose_store()
+    if comes_back:
+        give_back(one, before)
+        store = MemoryStore(one.tree)
+        for number in range(300):
+            store.create(f"/change-{number}", b"")
+    await one.start(1)
+    assert one.brokers[1].services.replicas.get(T0).partition.leader_epoch > heard_of
+
+
 def give_back(one: BrokersOnOneLoop, nodes: dict[str, bytes]) -> None:
     """A store with nothing else in it."""
     one.lose_store()

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import posixpath
 import threading
@@ -193,9 +194,20 @@ class LogDirectory:
                 name: config
                 for name, config in before.topics.items()
                 if name in aside or (name in ids and ids[name] == config.topic_id)
-            } | {name: KeptConfig(ids[name], overrides[name]) for name in ids.keys() & overrides.keys()}
+            }
+            for name in ids.keys() & overrides.keys():
+                epoch = kept[name].leader_epoch if name in kept else -1
+                kept[name] = KeptConfig(ids[name], overrides[name], epoch)
             if kept != before.topics:
                 self.kept_configs = KeptConfigs(kept, max(seen_change, before.seen_change))
+        self.write_configs()
+
+    def note_leap(self, topic: str, leader_epoch: int) -> None:
+        """Store that the topic's leader epochs leap, up to that one. Raises as `keep_configs` does."""
+        with self._writing:
+            before = self.kept_configs
+            leapt = dataclasses.replace(before.topics[topic], leader_epoch=leader_epoch)
+            self.kept_configs = KeptConfigs({**before.topics, topic: leapt}, before.seen_change)
         self.write_configs()
 
     def note_change(self, seen_change: int) -> None:

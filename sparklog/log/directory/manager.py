@@ -35,7 +35,7 @@ from sparklog.log.directory.directories import LogDirectories
 from sparklog.log.directory.directory import LogDirectory
 from sparklog.log.directory.open_files import NO_LIMIT, OpenFiles
 from sparklog.log.directory.ownership import Ownership
-from sparklog.log.directory.topic_configs import UNLIMITED, Overrides
+from sparklog.log.directory.topic_configs import UNLIMITED, KeptConfig, Overrides
 from sparklog.log.log import Log
 from sparklog.log.segment.cache import SegmentCache
 
@@ -336,11 +336,21 @@ class LogManager:
 
     def find_kept_config(self, topic: str, topic_id: UUID | None) -> Overrides | None:
         """Return the last stored copy of the topic's configuration; None if there is none for that topic id."""
-        for directory in self._directories.live():
-            found = directory.kept_configs.topics.get(topic)
-            if found and found.topic_id == topic_id:
-                return found.overrides
-        return None
+        return next((kept.overrides for _, kept in self._kept(topic, topic_id)), None)
+
+    def leapt_to(self, topic: str, topic_id: UUID | None) -> int:
+        """Return the highest leader epoch that the topic's partitions have leapt to; -1: they never have."""
+        return max((kept.leader_epoch for _, kept in self._kept(topic, topic_id)), default=-1)
+
+    def note_leap(self, topic: str, topic_id: UUID | None, leader_epoch: int) -> None:
+        """Store that the topic's leader epochs leap, up to that one, wherever its configuration is kept."""
+        for directory, _ in self._kept(topic, topic_id):
+            with contextlib.suppress(KafkaStorageError), self._directories.guard(directory):
+                directory.note_leap(topic, leader_epoch)
+
+    def _kept(self, topic: str, topic_id: UUID | None) -> list[tuple[LogDirectory, KeptConfig]]:
+        found = [(each, each.kept_configs.topics.get(topic)) for each in self._directories.live()]
+        return [(each, kept) for each, kept in found if kept and kept.topic_id == topic_id]
 
     def note_change(self, seen_change: int) -> None:
         """Store the number of the cluster store's newest change, even if it is lower, after the store lost changes."""

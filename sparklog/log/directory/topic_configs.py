@@ -5,7 +5,8 @@
          "orders": {"topic_id": "CeWNTpoLSru0hj3_5YiFeQ", "configs": {"retention.ms": "-1"}}}}
 
 The cluster store holds a topic's valid configuration; this file holds the last known copy. `seen_change` is the number
-of the store's newest change at that time: a store whose newest change has a lower number has lost some.
+of the store's newest change at that time: a store whose newest change has a lower number has lost some. A topic has a
+`leader_epoch` once its epochs have leapt (broker/adoption.py): clients may know it, though no record has it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class KeptConfig:
 
     topic_id: UUID | None
     overrides: Overrides
+    leader_epoch: int = -1
+    """The highest one that its partitions have leapt to; -1: they never have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,13 @@ class TopicConfigCheckpoint:
 
 
 def _encode(kept: KeptConfig) -> dict[str, Any]:
-    return {"topic_id": encode_id(kept.topic_id) if kept.topic_id else None, "configs": dict(kept.overrides)}
+    content = {"topic_id": encode_id(kept.topic_id) if kept.topic_id else None, "configs": dict(kept.overrides)}
+    return content if kept.leader_epoch < 0 else content | {"leader_epoch": kept.leader_epoch}
 
 
 def _decode(content: Mapping[str, Any]) -> KeptConfig:
     topic_id = content["topic_id"]
     overrides = {str(key): str(value) for key, value in content["configs"].items()}
-    return KeptConfig(None if topic_id is None else decode_id(topic_id), overrides)
+    return KeptConfig(
+        None if topic_id is None else decode_id(topic_id), overrides, int(content.get("leader_epoch", -1))
+    )
