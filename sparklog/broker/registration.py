@@ -88,10 +88,10 @@ class Registration:
 
     def _session_changed(self, state: SessionState) -> None:
         """Called by the store, on one of its threads."""
-        if state is SessionState.EXPIRED:
-            self._loop.call_soon_threadsafe(self._has_expired.set)
-        elif state is SessionState.CONNECTED:
-            with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+        with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+            if state is SessionState.EXPIRED:
+                self._loop.call_soon_threadsafe(self._has_expired.set)
+            elif state is SessionState.CONNECTED:
                 self._loop.call_soon_threadsafe(self._on_connected)
 
     async def _register(self) -> None:
