@@ -14,7 +14,7 @@ from sparklog.broker.resources import CHANGEABLE
 from sparklog.server.kafka.messages import versions_of
 from sparklog.testing import RunningBroker
 from support.kafka.connection import Wire
-from support.patience import PATIENCE_MS
+from support.patience import PATIENCE_MS, wait_until
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 20, 21, 37
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 33, 44
@@ -262,8 +262,23 @@ def test_the_brokers_configuration_is_read_only(wire: Wire) -> None:
     assert {name for name, entry in entries.items() if not entry.read_only} == set(CHANGEABLE)
     secret = entries["ssl.key.password"]
     assert (secret.is_sensitive, secret.value, [each.value for each in secret.synonyms]) == (True, None, [None])
-    assert describe(wire, BROKER, "").configs == ()  # nothing was set for all brokers at run time
     assert describe(wire, BROKER, "7").error_code is ErrorCode.invalid_request
+
+
+def test_what_all_brokers_go_by_is_described_alone(wire: Wire) -> None:
+    assert describe(wire, BROKER, "").configs == ()
+    rate = "leader.replication.throttled.rate"
+    assert alter(wire, "", (rate, SET, "1000"), type=BROKER).error_code is ErrorCode.none
+    assert alter(wire, "0", (rate, SET, "2000"), type=BROKER).error_code is ErrorCode.none
+
+    def described(name: str) -> tuple[str | None, int]:
+        entry = next(each for each in describe(wire, BROKER, name).configs if each.name == rate)
+        return entry.value, entry.config_source
+
+    wait_until(lambda: (described("0"), described("")) == (("2000", 2), ("1000", 3)), "both changes have arrived")
+    assert [each.name for each in describe(wire, BROKER, "").configs] == [rate]
+    assert alter(wire, "", (rate, DELETE, None), type=BROKER).error_code is ErrorCode.none
+    assert alter(wire, "0", (rate, DELETE, None), type=BROKER).error_code is ErrorCode.none
 
 
 @pytest.mark.parametrize("type", [BROKER_LOGGER, GROUP, 99])

@@ -1,16 +1,18 @@
 """DescribeConfigs in Kafka's protocol.
 
-A broker with an empty name means the defaults of all brokers that were set at run time. Its result has no entries.
+A broker with an empty name means the defaults that were set for all brokers at run time: its result has those alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_configs
 from sparklog.broker.apis.describe_configs import ConfigQuery, DescribeConfigsRequest
-from sparklog.broker.config_entries import ConfigEntry
+from sparklog.broker.config_entries import ConfigEntry, ConfigSource
 from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
@@ -22,8 +24,8 @@ async def serve(call: Call, request: Message) -> Message:
     response = await call.serve(describe_configs.API, wanted)
     results = []
     for asked, found in zip(request.resources, response.resources, strict=True):
-        entries = [] if _is_all_brokers(asked) else [_entry(entry, request) for entry in found.entries]
-        results.append(_result(asked, found.error, entries))
+        entries = _set_for_all(found.entries) if _is_all_brokers(asked) else found.entries
+        results.append(_result(asked, found.error, [_entry(entry, request) for entry in entries]))
     return call.answer(results=results)
 
 
@@ -37,6 +39,17 @@ def _query(asked: Message) -> ConfigQuery:
 
 def _is_all_brokers(asked: Message) -> bool:
     return bool(asked.resource_type == BROKER and not asked.resource_name)
+
+
+def _set_for_all(entries: Iterable[ConfigEntry]) -> list[ConfigEntry]:
+    """Return the entries that were set for all brokers, without what this broker overrides them with."""
+    found = []
+    for entry in entries:
+        sources = [each.source for each in entry.synonyms]
+        if ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG in sources:
+            first = sources.index(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            found.append(replace(entry, synonyms=entry.synonyms[first:]))
+    return found
 
 
 def _result(asked: Message, error: KafkaError | None, entries: list[dict[str, Any]]) -> dict[str, Any]:
