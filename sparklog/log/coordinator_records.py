@@ -256,14 +256,14 @@ class _Reader:
                 tag, size = self._varint(), self._varint()
                 content = self._take(size)
                 if field := tags.get(tag):
-                    values[field.name] = _Reader(content)._tagged(field, version)
+                    values[field.name] = _Reader(content).tagged(field, version)
         return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
 
     @staticmethod
     def _is_shown(field: Field, values: dict[str, Any]) -> bool:
         return field.name in values and (field.tag is None or values[field.name] != field.default)
 
-    def _tagged(self, field: Field, version: int) -> Any:
+    def tagged(self, field: Field, version: int) -> Any:
         if isinstance(field.type, tuple) and not field.is_array and self._varint() == 0:
             return None
         return self._field(field, version, flexible=True)

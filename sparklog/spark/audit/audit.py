@@ -77,7 +77,7 @@ class Auditor:
         """
         session = self.spark.newSession()
         session.conf.set("spark.sql.adaptive.enabled", "false")
-        return replace(self, spark=session)._run()
+        return Auditor._run(replace(self, spark=session))
 
     def _run(self) -> Audited:
         before = self.source.view()
