@@ -28,8 +28,8 @@ from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
 from sparklog.group.loader import load
 from sparklog.group.shard import Shard
-from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key
 from sparklog.log.log import Log
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key
 from sparklog.records.arrow import encode_all
 from sparklog.spark.offsets.read import Slice
 from sparklog.spark.offsets.snapshots import batches_of

@@ -7,8 +7,8 @@ import sys
 import click
 
 from sparklog.base.fs import LocalFs
-from sparklog.log.decoders import decode_offsets, decode_text, decode_transactions
 from sparklog.log.dump import DumpOptions, Findings, dump_file, dump_json
+from sparklog.offsets_topic.decoders import decode_offsets, decode_text, decode_transactions
 
 DOES_NOT_FIT = 1
 

@@ -22,7 +22,6 @@ from sparklog.base.errors import (
     UnknownMemberId,
 )
 from sparklog.group.group import CLASSIC
-from sparklog.group.records import NO_TIMESTAMP, CoordinatorRecord, GroupKey, GroupMember, GroupValue, OffsetValue
 from sparklog.group.requests import NO_MEMBER, OffsetCommit, OffsetFetch
 from sparklog.group.states import (
     AWAITING_SYNC,
@@ -34,7 +33,15 @@ from sparklog.group.states import (
     State,
     next_state,
 )
-from sparklog.log.coordinator_records import SUBSCRIPTION, read_value
+from sparklog.offsets_topic.records import (
+    NO_TIMESTAMP,
+    CoordinatorRecord,
+    GroupKey,
+    GroupMember,
+    GroupValue,
+    OffsetValue,
+)
+from sparklog.offsets_topic.schemas import SUBSCRIPTION, read_value
 
 CONSUMER_PROTOCOL = "consumer"
 Protocols = Sequence[tuple[str, bytes]]

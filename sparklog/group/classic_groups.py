@@ -43,7 +43,6 @@ from sparklog.base.errors import (
 from sparklog.group.classic_group import ClassicGroup, Member
 from sparklog.group.group import Group, Work
 from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
-from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue
 from sparklog.group.requests import (
     NO_MEMBER,
     Heartbeat,
@@ -58,6 +57,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import AWAITING_SYNC, DEAD, EMPTY, PREPARING_REBALANCE, STABLE, Event
+from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, GroupValue
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may wait for its first join to end; it cannot send heartbeats yet."""

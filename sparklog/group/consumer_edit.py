@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.group import Work
-from sparklog.group.records import CoordinatorRecord, Key, Value
+from sparklog.offsets_topic.records import CoordinatorRecord, Key, Value
 
 
 class GroupEdit:

@@ -38,7 +38,8 @@ from sparklog.group.consumer_member import (
     from_target_value,
 )
 from sparklog.group.group import CONSUMER, TopicsView
-from sparklog.group.records import (
+from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
+from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -54,7 +55,6 @@ from sparklog.group.records import (
     TargetKey,
     TargetValue,
 )
-from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 
 FIRST_EPOCH = 1
 NOTHING_TO_READ = 0

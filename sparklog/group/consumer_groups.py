@@ -35,7 +35,6 @@ from sparklog.group.consumer_member import (
 )
 from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.migration import can_downgrade, check_upgrade, downgrade, upgrade
-from sparklog.group.records import ConsumerGroupKey, CoordinatorRecord
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
@@ -52,6 +51,7 @@ from sparklog.group.requests import (
     SyncGroup,
     SyncGroupResponse,
 )
+from sparklog.offsets_topic.records import ConsumerGroupKey, CoordinatorRecord
 
 ConsumerTimer = MemberTimer | AssignTimer
 _FAILURES: dict[type[MemberTimer], str] = {

@@ -54,7 +54,9 @@ from sparklog.group.consumer_member import (
 )
 from sparklog.group.group import TopicsView
 from sparklog.group.reconciliation import Reconciliation
-from sparklog.group.records import (
+from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+from sparklog.group.topic_pattern import compile_pattern
+from sparklog.offsets_topic.records import (
     ConsumerGroupKey,
     ConsumerGroupValue,
     ConsumerMemberKey,
@@ -65,8 +67,6 @@ from sparklog.group.records import (
     TargetEpochValue,
     TargetKey,
 )
-from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
-from sparklog.group.topic_pattern import compile_pattern
 
 
 @dataclass(frozen=True, slots=True)

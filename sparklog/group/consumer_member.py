@@ -13,7 +13,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from sparklog.group.assignors import Partitions
-from sparklog.group.records import (
+from sparklog.offsets_topic.records import (
     AssignedPartitions,
     ClassicMemberMetadata,
     ConsumerMemberValue,

@@ -38,7 +38,6 @@ from sparklog.group.group import TopicsView
 from sparklog.group.java_hash import java_hash
 from sparklog.group.loader import load
 from sparklog.group.partition_log import PartitionLog
-from sparklog.group.records import CoordinatorRecord
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
@@ -69,6 +68,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.shard import Shard
+from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.replica.manager import Replica, ReplicaManager
 from sparklog.runtime.purgatory import Purgatory
 from sparklog.runtime.state_machine import Decision

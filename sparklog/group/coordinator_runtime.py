@@ -33,9 +33,9 @@ from sparklog.base.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from sparklog.group.records import CoordinatorRecord
 from sparklog.group.requests import OffsetFetch, OffsetFetchResponse
 from sparklog.group.shard import Shard
+from sparklog.offsets_topic.records import CoordinatorRecord
 from sparklog.runtime.remote_waits import waiting_for_others
 from sparklog.runtime.state_machine import Decision, SetTimer, Timer
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.group import Group
-from sparklog.group.records import ConsumerGroupKey, ConsumerGroupValue, CoordinatorRecord, GroupKey, GroupValue
+from sparklog.offsets_topic.records import ConsumerGroupKey, ConsumerGroupValue, CoordinatorRecord, GroupKey, GroupValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Protocol
 from uuid import UUID
 
-from sparklog.group.records import CoordinatorRecord, OffsetValue
 from sparklog.group.requests import OffsetCommit, OffsetFetch
+from sparklog.offsets_topic.records import CoordinatorRecord, OffsetValue
 from sparklog.runtime.state_machine import Draft
 
 CLASSIC = "classic"

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar
 
 from sparklog.base.errors import CorruptRecord
-from sparklog.group.records import CoordinatorRecord, Key, decode
 from sparklog.log.log import Log
 from sparklog.log.offset_gaps import OffsetGapCheck
 from sparklog.log.offset_snapshot import Snapshot, SnapshotId, what_is_stale
+from sparklog.offsets_topic.records import CoordinatorRecord, Key, decode
 from sparklog.records.batch import BatchHeader, iterate_headers, read_header
 from sparklog.records.records import Record, iterate_records
 

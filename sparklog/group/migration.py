@@ -40,7 +40,8 @@ from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, 
 from sparklog.group.consumer_member import ConsumerMember, group_by_topic, to_target_value
 from sparklog.group.group import Work
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
-from sparklog.group.records import (
+from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
+from sparklog.offsets_topic.records import (
     ClassicMemberMetadata,
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -55,7 +56,6 @@ from sparklog.group.records import (
     TargetEpochValue,
     TargetKey,
 )
-from sparklog.group.requests import JoinGroupResponse, SyncGroupResponse
 
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """Assignors of Kafka's clients: no client needs their user data when the coordinator assigns."""

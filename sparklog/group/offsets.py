@@ -42,7 +42,6 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.group.group import Group, TopicsView, Work
-from sparklog.group.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
 from sparklog.group.requests import (
     CommittedOffset,
     OffsetCommit,
@@ -53,7 +52,8 @@ from sparklog.group.requests import (
     OffsetFetchResponse,
     OffsetToCommit,
 )
-from sparklog.log.coordinator_records import ZERO_ID
+from sparklog.offsets_topic.records import NO_TIMESTAMP, CoordinatorRecord, OffsetKey, OffsetValue
+from sparklog.offsets_topic.schemas import ZERO_ID
 
 Committed = Mapping[TopicPartition, OffsetValue]
 

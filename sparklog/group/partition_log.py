@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from sparklog.base.ids import TopicPartition
-from sparklog.group.records import CoordinatorRecord, encode
+from sparklog.offsets_topic.records import CoordinatorRecord, encode
 from sparklog.records.records import Record, write_records
 from sparklog.replica.manager import ReplicaManager
 from sparklog.runtime.purgatory import Purgatory

@@ -21,7 +21,6 @@ from sparklog.group.group import Group, TopicsView, Work
 from sparklog.group.migration import Downgraded
 from sparklog.group.offsets import Offsets
 from sparklog.group.rebalance import ClassicTimer
-from sparklog.group.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.group.requests import (
     ConsumerGroupDescribe,
     ConsumerGroupDescribeResponse,
@@ -52,6 +51,7 @@ from sparklog.group.requests import (
     SyncGroupResponse,
 )
 from sparklog.group.states import EMPTY, STABLE
+from sparklog.offsets_topic.records import CoordinatorRecord, GroupKey, OffsetKey
 from sparklog.runtime.state_machine import Decision
 
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 
 from sparklog.base.errors import ConfigError, CorruptRecord
 from sparklog.base.fs import ReadFile, ReadFs
-from sparklog.log.decoders import Decoded, decode_text
 from sparklog.log.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TXN_INDEX, parse_name
 from sparklog.log.producers.snapshots import NONE, CorruptSnapshot, read_snapshot
 from sparklog.log.segment.offset_index import OffsetIndex
 from sparklog.log.segment.scan import BatchPlace, walk
 from sparklog.log.segment.time_index import TimeIndex
+from sparklog.offsets_topic.decoders import Decoded, decode_text
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
 from sparklog.records.legacy import Message, iterate_messages, messages_of
 from sparklog.records.records import Record, read_records
@@ -46,7 +46,7 @@ class DumpOptions:
     print_data_log: bool = False
     """Print keys and values too; implies `deep_iteration`."""
     decode: Callable[[Record], Decoded] = decode_text
-    """The function that turns keys and values into text (`log/decoders.py`)."""
+    """The function that turns keys and values into text (`offsets_topic/decoders.py`)."""
     verify_index_only: bool = False
     """Check index entries and print none."""
     index_sanity_check: bool = False

@@ -11,7 +11,7 @@ import pytest
 from sparklog.base.ids import decode_id
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_groups import ConsumerKey
-from sparklog.group.records import ConsumerGroupValue, CoordinatorRecord, TargetEpochValue, decode, encode
+from sparklog.offsets_topic.records import ConsumerGroupValue, CoordinatorRecord, TargetEpochValue, decode, encode
 from sparklog.records.records import iterate_records
 from support.groups.consumer_group import Client, FakeTopic, FakeTopics, World
 

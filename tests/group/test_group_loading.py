@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparklog.base.consumer_protocol import Subscription, write_subscription
 from sparklog.group.classic_group import ClassicGroup
-from sparklog.group.records import GroupMember, GroupValue
+from sparklog.offsets_topic.records import GroupMember, GroupValue
 
 
 def generation(number: int, *, topic: str, protocol: str = "range", session_ms: int = 10_000) -> GroupValue:

@@ -23,7 +23,6 @@ from sparklog.base.errors import FencedMemberEpoch, KafkaError, MemberIdRequired
 from sparklog.base.ids import TopicPartition
 from sparklog.group.consumer_heartbeat import SessionTimer
 from sparklog.group.rebalance import JOIN, SESSION, SYNC, ClassicTimer
-from sparklog.group.records import decode, encode
 from sparklog.group.requests import (
     ConsumerGroupHeartbeat,
     Heartbeat,
@@ -33,6 +32,7 @@ from sparklog.group.requests import (
     SyncGroup,
 )
 from sparklog.group.shard import Shard
+from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import SetTimer
 from support.groups.consumer_group import FakeTopics
 from support.runs.seeds import examples

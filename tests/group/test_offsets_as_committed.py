@@ -15,7 +15,7 @@ from sparklog.group.requests import (
     OffsetFetch,
     OffsetToCommit,
 )
-from sparklog.log.coordinator_records import ZERO_ID
+from sparklog.offsets_topic.schemas import ZERO_ID
 from support.groups.coordinator import GroupWorld, MemoryLog, SimTopic
 
 ORDERS = TopicPartition("orders", 0)

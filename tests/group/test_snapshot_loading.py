@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sparklog.base.config import BrokerConfig
 from sparklog.base.consumer_protocol import Subscription, write_subscription
 from sparklog.base.topic_config import TopicConfig
-from sparklog.group import records as kinds
 from sparklog.group.loader import Loaded, load
-from sparklog.group.records import CoordinatorRecord, OffsetKey, OffsetValue, encode
 from sparklog.group.requests import ConsumerGroupDescribe, DescribeGroups, ListGroups
 from sparklog.group.shard import Shard
 from sparklog.log.log import Log
+from sparklog.offsets_topic import records as kinds
+from sparklog.offsets_topic.records import CoordinatorRecord, OffsetKey, OffsetValue, encode
 from sparklog.records.arrow import encode_all
 from sparklog.records.records import Record, write_records
 from sparklog.testing import SimClock

@@ -23,10 +23,10 @@ from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
 from sparklog.jobs.offset_replay import JOB, Part, Tables, plan_part
 from sparklog.jobs.options import parse_options
-from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
-from sparklog.log.offset_commits import read_offset_records
+from sparklog.offsets_topic.commits import read_offset_records
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets import topic as offsets_topic

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from sparklog.log.offset_commits import COMMITS as COMMIT_COLUMNS
-from sparklog.log.offset_commits import read_offset_records
+from sparklog.offsets_topic.commits import COMMITS as COMMIT_COLUMNS
+from sparklog.offsets_topic.commits import read_offset_records
 from sparklog.spark.offsets.groups import Groups, Place
 from sparklog.spark.offsets.read import Slice, Survey, records, survey
 

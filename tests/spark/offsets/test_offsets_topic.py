@@ -14,8 +14,8 @@ from sparklog.base.consumer_protocol import Assignment, Subscription, write_assi
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
 from sparklog.log.log import Log
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
 from sparklog.spark.offsets.groups import Groups, Place

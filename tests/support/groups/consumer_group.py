@@ -12,8 +12,8 @@ from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats
 from sparklog.group.consumer_member import LEAVE_STATIC_EPOCH
-from sparklog.group.records import decode, encode
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
+from sparklog.offsets_topic.records import decode, encode
 from sparklog.runtime.state_machine import CancelTimer, Draft, SetTimer
 
 GROUP = "readers"

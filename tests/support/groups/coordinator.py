@@ -16,8 +16,8 @@ from uuid import UUID
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaError, NotCoordinator
 from sparklog.group.coordinator_runtime import CoordinatorRuntime
-from sparklog.group.records import CoordinatorRecord, decode, encode
 from sparklog.group.shard import Shard
+from sparklog.offsets_topic.records import CoordinatorRecord, decode, encode
 from sparklog.testing import SimClock
 
 IDLE_TURNS = 10  # of the event loop, after which nothing moves any more without time passing

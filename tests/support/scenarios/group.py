@@ -47,7 +47,6 @@ from sparklog.base.ids import TopicPartition
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from sparklog.group.records import decode
 from sparklog.group.requests import (
     DeleteGroups,
     Heartbeat,
@@ -60,7 +59,8 @@ from sparklog.group.requests import (
     OffsetToCommit,
     SyncGroup,
 )
-from sparklog.log.coordinator_records import SUBSCRIPTION, write_value
+from sparklog.offsets_topic.records import decode
+from sparklog.offsets_topic.schemas import SUBSCRIPTION, write_value
 from sparklog.testing.scenario import Command, duration_ms, perform, play
 from support.groups.coordinator import GroupWorld
 from support.scenarios.group_members import Client, Consumer

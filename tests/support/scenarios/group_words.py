@@ -8,7 +8,7 @@ from typing import Any
 
 from sparklog.base.consumer_protocol import Assignment, read_assignment, write_assignment
 from sparklog.base.ids import TopicPartition
-from sparklog.group.records import GroupKey, GroupValue, OffsetKey, OffsetValue
+from sparklog.offsets_topic.records import GroupKey, GroupValue, OffsetKey, OffsetValue
 
 SUMMARY_FROM = 8  # answers of one kind within a step
 

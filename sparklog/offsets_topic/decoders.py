@@ -1,6 +1,6 @@
 """Decoders of keys and values of Kafka's internal topics to JSON, in the format of DumpLogSegments.
 
-The layouts are in `coordinator_records.py`. Bytes and ids are shown in base64.
+The layouts are in `schemas.py`. Bytes and ids are shown in base64.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.ids import encode_id
-from sparklog.log.coordinator_records import (
+from sparklog.offsets_topic.schemas import (
     ASSIGNMENT,
     OFFSETS_TOPIC,
     SUBSCRIPTION,

@@ -1,7 +1,7 @@
 """Columnar reading of committed offsets from the records of `__consumer_offsets`.
 
 Nearly every record of that topic is a commit and becomes one row. The other records (groups and their members) are
-rare. They are only identified here, and read one by one elsewhere (coordinator_records.py).
+rare. They are only identified here, and read one by one elsewhere (schemas.py).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sparklog.base.ids import encode_id
-from sparklog.log import offset_commit_kernels as kernels
-from sparklog.log.coordinator_records import OFFSETS_TOPIC, ZERO_ID, read_key, read_value
-from sparklog.log.offset_commit_kernels import Found, Strings
+from sparklog.offsets_topic import commit_kernels as kernels
+from sparklog.offsets_topic.commit_kernels import Found, Strings
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, ZERO_ID, read_key, read_value
 
 _MS = pa.timestamp("ms", "UTC")
 COMMITS = pa.schema(

@@ -16,13 +16,21 @@ from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
 from sparklog.base.topic_config import TopicConfig
-from sparklog.group import records as kinds
 from sparklog.group.classic_group import ClassicGroup
 from sparklog.group.loader import load
-from sparklog.group.records import CoordinatorRecord, GroupKey, GroupValue, OffsetKey, OffsetValue, decode, encode
 from sparklog.group.shard import Shard
-from sparklog.log.coordinator_records import OFFSETS_TOPIC, write_key, write_value
 from sparklog.log.log import Log
+from sparklog.offsets_topic import records as kinds
+from sparklog.offsets_topic.records import (
+    CoordinatorRecord,
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    decode,
+    encode,
+)
+from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
 from sparklog.records.batch import read_header
 from sparklog.records.records import Record, iterate_records, write_records
 from sparklog.testing import SimClock

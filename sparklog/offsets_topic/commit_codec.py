@@ -1,5 +1,5 @@
 """Hand-written encoding and decoding of committed offsets. Nearly every record of the offsets topic is one, and the
-schema-driven reader and writer (log/coordinator_records.py) take several times as long.
+schema-driven reader and writer (schemas.py) take several times as long.
 
     key, version 1      int16 1 · string group · string topic · int32 partition
     value, version 4    int16 4 · int64 offset · int32 leader epoch · compact string metadata · int64 commit timestamp ·
@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from sparklog.log.coordinator_records import ZERO_ID
+from sparklog.offsets_topic.schemas import ZERO_ID
 
 _KIND_AND_LENGTH = struct.Struct(">hh")
 _LENGTH = struct.Struct(">h")

@@ -11,7 +11,7 @@
     16     RegexKey               RegexValue: the topics that match a regular expression
 
 A record without a value is a tombstone: the object no longer exists. Kinds 3 to 16 belong to groups of the new
-protocol (KIP-848). The bytes are Apache Kafka's (log/coordinator_records.py). Values are written in the versions that
+protocol (KIP-848). The bytes are Apache Kafka's (schemas.py). Values are written in the versions that
 Kafka 4.3 writes: offsets in version 4, or 1 if they have an expiry time of their own, classic groups in 3, all others
 in 0. All older versions can be read. Records of other kinds (share and streams groups; kind 4, which Kafka no longer
 uses) are skipped.
@@ -28,8 +28,8 @@ from typing import Any
 from uuid import UUID
 
 from sparklog.base.errors import CorruptRecord
-from sparklog.group import offset_codec
-from sparklog.log.coordinator_records import (
+from sparklog.offsets_topic import commit_codec
+from sparklog.offsets_topic.schemas import (
     OFFSETS_TOPIC,
     ZERO_ID,
     read_key,
@@ -289,26 +289,26 @@ def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
 
 
 def _encode_offset(key: OffsetKey, value: Value | None) -> tuple[bytes, bytes | None]:
-    key_bytes = offset_codec.write_key(key.group_id, key.topic, key.partition)
+    key_bytes = commit_codec.write_key(key.group_id, key.topic, key.partition)
     if not isinstance(value, OffsetValue):
         return key_bytes, None
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return key_bytes, write_value(_version(value), _to_fields(value), OFFSETS_TOPIC[_NUMBERS[OffsetKey]][1])
-    return key_bytes, offset_codec.write_value(
+    return key_bytes, commit_codec.write_value(
         (value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms, value.topic_id)
     )
 
 
 def _decode_offset(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     """Decode an offset record; return None if the record is of another kind or version."""
-    found_key = offset_codec.read_key(key)
+    found_key = commit_codec.read_key(key)
     if found_key is None:
         return None
     group_id, topic, partition = found_key
     offset_key = OffsetKey(group_id=group_id, topic=topic, partition=partition)
     if value is None:
         return CoordinatorRecord(offset_key)
-    found = offset_codec.read_value(value)
+    found = commit_codec.read_value(value)
     if found is None:
         return None
     offset, leader_epoch, metadata, timestamp_ms, topic_id = found

@@ -1,4 +1,4 @@
-"""Compiled loops that turn keys and values of committed offsets into columns (layouts: coordinator_records.py).
+"""Compiled loops that turn keys and values of committed offsets into columns (layouts: schemas.py).
 
     locate       find the kind of each record, its numbers, and the positions of its texts
     gather       copy texts from the positions that `locate` found
