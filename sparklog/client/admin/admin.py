@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.errors import ConfigError, KafkaError, RetriableError, UnknownTopicOrPartition
@@ -32,6 +31,7 @@ from sparklog.client.admin.descriptions import (
 from sparklog.client.admin.group_descriptions import GroupDescription, GroupListing, GroupOffset
 from sparklog.client.admin.groups import GroupAdmin
 from sparklog.client.admin.topic_descriptions import ask_leaders
+from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Offsets
 from sparklog.client.config import AdminConfig
@@ -42,7 +42,7 @@ from sparklog.client.retry import retrying
 from sparklog.v1 import admin_pb2
 
 
-class AsyncAdmin:
+class AsyncAdmin(AsyncClient):
     """Client that manages topics, groups and brokers, for use on an event loop.
 
         async with AsyncAdmin(bootstrap_servers="127.0.0.1:9094") as admin:
@@ -283,14 +283,6 @@ class AsyncAdmin:
     async def close(self) -> None:
         """Close the connections."""
         await self._cluster.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _ask(self, method: str, request: Any) -> Any:
         """Return the answer of any broker; raises the first error of a topic or resource in it."""

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import nullcontext
 from random import Random
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
 from sparklog.base.config_keys import MAX_INT
 from sparklog.base.errors import ClosedError, InvalidRequest, RequestTimedOut, SparklogError
 from sparklog.base.ids import TopicPartition
+from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
 from sparklog.client.config import ConsumerConfig
@@ -42,7 +42,7 @@ from sparklog.client.options import ConsumerOptions
 Rows = list[tuple[TopicPartition, Any]]
 
 
-class AsyncConsumer:
+class AsyncConsumer(AsyncClient):
     """Consumer that reads records from partitions, for use on an event loop.
 
         async with AsyncConsumer(bootstrap_servers="127.0.0.1:9094", group_id="billing") as consumer:
@@ -376,11 +376,6 @@ class AsyncConsumer:
 
     async def __aenter__(self) -> Self:
         return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _wait_for_rows(self, timeout_ms: int) -> None:
         """Wait until there is something to take or to raise, or for `timeout_ms`; make the pending calls."""

@@ -16,8 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 import grpc
 
@@ -36,6 +35,7 @@ from sparklog.base.errors import (
     UnknownTopicOrPartition,
 )
 from sparklog.base.ids import TopicPartition
+from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import AdminConfig
 from sparklog.client.connection import error_of
@@ -71,7 +71,7 @@ class Lease:
     broker_id: int
 
 
-class AsyncMaintenance:
+class AsyncMaintenance(AsyncClient):
     """Client for the maintenance of logs, for use on an event loop.
 
         async with AsyncMaintenance(bootstrap_servers="127.0.0.1:9094") as maintenance:
@@ -312,14 +312,6 @@ class AsyncMaintenance:
     async def close(self) -> None:
         """Close the connections."""
         await self._cluster.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def _ask(self, broker_id: int, method: str, request: Any) -> Any:
         async def attempt() -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from random import Random
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from sparklog.base.clock import Clock, SystemClock
@@ -27,6 +26,7 @@ from sparklog.base.errors import (
     MessageTooLarge,
     SparklogError,
 )
+from sparklog.client.asynchronous import AsyncClient
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ProducerConfig
 from sparklog.client.connection import OpenChannel, open_channel
@@ -41,7 +41,7 @@ from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.tables import batches_of, checked_table, pieces
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncClient):
     """Producer that writes records to topics, for use on an event loop.
 
         async with AsyncProducer(bootstrap_servers="127.0.0.1:9094") as producer:
@@ -202,11 +202,6 @@ class AsyncProducer:
 
     async def __aenter__(self) -> Self:
         return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # The parts of `send`, also used by the synchronous client.
 
