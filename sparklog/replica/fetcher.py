@@ -63,9 +63,9 @@ logger = logging.getLogger(__name__)
 class Followed:
     """One partition that this broker copies."""
 
-    __slots__ = ("failures", "lag", "mirror", "name", "retry_at", "state", "work")
+    __slots__ = ("failures", "lag", "name", "retry_at", "segment_sync", "state", "work")
 
-    def __init__(self, name: TopicPartition, state: FetchState, mirror: SegmentSync) -> None:
+    def __init__(self, name: TopicPartition, state: FetchState, segment_sync: SegmentSync) -> None:
         self.name = name
         self.state = state
         self.failures = 0
@@ -74,7 +74,7 @@ class Followed:
         self.lag: int | None = None
         """Offsets by which the log is behind the leader's high watermark; None: not known."""
         self.work: asyncio.Task[None] | None = None
-        self.mirror = mirror
+        self.segment_sync = segment_sync
 
     @property
     def is_busy(self) -> bool:
@@ -157,7 +157,7 @@ class LeaderFetcher:
             replica = self._replicas.find(part.name)
             if replica is None:  # its disk has failed
                 del self._parts[part.name]
-                part.mirror.end()
+                part.segment_sync.end()
             elif not part.is_busy and part.retry_at <= now and not self._is_held_back(part, replica, now):
                 wanted[part.name] = self._want(part, replica.log)
         return wanted
@@ -256,7 +256,7 @@ class LeaderFetcher:
                 part.work = asyncio.create_task(self._carry_out(part, work))
                 await asyncio.shield(part.work)
             if not (got.error or got.diverging):
-                part.mirror.tell(replica, got.generation, got.segment_base_offset)
+                part.segment_sync.tell(replica, got.generation, got.segment_base_offset)
 
     def _is_as_asked(self, part: Followed, replica: Replica, asked: FetchPartition) -> bool:
         """Return whether the response fits the log's state: leader, topic or log end may have changed meanwhile."""

@@ -22,7 +22,7 @@ class ReplicaFetchers:
         self._context = context
         self._fetchers: dict[Key, LeaderFetcher] = {}
         self._parts: dict[TopicPartition, Followed] = {}
-        self._mirroring: dict[Key, asyncio.Semaphore] = {}
+        self._syncing: dict[Key, asyncio.Semaphore] = {}
         self._is_stopped = False
 
     def __len__(self) -> int:
@@ -43,9 +43,9 @@ class ReplicaFetchers:
             return
         for name, state in states.items():
             if before := self._remove(name):
-                before.mirror.end()
+                before.segment_sync.end()
             key = self._key(name, state)
-            part = self._parts[name] = Followed(name, state, self._mirror(name, state, key))
+            part = self._parts[name] = Followed(name, state, self._segment_sync(name, state, key))
             if key not in self._fetchers:
                 self._fetchers[key] = LeaderFetcher(state.leader, self._context)
             self._fetchers[key].add(part)
@@ -56,7 +56,7 @@ class ReplicaFetchers:
         parts = [part for name in names if (part := self._remove(name))]
         self._end_idle()
         working = [part.work for part in parts if part.work and part.is_busy]
-        working += [task for part in parts if (task := part.mirror.end())]
+        working += [task for part in parts if (task := part.segment_sync.end())]
         if working:
             await asyncio.wait(working)
 
@@ -78,7 +78,7 @@ class ReplicaFetchers:
             fetcher.remove(name)
         return part
 
-    def _mirror(self, name: TopicPartition, state: FetchState, key: Key) -> SegmentSync:
+    def _segment_sync(self, name: TopicPartition, state: FetchState, key: Key) -> SegmentSync:
         context = self._context
         return SegmentSync(
             name,
@@ -86,7 +86,7 @@ class ReplicaFetchers:
             ask=context.ask,
             config=context.config,
             throttle=context.throttle,
-            turn=self._mirroring.setdefault(key, asyncio.Semaphore(1)),
+            turn=self._syncing.setdefault(key, asyncio.Semaphore(1)),
         )
 
     def _end_idle(self) -> None:
