@@ -45,7 +45,7 @@ from sparklog.cluster.store import (
     Watch,
     parent_of,
 )
-from sparklog.cluster.watches import Call, Change, ChangeKind, Watches
+from sparklog.cluster.watches import Change, ChangeKind, WatchCall, Watches
 
 Work = Callable[[], None]
 
@@ -257,7 +257,7 @@ class MemoryStore:
         self._watches = Watches()
         self._listeners: list[SessionListener] = []
         self._due: deque[Work] = deque()
-        self._missed: list[Call] = []
+        self._missed: list[WatchCall] = []
         """Watches to call when the store is connected again."""
         self._is_connected = True
         self._is_over = False
@@ -387,7 +387,7 @@ class MemoryStore:
         for listener in self._listeners:
             listener(state)
 
-    def _call(self, calls: Iterable[Call]) -> None:
+    def _call(self, calls: Iterable[WatchCall]) -> None:
         for watch, path in calls:
             self._tell(partial(watch, path))
 

@@ -43,7 +43,7 @@ from sparklog.cluster.store import (
     Set,
     Watch,
 )
-from sparklog.cluster.watches import Call, Watches
+from sparklog.cluster.watches import WatchCall, Watches
 
 DEFAULT_SESSION_TIMEOUT_MS = 6_000
 BEATS_PER_TIMEOUT = 5
@@ -216,7 +216,7 @@ class SqliteStore:
             self._call(self._watches.take(change))
         self._seen += len(changes)
 
-    def _call(self, calls: Iterable[Call]) -> None:
+    def _call(self, calls: Iterable[WatchCall]) -> None:
         for watch, path in calls:
             self._due.put(partial(watch, path))
 

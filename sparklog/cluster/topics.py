@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class TopicAssignment:
     """Content of `/brokers/topics/T`: the replicas of the partitions, in order."""
 
     topic_id: UUID
@@ -76,7 +76,7 @@ class TopicStore:
     def exists(self, name: str) -> bool:
         return self._store.exists(f"{TOPICS}/{name}")
 
-    def load_assignment(self, name: str) -> Assignment:
+    def load_assignment(self, name: str) -> TopicAssignment:
         """Return the topic's replicas. Raises NoNode if there is no such topic."""
         node = self._store.get(f"{TOPICS}/{name}")
         return decode_assignment(node.data, node.version)
@@ -128,7 +128,7 @@ class TopicStore:
             )
         )
 
-    def set_assignment(self, name: str, assignment: Assignment) -> int:
+    def set_assignment(self, name: str, assignment: TopicAssignment) -> int:
         """Write the assignment if the node is still at `assignment.version`; return the new version.
 
         Raises NoNode or BadVersion.
@@ -252,12 +252,12 @@ def encode_assignment(topic_id: UUID, partitions: Iterable[ReplicaAssignment | P
     )
 
 
-def decode_assignment(data: bytes, version: int) -> Assignment:
+def decode_assignment(data: bytes, version: int) -> TopicAssignment:
     """Parse the data of `/brokers/topics/T`; those of older brokers may lack the reassignment."""
     topic = _decode(data)
     replicas, adding, removing = (topic.get(key, {}) for key in ("partitions", "adding_replicas", "removing_replicas"))
     numbers = [str(number) for number in range(len(replicas))]
-    return Assignment(
+    return TopicAssignment(
         topic_id=decode_id(topic["topic_id"]),
         partitions=tuple(
             ReplicaAssignment(

@@ -26,7 +26,7 @@ class Change(NamedTuple):
     kind: ChangeKind
 
 
-class Call(NamedTuple):
+class WatchCall(NamedTuple):
     """A watch to call, with the path on which it was set."""
 
     watch: Watch
@@ -50,7 +50,7 @@ class Watches:
     def on_children(self, path: str, watch: Watch) -> None:
         self._children.setdefault(path, {})[watch] = None
 
-    def take(self, change: Change) -> list[Call]:
+    def take(self, change: Change) -> list[WatchCall]:
         """Remove and return the watches that the change triggers, in the order in which they were set."""
         path, kind = change
         calls = _taken(self._nodes, path)
@@ -60,7 +60,7 @@ class Watches:
             calls += _taken(self._children, path)
         return calls + _taken(self._children, parent_of(path))
 
-    def take_all(self) -> list[Call]:
+    def take_all(self) -> list[WatchCall]:
         return [
             call
             for watches in (self._nodes, self._children)
@@ -69,5 +69,5 @@ class Watches:
         ]
 
 
-def _taken(watches: dict[str, dict[Watch, None]], path: str) -> list[Call]:
-    return [Call(watch, path) for watch in watches.pop(path, ())]
+def _taken(watches: dict[str, dict[Watch, None]], path: str) -> list[WatchCall]:
+    return [WatchCall(watch, path) for watch in watches.pop(path, ())]

@@ -65,7 +65,7 @@ from sparklog.cluster.store import (
     Set,
     Watch,
 )
-from sparklog.cluster.watches import Call
+from sparklog.cluster.watches import WatchCall
 
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 """kazoo's policy for reconnecting to a server."""
@@ -104,7 +104,7 @@ class ZookeeperStore:
         self._is_closed = False
         self._session_id = NO_OWNER
         self._listeners: list[SessionListener] = []
-        self._missed: list[Call] = []
+        self._missed: list[WatchCall] = []
         """Watches that kazoo has dropped, to call on reconnection."""
         _make_root(hosts, self._timeout_s, connection_timeout_ms / 1000)
         self._client = KazooClient(_servers(hosts), timeout=self._timeout_s, connection_retry=dict(RETRY))
@@ -208,7 +208,7 @@ class ZookeeperStore:
     def called(self, watch: Watch, path: str, event: WatchedEvent) -> None:
         """Take an event of a node or of the connection, on kazoo's callback thread."""
         if event.type == EventType.NONE:
-            self._missed.append(Call(watch, path))
+            self._missed.append(WatchCall(watch, path))
         else:
             _carry_out(partial(watch, path))
 

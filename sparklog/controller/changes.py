@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
-from sparklog.cluster.topics import CONFIG_CHANGES, Assignment
+from sparklog.cluster.topics import CONFIG_CHANGES, TopicAssignment
 from sparklog.controller.cluster_reading import (
     ISR_CHANGES,
     configured,
@@ -88,7 +88,7 @@ class Changes:
             if keys := sorted(each for each in old.keys() | new.keys() if old.get(each) != new.get(each)):
                 self._parts.note(Kind.CONFIG_CHANGED, broker=broker_id, keys=keys)
 
-    def _add_partitions(self, topic: str, assignment: Assignment) -> list[TopicPartition]:
+    def _add_partitions(self, topic: str, assignment: TopicAssignment) -> list[TopicPartition]:
         known = len(self._context.assignments[topic])
         added = []
         for number, replicas in list(enumerate(assignment.partitions))[known:]:

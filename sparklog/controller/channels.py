@@ -38,7 +38,7 @@ class Correspondent(Protocol):
         ...
 
 
-class Channel:
+class BrokerChannel:
     """The channel to one broker with one broker epoch."""
 
     def __init__(self, broker: BrokerInfo, peers: Peers, correspondent: Correspondent, *, timeout_ms: int) -> None:
@@ -93,12 +93,12 @@ class Channels:
         self._peers = peers
         self._correspondent = correspondent
         self._timeout_ms = timeout_ms
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, BrokerChannel] = {}
 
     def open(self, broker: BrokerInfo) -> None:
         """Open a channel, and close the one to an earlier epoch of the broker."""
         self.close([broker.broker_id])
-        self._channels[broker.broker_id] = Channel(
+        self._channels[broker.broker_id] = BrokerChannel(
             broker, self._peers, self._correspondent, timeout_ms=self._timeout_ms
         )
 

@@ -22,7 +22,7 @@ from sparklog.cluster.topics import (
     CONFIGS,
     DELETIONS,
     TOPICS,
-    Assignment,
+    TopicAssignment,
     TopicStore,
     decode_assignment,
 )
@@ -40,7 +40,7 @@ class Topics:
     """The names of all topics, and those that are new or have changed since they were last read."""
 
     names: frozenset[str]
-    read: Mapping[str, Assignment]
+    read: Mapping[str, TopicAssignment]
     overrides: Mapping[str, Mapping[str, str]]
 
 

@@ -18,7 +18,7 @@ INITIAL_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
 
-class Changes(NamedTuple):
+class SessionChanges(NamedTuple):
     """The session fields of one request: changed and forgotten partitions."""
 
     session_id: int
@@ -35,17 +35,17 @@ class FetchRequests:
         self._epoch = INITIAL_EPOCH
         self._said: dict[TopicPartition, FetchPartition] = {}
 
-    def next(self, wanted: Mapping[TopicPartition, FetchPartition]) -> Changes:
+    def next(self, wanted: Mapping[TopicPartition, FetchPartition]) -> SessionChanges:
         """Return the changes after which the leader reads exactly the partitions in `wanted`."""
         if self._epoch == INITIAL_EPOCH:
             self._said = dict(wanted)
-            return Changes(self._session_id, INITIAL_EPOCH, tuple(wanted.values()), ())
+            return SessionChanges(self._session_id, INITIAL_EPOCH, tuple(wanted.values()), ())
         changed = tuple(part for name, part in wanted.items() if self._said.get(name) != part)
         forgotten = tuple(
             part for name, part in self._said.items() if name not in wanted or wanted[name].topic_id != part.topic_id
         )
         self._said = dict(wanted)
-        return Changes(self._session_id, self._epoch, changed, forgotten)
+        return SessionChanges(self._session_id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
         if session_id == NO_SESSION:

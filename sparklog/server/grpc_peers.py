@@ -30,11 +30,11 @@ from sparklog.cluster.model import BrokerInfo
 from sparklog.server import tls
 from sparklog.server.grpc_errors import ERROR_CODE
 from sparklog.server.grpc_replication import SERVICE
-from sparklog.server.replication_calls import CALLS, Call
+from sparklog.server.replication_calls import CALLS, ReplicationCall
 
 RECONNECT_MS, RECONNECT_MAX_MS = 50, 1_000
 CONNECT_TIMEOUT_MS = 5_000
-_CALLS: Mapping[type, Call] = MappingProxyType({call.request: call for call in CALLS})
+_CALLS: Mapping[type, ReplicationCall] = MappingProxyType({call.request: call for call in CALLS})
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # a fetch limits its own answer
     ("grpc.max_send_message_length", -1),

@@ -19,7 +19,7 @@ from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
 from sparklog.replica.messages import DescribeFiles, ReadFile, ReplicaFetch
 from sparklog.server.grpc_errors import refuse
-from sparklog.server.replication_calls import CALLS, Call
+from sparklog.server.replication_calls import CALLS, ReplicationCall
 from sparklog.v1 import replication_pb2
 
 QUESTIONS = (ReplicaFetch, DescribeFiles, ReadFile)
@@ -50,7 +50,7 @@ class ReplicationServicer:
         while self._orders:
             await asyncio.wait(self._orders)
 
-    def _serving(self, call: Call, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _serving(self, call: ReplicationCall, api: Api[Any, Any]) -> Callable[[bytes, Any], Awaitable[bytes]]:
         carry_out = self._broker.serve if call.request in QUESTIONS else self._to_the_end
 
         async def serve(data: bytes, context: Any) -> bytes:

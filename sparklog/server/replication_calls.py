@@ -40,7 +40,7 @@ Fields = Callable[[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Call:
+class ReplicationCall:
     """One method of the service, with the encoding of its request and answer. Decoding raises InvalidRequest."""
 
     method: str
@@ -63,11 +63,11 @@ _ALIKE = Differing()
 
 def _by_names(
     method: str, request: type, response: type, asked: Differing = _ALIKE, answered: Differing = _ALIKE
-) -> Call:
+) -> ReplicationCall:
     described = _METHODS[method]
     encode_request, decode_request = _both_ways(request, GetMessageClass(described.input_type), asked)
     encode_response, decode_response = _both_ways(response, GetMessageClass(described.output_type), answered)
-    return Call(
+    return ReplicationCall(
         method=method,
         request=request,
         encode_request=encode_request,
@@ -105,7 +105,7 @@ CALLS = (
         UpdateMetadataResponse,
         Differing(topic_state_messages.topics_message, topic_state_messages.topics),
     ),
-    Call(
+    ReplicationCall(
         method="Fetch",
         request=ReplicaFetch,
         encode_request=fetch_messages.encode_fetch,

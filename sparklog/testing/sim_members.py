@@ -67,7 +67,7 @@ class MemberGroup:
         self.numbers = {partition: count(1) for partition in partitions}
 
 
-class Member(ABC):
+class SimMember(ABC):
     """What both kinds have in common."""
 
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
@@ -144,7 +144,7 @@ class Member(ABC):
             self.group.history.end(operation, Outcome.OK)
 
 
-class ClassicMember(Member):
+class ClassicMember(SimMember):
     async def _stay(self) -> None:
         if self.epoch < 0:
             await self._join()
@@ -202,7 +202,7 @@ class ClassicMember(Member):
         await self.client.ask(await self.coordinator(), leave_group.API, request)
 
 
-class ConsumerMember(Member):
+class ConsumerMember(SimMember):
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
         super().__init__(client, group)
         self.member_id = str(client.chance.getrandbits(64))
@@ -278,7 +278,7 @@ class Guest(ConsumerMember):
         """What is committed is the business of the others."""
 
 
-def is_together(members: Sequence[Member]) -> bool:
+def is_together(members: Sequence[SimMember]) -> bool:
     """Whether each of the group's partitions has one member, and one only."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == sorted(members[0].group.partitions)

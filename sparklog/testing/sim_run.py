@@ -29,14 +29,14 @@ from sparklog.testing.sim_cluster import SimCluster, logs_in_trace
 from sparklog.testing.sim_faults import Nemesis
 from sparklog.testing.sim_history import FinalLog, History, Trim
 from sparklog.testing.sim_loop import SimDeadlock, SimLoop, SimRunaway
-from sparklog.testing.sim_members import Member, is_together
+from sparklog.testing.sim_members import SimMember, is_together
 from sparklog.testing.sim_merges import borders_of
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_tables import TABLE, TABLE_CONFIG, check_table, entries_of
 from sparklog.testing.sim_users import UserConsumer, UserGroup, UserMember
 from sparklog.testing.sim_watermarks import watch_high_watermarks
 from sparklog.testing.sim_workers import TOPIC, Workers
-from sparklog.testing.sim_workload import Consumer, bytes_of, times_of, values_of
+from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, values_of
 
 SETTLES_S = 90.0
 LOOKUPS = 20
@@ -204,7 +204,7 @@ class _Run:
         for text in self._unsettled():
             self._cluster.report("unsettled", text)
 
-    async def _come_together(self, members: Sequence[Member]) -> None:
+    async def _come_together(self, members: Sequence[SimMember]) -> None:
         """Each partition gets one member of the group, and each of them stays what it is; then all leave it alone."""
         tasks = [asyncio.create_task(member.settle()) for member in members]
         name = members[0].group.name
@@ -227,7 +227,7 @@ class _Run:
         deadline = self._cluster.loop.time() + SETTLES_S
         for consumer in self._workers.readers:
 
-            def is_at_end(consumer: Consumer | UserConsumer = consumer) -> bool:
+            def is_at_end(consumer: SimConsumer | UserConsumer = consumer) -> bool:
                 return consumer.position >= max(0, self._log_end(consumer.partition))
 
             if not await consumer.drain(is_at_end, deadline):

@@ -9,7 +9,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_records
 from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_history import History, Outcome, Trim
-from sparklog.testing.sim_workload import Consumer
+from sparklog.testing.sim_workload import SimConsumer
 
 TIMEOUT_MS = 2_500
 
@@ -17,7 +17,7 @@ TIMEOUT_MS = 2_500
 class Trimmer:
     """Deletes, every few seconds, some of what consumers know to be committed."""
 
-    def __init__(self, client: SimClient, history: History, consumers: Sequence[Consumer]) -> None:
+    def __init__(self, client: SimClient, history: History, consumers: Sequence[SimConsumer]) -> None:
         self._client = client
         self._history = history
         self._consumers = list(consumers)
@@ -29,7 +29,7 @@ class Trimmer:
             consumer = chance.choice(self._consumers)
             await self._trim(consumer, chance.randint(0, max(0, consumer.high_watermark)))
 
-    async def _trim(self, consumer: Consumer, before_offset: int) -> None:
+    async def _trim(self, consumer: SimConsumer, before_offset: int) -> None:
         partition = consumer.partition
         operation = self._history.begin(self._client.name, Trim(partition=partition, before_offset=before_offset))
         part = delete_records.RecordsToDelete(

@@ -16,7 +16,7 @@ from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster
 from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
-from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Guest, Member, MemberGroup
+from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Guest, MemberGroup, SimMember
 from sparklog.testing.sim_merges import Merger
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_snapshots import Snapshotter
@@ -24,7 +24,7 @@ from sparklog.testing.sim_tables import CONSUMER_OFFSETS, TABLE, Compactor, Tabl
 from sparklog.testing.sim_trims import Trimmer
 from sparklog.testing.sim_users import SimUser, UserConsumer, UserGroup, UserMember, UserProducer
 from sparklog.testing.sim_wire import WireConsumer, WireProducer
-from sparklog.testing.sim_workload import Consumer, Group, Producer
+from sparklog.testing.sim_workload import SimConsumer, SimGroup, SimProducer
 
 TOPIC = "log"
 ALL_TOPICS = "^(log|scratch[0-9])$"
@@ -52,7 +52,7 @@ class Workers:
         self._offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS)]
         self.compacted = [*self.tables, *self._offsets] if scenario.compacts else []
         self._consumers = [
-            Consumer(self._client(f"consumer-{kind}-{name.partition}"), history, name, from_followers=share)
+            SimConsumer(self._client(f"consumer-{kind}-{name.partition}"), history, name, from_followers=share)
             for kind, share in (("a", 0.0), ("b", 0.5))
             for name in self.partitions
         ]
@@ -60,7 +60,7 @@ class Workers:
             UserConsumer(self._user(f"reader-{name.partition}"), history, name, self._report)
             for name in (self.partitions if scenario.users else ())
         ]
-        self.readers: list[Consumer | UserConsumer] = [*self._consumers, *users]
+        self.readers: list[SimConsumer | UserConsumer] = [*self._consumers, *users]
         """Who reads a partition from its start, and in the end to its end."""
         self.admin = Administrator(
             self._client("admin"),
@@ -74,7 +74,7 @@ class Workers:
 
     def work(self, is_over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
         """What each of them does."""
-        watcher = Group(self._client("watcher"), self._history, "group", self._consumers[0])
+        watcher = SimGroup(self._client("watcher"), self._history, "group", self._consumers[0])
         readers = [
             UserConsumer(self._user(f"{name}-reader"), self._unchecked(), name, self._report) for name in self.tables
         ]
@@ -84,14 +84,14 @@ class Workers:
             *(reader.run_again_and_again(is_over) for reader in readers if self._scenario.users),
         ]
 
-    def reader_of_commits(self, group: str, partition: TopicPartition) -> Group:
+    def reader_of_commits(self, group: str, partition: TopicPartition) -> SimGroup:
         """Who asks what a group has committed for a partition."""
         consumer = next(each for each in self._consumers if each.partition == partition)
-        return Group(self._client(f"{group}-reader"), self._history, group, consumer)
+        return SimGroup(self._client(f"{group}-reader"), self._history, group, consumer)
 
     def _all(self) -> Iterator[Worker]:
         scenario = self._scenario
-        yield Group(self._client("group"), self._history, "group", self._consumers[0])
+        yield SimGroup(self._client("group"), self._history, "group", self._consumers[0])
         yield from (self._producer(number) for number in range(scenario.producers))
         yield from self.readers
         yield from (member for group in self.members for member in group)
@@ -115,7 +115,7 @@ class Workers:
         if scenario.merges:
             yield Merger(self._client("merger"), self.partitions)
 
-    def _groups_of_members(self) -> Iterator[list[Member]]:
+    def _groups_of_members(self) -> Iterator[list[SimMember]]:
         """Of each protocol one, where there are members at all."""
         for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
             if self._scenario.members:
@@ -150,8 +150,8 @@ class Workers:
         yield UserProducer(self._user("user-1"), *checked, acks=acks)
         yield UserProducer(self._user("user-2"), self._unchecked(), SCRATCH_PARTITIONS, _nothing, acks="all")
 
-    def _producer(self, number: int) -> Producer:
-        return Producer(
+    def _producer(self, number: int) -> SimProducer:
+        return SimProducer(
             self._client(f"producer-{number}"),
             self._history,
             self.partitions,
@@ -161,9 +161,9 @@ class Workers:
             says_epochs=self._scenario.is_unclean,
         )
 
-    def _writer_of_other_topics(self) -> Producer:
+    def _writer_of_other_topics(self) -> SimProducer:
         """Gives records to topics that are deleted and made again."""
-        return Producer(
+        return SimProducer(
             self._client("scratch"), self._unchecked(), SCRATCH_PARTITIONS, self._report,
             is_idempotent=False, tries_again=False,
         )  # fmt: skip

@@ -40,7 +40,7 @@ MAX_READ = 1 << 30
 Report = Callable[[str, str], None]
 
 
-class Producer:
+class SimProducer:
     """Sends until it is told to stop."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Producer:
         return write_records(records, producer_id=self._producer_id, producer_epoch=0 if self._is_idempotent else -1)
 
 
-class Consumer:
+class SimConsumer:
     """Reads one partition, from offset 0 on."""
 
     def __init__(
@@ -230,10 +230,10 @@ class Consumer:
         return Polled(records, result.high_watermark, result.log_start_offset, next_offset)
 
 
-class Group:
+class SimGroup:
     """Commits how far a consumer has got; nobody else commits for it."""
 
-    def __init__(self, client: SimClient, history: History, group: str, consumer: Consumer) -> None:
+    def __init__(self, client: SimClient, history: History, group: str, consumer: SimConsumer) -> None:
         self._client = client
         self._history = history
         self._group = group

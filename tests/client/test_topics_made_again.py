@@ -13,7 +13,7 @@ from sparklog.client import Admin, Consumer, OffsetAndMetadata, Producer
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
-from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.testing import RunningBroker, start_broker
 from sparklog.testing.sim_clock import SimClock
 from support.patience import PATIENCE_MS, wait_until
@@ -129,7 +129,7 @@ async def test_a_commit_is_of_the_topic_that_was_read_when_it_was_asked_for(offs
         ) -> None:
             sent.extend((at.offset, topic_ids.get(partition)) for partition, at in offsets.items())
 
-    assignment = Assignment()
+    assignment = SubscriptionState()
     assignment.assign([T0])
     assignment.state(T0).begin_at(7, topic_id="the old topic's")
     config = ConsumerConfig.parse({"bootstrap_servers": "127.0.0.1:1", "group_id": "g"})

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.fetch_requests import Changes, FetchRequests
+from sparklog.replica.fetch_requests import FetchRequests, SessionChanges
 from sparklog.replica.messages import FetchPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -28,34 +28,34 @@ def in_session(*wanted: FetchPartition) -> FetchRequests:
 
 def test_all_is_said_once_and_then_what_has_changed() -> None:
     requests = FetchRequests()
-    assert requests.next({A: part(A), B: part(B)}) == Changes(0, 0, (part(A), part(B)), ())
+    assert requests.next({A: part(A), B: part(B)}) == SessionChanges(0, 0, (part(A), part(B)), ())
     requests.answered(9)
-    assert requests.next({A: part(A), B: part(B, 5)}) == Changes(9, 1, (part(B, 5),), ())
+    assert requests.next({A: part(A), B: part(B, 5)}) == SessionChanges(9, 1, (part(B, 5),), ())
     requests.answered(9)
-    assert requests.next({A: part(A), B: part(B, 5)}) == Changes(9, 2, (), ())
+    assert requests.next({A: part(A), B: part(B, 5)}) == SessionChanges(9, 2, (), ())
 
 
 def test_what_is_not_wanted_any_more_is_forgotten_and_may_come_again() -> None:
     requests = in_session(part(A), part(B))
-    assert requests.next({A: part(A)}) == Changes(9, 1, (), (part(B),))
+    assert requests.next({A: part(A)}) == SessionChanges(9, 1, (), (part(B),))
     requests.answered(9)
-    assert requests.next({A: part(A), B: part(B)}) == Changes(9, 2, (part(B),), ())
+    assert requests.next({A: part(A), B: part(B)}) == SessionChanges(9, 2, (part(B),), ())
 
 
 def test_another_topic_of_the_same_name_is_another_partition() -> None:
     requests = in_session(part(A))
     again = replace(part(A), topic_id=UUID(int=2))
-    assert requests.next({A: again}) == Changes(9, 1, (again,), (part(A),))
+    assert requests.next({A: again}) == SessionChanges(9, 1, (again,), (part(A),))
 
 
 def test_without_a_session_all_is_said_each_time() -> None:
     requests = FetchRequests()
     for _ in range(2):
-        assert requests.next({A: part(A)}) == Changes(0, 0, (part(A),), ())
+        assert requests.next({A: part(A)}) == SessionChanges(0, 0, (part(A),), ())
         requests.answered(0)
 
 
 def test_after_an_error_all_is_said_again_and_the_old_session_named() -> None:
     requests = in_session(part(A))
     requests.begin_anew()
-    assert requests.next({A: part(A)}) == Changes(9, 0, (part(A),), ())
+    assert requests.next({A: part(A)}) == SessionChanges(9, 0, (part(A),), ())

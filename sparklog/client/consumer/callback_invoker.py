@@ -7,7 +7,7 @@ The group works in its own task. But it may only revoke partitions while the use
     a call    of a user's function; `poll` makes it, then the task continues
 
 and `poll` returns no records while either is pending. `poll` raises a function's exception; the task continues
-nevertheless. Used on one event loop only, except `holds_back` and `Call.run_here`.
+nevertheless. Used on one event loop only, except `holds_back` and `UserCall.run_here`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 
-class Call:
+class UserCall:
     """A call for the user to make, in one of two ways."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -58,7 +58,7 @@ class CallbackInvoker:
     def __init__(self, tell: Callable[[], None]) -> None:
         """`tell` wakes a waiting `poll`."""
         self._tell = tell
-        self._calls: deque[Call] = deque()
+        self._calls: deque[UserCall] = deque()
         self._granted = asyncio.Event()
         self._free = asyncio.Event()
         self._free.set()
@@ -77,7 +77,7 @@ class CallbackInvoker:
             self._free.clear()
             self._granted.set()
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> UserCall | None:
         """Return the next call to make, if any; the same again if an interrupted user has not begun it."""
         while self._calls and self._calls[0].made.done():
             self._calls.popleft()
@@ -110,9 +110,9 @@ class CallbackInvoker:
             if call in self._calls:
                 self._calls.remove(call)
 
-    def post(self, function: Callable[..., Any], *arguments: Any) -> Call:
+    def post(self, function: Callable[..., Any], *arguments: Any) -> UserCall:
         """Have the user call the function, without waiting."""
-        call = Call(function, arguments)
+        call = UserCall(function, arguments)
         self._calls.append(call)
         self._tell()
         return call

@@ -23,7 +23,7 @@ from sparklog.client.commits import Commits, Committed, OffsetAndMetadata, Offse
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.membership import Membership
-from sparklog.client.consumer.subscription_state import Assignment, FetchPosition, PartitionState
+from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 
@@ -38,7 +38,7 @@ class _Wanted(NamedTuple):
     offsets: dict[TopicPartition, OffsetAndMetadata]
     topic_ids: dict[TopicPartition, str]
     """Ids of the offsets' topics, where known."""
-    states: dict[TopicPartition, PartitionState]
+    states: dict[TopicPartition, TopicPartitionState]
     """Of the partitions that were assigned."""
 
 
@@ -49,7 +49,7 @@ class Committer:
         self,
         commits: Commits,
         membership: Membership,
-        assignment: Assignment,
+        assignment: SubscriptionState,
         turns: CallbackInvoker,
         config: ConsumerConfig,
         clock: Clock,
@@ -159,7 +159,7 @@ class Committer:
         self._committed = {item: offset for item, offset in self._committed.items() if item in standing}
         return {item: at for item, at in standing.items() if self._committed.get(item) != at.offset}
 
-    def _member_with(self, had: Mapping[TopicPartition, PartitionState]) -> Callable[[], Membership | None]:
+    def _member_with(self, had: Mapping[TopicPartition, TopicPartitionState]) -> Callable[[], Membership | None]:
         """Return a function for the committing member; it raises once the member gave up one of these partitions."""
 
         def member() -> Membership | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.consumer.subscription_state import PartitionState
+from sparklog.client.consumer.subscription_state import TopicPartitionState
 from sparklog.records.arrow import COLUMNS, decode, schema
 
 CONSUMED = pa.schema([("topic", pa.string()), ("partition", pa.int32()), *schema()])
@@ -32,7 +32,7 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def next_rows(state: PartitionState, most: int, *, check_crc: bool) -> Any | None:
+def next_rows(state: TopicPartitionState, most: int, *, check_crc: bool) -> Any | None:
     """Return up to `most` records from the partition's position on, as a pa.RecordBatch; None if there is none.
 
     Moves the position past them. A chunk is decoded once, when its first record is needed, and dropped after its last.

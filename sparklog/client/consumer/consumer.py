@@ -26,14 +26,14 @@ from sparklog.client.cluster import Cluster
 from sparklog.client.commits import OffsetAndMetadata, Offsets
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import OpenChannel, open_channel
-from sparklog.client.consumer.callback_invoker import Call
+from sparklog.client.consumer.callback_invoker import UserCall
 from sparklog.client.consumer.committer import Callback
 from sparklog.client.consumer.consumed import ConsumerRecord, next_rows, to_records, to_table
 from sparklog.client.consumer.consumer_coordinator import ConsumerCoordinator, required
 from sparklog.client.consumer.fetcher import Fetcher, News
 from sparklog.client.consumer.positions import Positions
 from sparklog.client.consumer.subscription import select
-from sparklog.client.consumer.subscription_state import COMMITTED, Assignment
+from sparklog.client.consumer.subscription_state import COMMITTED, SubscriptionState
 from sparklog.client.interceptors import ConsumerInterceptors
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, ListedOffset, list_offsets
@@ -63,7 +63,7 @@ class AsyncConsumer(AsyncClient):
     ) -> None:
         self.config = ConsumerConfig.parse(options)
         self._cluster = Cluster(self.config, clock or SystemClock(), random or Random(), open_channel=open_channel)
-        self._assignment = Assignment(COMMITTED if self.config.group_id else None)
+        self._assignment = SubscriptionState(COMMITTED if self.config.group_id else None)
         self._positions = Positions(self._assignment, self._wake)
         self._news = News()
         self._group: ConsumerCoordinator | None = None
@@ -271,7 +271,7 @@ class AsyncConsumer(AsyncClient):
         """Whether the group has something to do before `take` may return records; for any thread."""
         return self._group is not None and self._group.needs_poll
 
-    async def next_call(self, deadline: float) -> Call | None:
+    async def next_call(self, deadline: float) -> UserCall | None:
         """Wait, and return a call for the user to make, or None once `poll` may `take`; to be repeated after a call.
 
         `deadline` is a time of the event loop.
@@ -387,7 +387,7 @@ class AsyncConsumer(AsyncClient):
         """Begin to leave the group; call `next_call_of` afterwards until it returns None."""
         return required(self._group).begin_to_end(reason)
 
-    async def next_call_of(self, leaving: asyncio.Task[None]) -> Call | None:
+    async def next_call_of(self, leaving: asyncio.Task[None]) -> UserCall | None:
         """Return the next call for the user to make while the consumer leaves its group; None at the end."""
         return await required(self._group).next_call_of(leaving, self._news.wait)
 

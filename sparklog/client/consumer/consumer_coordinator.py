@@ -15,12 +15,12 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.commits import Commits, OffsetAndMetadata
 from sparklog.client.config import ConsumerConfig
-from sparklog.client.consumer.callback_invoker import Call, CallbackInvoker
+from sparklog.client.consumer.callback_invoker import CallbackInvoker, UserCall
 from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.group import Group
 from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership
 from sparklog.client.consumer.subscription import Selection
-from sparklog.client.consumer.subscription_state import Assignment, FetchPosition
+from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.retry import retrying
@@ -33,7 +33,7 @@ class ConsumerCoordinator:
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        assignment: Assignment,
+        assignment: SubscriptionState,
         *,
         tell: Callable[[], None],
         wake: Callable[[], None],
@@ -93,7 +93,7 @@ class ConsumerCoordinator:
             self._polling = False
             self.touch()
 
-    def next_call(self) -> Call | None:
+    def next_call(self) -> UserCall | None:
         """Grant the group its turn, within `poll`; return the next call for the user to make."""
         self._group.check()
         self.turns.grant()
@@ -125,7 +125,7 @@ class ConsumerCoordinator:
         task.add_done_callback(lambda _: self._tell())
         return task
 
-    async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> Call | None:
+    async def next_call_of(self, ending: asyncio.Task[None], news: Callable[[], Any]) -> UserCall | None:
         """Return the next call for the user to make; None once everything is done."""
         while True:
             if call := self.turns.next_call():

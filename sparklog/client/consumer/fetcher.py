@@ -48,7 +48,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client.cluster import Cluster
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.connection import Connection, error_of
-from sparklog.client.consumer.subscription_state import COMMITTED, Assignment, FetchPosition, PartitionState
+from sparklog.client.consumer.subscription_state import COMMITTED, FetchPosition, SubscriptionState, TopicPartitionState
 from sparklog.client.loop_thread import report_defect
 from sparklog.client.offsets import EARLIEST, LATEST, OffsetSpec, list_offsets
 from sparklog.v1 import log_pb2
@@ -60,7 +60,7 @@ _RESETS: dict[str, OffsetSpec | None] = {"earliest": EARLIEST, "latest": LATEST,
 Committed = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, FetchPosition | None]]]
 """Returns the group's committed positions; None where it has committed nothing."""
 
-Moment = dict[PartitionState, int]
+Moment = dict[TopicPartitionState, int]
 """Partitions, and their generation when a request for them began."""
 
 
@@ -85,7 +85,7 @@ class Fetcher:
 
     def __init__(
         self,
-        assignment: Assignment,
+        assignment: SubscriptionState,
         cluster: Cluster,
         config: ConsumerConfig,
         news: News,
@@ -157,7 +157,7 @@ class Fetcher:
             self._start(self._fetch(broker, moment, room), moment)
         return min(later_ms, default=None)
 
-    def _source(self, state: PartitionState, now_ms: int) -> Connection | None:
+    def _source(self, state: TopicPartitionState, now_ms: int) -> Connection | None:
         """Return the broker to ask for the partition's position or records; None if it must be looked up."""
         if state.read_replica >= 0 and state.position is not None:
             nearer = self._cluster.known_broker(state.read_replica)
@@ -168,7 +168,7 @@ class Fetcher:
             self._cluster.saw_epoch(state.partition, state.last_epoch, state.topic_id)
         return self._cluster.known_leader(state.partition)
 
-    def _wants(self, state: PartitionState) -> bool:
+    def _wants(self, state: TopicPartitionState) -> bool:
         return (
             state.position is not None
             and not state.paused
@@ -271,7 +271,7 @@ class Fetcher:
                 self._keep(state, moment[state], part)
         self._news.tell()
 
-    def _asked(self, state: PartitionState) -> log_pb2.PartitionFetch:
+    def _asked(self, state: TopicPartitionState) -> log_pb2.PartitionFetch:
         """Return the fetch of one partition, with leader epochs where the broker surely knows them.
 
         Only a leader surely knows every epoch, so another replica is sent none. A leader is not sent the last record's
@@ -291,7 +291,7 @@ class Fetcher:
             topic_id=state.topic_id,
         )
 
-    def _keep(self, state: PartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
+    def _keep(self, state: TopicPartitionState, generation: int, part: log_pb2.PartitionFetched) -> None:
         with self._assignment.lock:
             if self._assignment.is_current(state, generation):
                 state.failures = 0
@@ -303,7 +303,7 @@ class Fetcher:
                 elif part.next_offset > state.fetch_from:
                     state.add(part.batches, part.next_offset)
 
-    def _go_back(self, state: PartitionState, end_offset: int) -> None:
+    def _go_back(self, state: TopicPartitionState, end_offset: int) -> None:
         """Go back to `end_offset`, where the leader's log diverges from what was read. With the lock held."""
         if state.position is None or end_offset >= state.position:  # no lost record has been returned
             logger.info("%s: what was fetched from offset %d on is gone", state.partition, end_offset)
@@ -320,7 +320,7 @@ class Fetcher:
             logger.warning("%s; going on at offset %d", text, end_offset)
             state.move_to(end_offset)
 
-    def _prefer(self, state: PartitionState, broker_id: int) -> None:
+    def _prefer(self, state: TopicPartitionState, broker_id: int) -> None:
         """Read from this broker, until it is time to ask the leader again. With the lock held."""
         now_ms = self._clock.monotonic_ms()
         if self._cluster.known_broker(broker_id):
@@ -336,7 +336,7 @@ class Fetcher:
                     self._react(state, error)
         self._news.tell()
 
-    def _react(self, state: PartitionState, error: KafkaError) -> None:
+    def _react(self, state: TopicPartitionState, error: KafkaError) -> None:
         """React to a failed request for a partition. With the lock held."""
         state.failures += 1
         state.retry_at_ms = self._clock.monotonic_ms() + self._cluster.backoff.pause_ms(state.failures)
@@ -357,12 +357,12 @@ class Fetcher:
         else:
             state.error = error
 
-    def _is_made_again(self, state: PartitionState, error: KafkaError) -> bool:
+    def _is_made_again(self, state: TopicPartitionState, error: KafkaError) -> bool:
         """Return whether another topic has the name by now. With the lock held."""
         known = self._cluster.known_topic_id(state.partition.topic)
         return isinstance(error, InconsistentTopicId) and known not in ("", state.topic_id)
 
-    def _begin_anew(self, state: PartitionState) -> None:
+    def _begin_anew(self, state: TopicPartitionState) -> None:
         """Begin in the new topic of the name, as auto_offset_reset says. With the lock held."""
         text = f"{state.partition}: the topic was deleted, and another topic of its name is there"
         if self._config.auto_offset_reset == "none":

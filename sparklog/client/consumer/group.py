@@ -43,7 +43,7 @@ from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership, is_loss
 from sparklog.client.consumer.subscription import Selection
-from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.client.listeners import method
 from sparklog.client.loop_thread import report_defect
 from sparklog.v1 import admin_pb2
@@ -60,7 +60,7 @@ class Group:
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        assignment: Assignment,
+        assignment: SubscriptionState,
         membership: Membership,
         turns: CallbackInvoker,
         committer: Committer,

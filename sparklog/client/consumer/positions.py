@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.consumer.subscription_state import Assignment, PartitionState
+from sparklog.client.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from sparklog.client.offsets import EARLIEST, LATEST
 
 
 class Positions:
     """Operations on the partitions that are assigned to a consumer."""
 
-    def __init__(self, assignment: Assignment, wake: Callable[[], None]) -> None:
+    def __init__(self, assignment: SubscriptionState, wake: Callable[[], None]) -> None:
         """`wake` makes the fetcher look again; it is called in any thread."""
         self._assignment = assignment
         self._wake = wake
@@ -79,7 +79,7 @@ class Positions:
             self._assignment.to_the_front(first)
         self._wake()
 
-    def raise_error(self, state: PartitionState) -> None:
+    def raise_error(self, state: TopicPartitionState) -> None:
         """Raise the error that keeps the partition from being read, once; reading is then tried again."""
         if state.error is not None:
             error, state.error = state.error, None

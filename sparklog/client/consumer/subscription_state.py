@@ -10,8 +10,8 @@
                  all of it is void
     generation   counts moves of the position: an answer to a fetch from before the last one is ignored
 
-Pure, except for the lock that callers hold (`Assignment.lock`): the fetcher adds chunks on its event loop while `poll`
-takes them in the user's thread.
+Pure, except for the lock that callers hold (`SubscriptionState.lock`): the fetcher adds chunks on its event loop while
+`poll` takes them in the user's thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
     """Leader epoch of its last record, or of the record before if it has none."""
 
 
-class PartitionState:
+class TopicPartitionState:
     """One assigned partition."""
 
     __slots__ = (
@@ -152,7 +152,7 @@ class PartitionState:
         self.position, self.begin_epoch = chunk.next_offset, chunk.last_epoch
 
 
-class Assignment:
+class SubscriptionState:
     """The partitions that a consumer reads, in the order in which it takes records from them."""
 
     def __init__(self, begin: Reset = None) -> None:
@@ -163,22 +163,22 @@ class Assignment:
         self.unread: deque[Any] = deque()
         """Records that `poll` has returned to an iteration, and that it has not yielded yet."""
         self.lock = threading.Lock()
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, TopicPartitionState] = {}
 
-    def __iter__(self) -> Iterator[PartitionState]:
+    def __iter__(self) -> Iterator[TopicPartitionState]:
         return iter(self._states.values())
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def state(self, partition: TopicPartition) -> PartitionState:
+    def state(self, partition: TopicPartition) -> TopicPartitionState:
         """Return the state of an assigned partition; raises InvalidRequest for any other."""
         found = self._states.get(partition)
         if found is None:
             raise InvalidRequest(f"partition {partition} is not assigned to this consumer")
         return found
 
-    def chosen(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+    def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartitionState]:
         """Return the states of some assigned partitions, or of all if none is named."""
         return [self.state(partition) for partition in partitions] or list(self)
 
@@ -186,7 +186,7 @@ class Assignment:
         """Read these partitions and no others; partitions that were assigned before keep their positions."""
         before = self._states
         self._states = {
-            partition: before.get(partition) or PartitionState(partition, self._begin) for partition in partitions
+            partition: before.get(partition) or TopicPartitionState(partition, self._begin) for partition in partitions
         }
         for partition, state in before.items():
             if partition not in self._states:
@@ -197,7 +197,7 @@ class Assignment:
         with self.lock:
             return sorted(self._states)
 
-    def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+    def held(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, TopicPartitionState]:
         """Return the states of those that are assigned; takes the lock. A partition assigned anew has another state."""
         with self.lock:
             return {partition: self._states[partition] for partition in partitions if partition in self._states}
@@ -225,7 +225,7 @@ class Assignment:
                 self._states[partition].go_back_to(offset)
         self.unread.clear()
 
-    def drop_unread(self, states: Iterable[PartitionState]) -> None:
+    def drop_unread(self, states: Iterable[TopicPartitionState]) -> None:
         """Drop the unread records of these partitions, whose positions are moved."""
         moved = {state.partition for state in states}
         kept = [item for item in self.unread if TopicPartition(item.topic, item.partition) not in moved]
@@ -238,11 +238,11 @@ class Assignment:
             first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
         return first
 
-    def is_current(self, state: PartitionState, generation: int) -> bool:
+    def is_current(self, state: TopicPartitionState, generation: int) -> bool:
         """Return whether the partition is still assigned and has not been moved since `generation`."""
         return self._states.get(state.partition) is state and state.generation == generation
 
-    def to_the_end(self, state: PartitionState) -> None:
+    def to_the_end(self, state: TopicPartitionState) -> None:
         """Move this partition to the end of the order: it has had its turn."""
         self._states[state.partition] = self._states.pop(state.partition)
 

@@ -62,22 +62,22 @@ class Host(Protocol):
     """Buffer of SHARED_BYTES for arriving data. It can be shared because all connections run on one event loop."""
 
     quotas: ConnectionQuotas
-    connections: set[Connection]
+    connections: set[KafkaConnection]
 
     def refused(self, why: str) -> None:
         """Called when a quota refused a connection."""
         ...
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: KafkaConnection) -> None:
         """Called when a connection is closed. One of its requests may still be in progress."""
         ...
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: KafkaConnection) -> None:
         """Called when a connection is closed and its last request has ended."""
         ...
 
 
-class Connection:
+class KafkaConnection:
     """The state of one connection. Used on one event loop only."""
 
     channel: Channel

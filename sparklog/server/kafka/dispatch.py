@@ -23,7 +23,7 @@ from sparklog.server.kafka.channels import Frame
 from sparklog.server.kafka.messages import Message, read_request, response_type, write
 from sparklog.server.kafka.packing import skip_tags
 from sparklog.server.kafka.page_cache import bring_in
-from sparklog.server.kafka.translation import Answer, Call, Session, Translation
+from sparklog.server.kafka.translation import Answer, KafkaCall, Session, Translation
 from sparklog.server.kafka.wide_requests import is_wide, serve_wide
 
 _BY_KEY = {translation.api.key: translation for translation in TRANSLATIONS}
@@ -39,7 +39,7 @@ class Request(NamedTuple):
     """One decoded request."""
 
     translation: Translation
-    call: Call
+    call: KafkaCall
     message: Message
     """The decoded message. None for ApiVersions in an unknown version; bytes if the frame is a bare SASL token; the
     undecoded body as a memoryview if it is so large that a thread must decode it."""
@@ -73,7 +73,7 @@ def read_frame(broker: Broker, session: Session, frame: memoryview) -> Request:
         session.admit(session, key)
     if form.has_tags:
         end = end + 1 if end < len(frame) and not frame[end] else skip_tags(frame, end)
-    call = Call(
+    call = KafkaCall(
         broker=broker,
         session=session,
         key=key,
@@ -108,7 +108,7 @@ async def answer(request: Request) -> Frame:
     return frame
 
 
-async def _respond(translation: Translation, call: Call, message: Message) -> Answer:
+async def _respond(translation: Translation, call: KafkaCall, message: Message) -> Answer:
     if type(message) is memoryview:
         message = await asyncio.to_thread(_form(call.key, call.version).read, message)
     wide = translation.wide
@@ -119,7 +119,7 @@ async def _respond(translation: Translation, call: Call, message: Message) -> An
 
 def _opaque(broker: Broker, session: Session, frame: bytes) -> Request:
     """Return a request for a bare SASL token, which is handled like the token of a SaslAuthenticate request."""
-    call = Call(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
+    call = KafkaCall(broker=broker, session=session, key=SASL_AUTHENTICATE, version=0, correlation_id=0, client_id=None)
     return Request(_BY_KEY[SASL_AUTHENTICATE], call, frame)
 
 
@@ -154,7 +154,7 @@ def _nothing(_: memoryview) -> None:
     """Decode nothing: the body of an unknown version cannot be read."""
 
 
-def _unknown_version(call: Call, translation: Translation) -> Answer:
+def _unknown_version(call: KafkaCall, translation: Translation) -> Answer:
     """Answer with the versions of ApiVersions only, for the client to retry; as in Apache Kafka since 2.4 (KIP-511)."""
     first, last = translation.api.versions
     return call.answer(
@@ -163,7 +163,7 @@ def _unknown_version(call: Call, translation: Translation) -> Answer:
     )
 
 
-def _join(call: Call, found: Answer) -> Frame:
+def _join(call: KafkaCall, found: Answer) -> Frame:
     """Return the frame: size, correlation id, tagged fields if the version has them, body."""
     if found is None:
         return NO_RESPONSE

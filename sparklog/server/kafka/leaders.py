@@ -14,7 +14,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.model import BrokerInfo
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.addresses import broker_address
-from sparklog.server.kafka.translation import Call
+from sparklog.server.kafka.translation import KafkaCall
 
 NODE_ENDPOINTS_TAG = 0
 _LEADER = struct.Struct(">ii")
@@ -22,7 +22,7 @@ _NOBODY = _LEADER.pack(-1, -1)
 _INT32 = struct.Struct(">i")
 
 
-def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
+def current_leader(call: KafkaCall, topic: str | None, partition: int) -> bytes:
     """Return the partition's LeaderIdAndEpoch; -1 and -1 if no leader is named."""
     name = TopicPartition(topic or "", partition)
     info = call.broker.metadata.find_partition(name)
@@ -31,7 +31,7 @@ def current_leader(call: Call, topic: str | None, partition: int) -> bytes:
     return _LEADER.pack(info.leader, info.leader_epoch) + packing.NO_TAGS
 
 
-def node_endpoints(call: Call, names: Iterable[tuple[str | None, int]]) -> bytes:
+def node_endpoints(call: KafkaCall, names: Iterable[tuple[str | None, int]]) -> bytes:
     """Return the tagged fields with NodeEndpoints of a response: each leader of these partitions once."""
     leaders = {}
     for topic, partition in names:
@@ -41,12 +41,12 @@ def node_endpoints(call: Call, names: Iterable[tuple[str | None, int]]) -> bytes
     return packing.tags({NODE_ENDPOINTS_TAG: packing.array(len(leaders), flexible=True) + endpoints})
 
 
-def _reachable_leader(call: Call, name: TopicPartition) -> BrokerInfo | None:
+def _reachable_leader(call: KafkaCall, name: TopicPartition) -> BrokerInfo | None:
     leader = call.broker.metadata.leader_of(name)
     return leader if leader and call.session.listener in leader.listeners else None
 
 
-def _endpoint(call: Call, broker: BrokerInfo) -> bytes:
+def _endpoint(call: KafkaCall, broker: BrokerInfo) -> bytes:
     address = broker_address(broker, call.session.listener)
     return (
         _INT32.pack(broker.broker_id)

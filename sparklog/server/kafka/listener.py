@@ -19,7 +19,7 @@ from sparklog.base.listeners import Listener
 from sparklog.server.certificate_names import principal_of
 from sparklog.server.kafka import sasl
 from sparklog.server.kafka.channels import Channel, PlainChannel, TlsChannel
-from sparklog.server.kafka.connection import Connection, Host
+from sparklog.server.kafka.connection import Host, KafkaConnection
 from sparklog.server.kafka.quotas import CreationRate
 from sparklog.server.kafka.sasl import Mechanisms
 from sparklog.server.kafka.translation import Session
@@ -127,7 +127,7 @@ class KafkaListener:
     async def _shake_hands(self, accepted: socket.socket, peer: str, context: ssl.SSLContext) -> None:
         is_open = False
 
-        def opened(channel: Channel, tls: ssl.SSLObject) -> Connection:
+        def opened(channel: Channel, tls: ssl.SSLObject) -> KafkaConnection:
             nonlocal is_open
             connection = self._new_connection(peer, principal_of(tls))
             connection.channel = channel
@@ -153,7 +153,7 @@ class KafkaListener:
                 self._host.quotas.give_back(peer)
                 self._figures.open -= 1
 
-    def _new_connection(self, peer: str, principal: str = "User:ANONYMOUS") -> Connection:
+    def _new_connection(self, peer: str, principal: str = "User:ANONYMOUS") -> KafkaConnection:
         broker = self._host.broker
         session = Session(
             listener=self._listener.name,
@@ -163,7 +163,7 @@ class KafkaListener:
         )
         if self._listener.has_sasl:
             sasl.begin(broker, session, self._mechanisms)
-        connection = Connection(self._host, session, self._figures)
+        connection = KafkaConnection(self._host, session, self._figures)
         self._host.connections.add(connection)
         return connection
 

@@ -19,7 +19,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import ConfigError
 from sparklog.base.listeners import parse_listeners
 from sparklog.broker.node import Broker
-from sparklog.server.kafka.connection import SHARED_BYTES, Connection
+from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.listener import KafkaListener
 from sparklog.server.kafka.quotas import ConnectionQuotas, RequestQueue, parse_overrides
 from sparklog.server.kafka.sasl import mechanisms
@@ -44,7 +44,7 @@ class KafkaServer:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.queue = RequestQueue(config.queued_max_requests, config.queued_max_request_bytes)
         self.quotas: ConnectionQuotas
-        self.connections: set[Connection] = set()
+        self.connections: set[KafkaConnection] = set()
         self.addresses: dict[str, Address] = {}
         """Advertised addresses by listener name."""
         self._listeners = parse_listeners(
@@ -90,12 +90,12 @@ class KafkaServer:
         if self._sweep:
             self._sweep.cancel()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: KafkaConnection) -> None:
         """Update the quotas after a connection was closed. One of its requests may still be in progress."""
         self.quotas.give_back(connection.session.host)
         connection.figures.open -= 1
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: KafkaConnection) -> None:
         """Forget a connection that is closed and whose last request has ended."""
         self.connections.discard(connection)
         if not self.connections:

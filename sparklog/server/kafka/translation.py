@@ -1,6 +1,6 @@
 """Definition of a translation: one API of `broker/apis/` in Kafka's protocol.
 
-A translation takes the request as a typed value of kio. It answers with a value of kio made by `Call.answer`; with
+A translation takes the request as a typed value of kio. It answers with a value of kio made by `KafkaCall.answer`; with
 bytes and slices of the log, where kio would be slow or would copy (`Pieces`); or with None if no response is sent.
 """
 
@@ -48,7 +48,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class KafkaCall:
     """One request of a connection, without its body."""
 
     broker: Broker
@@ -97,8 +97,8 @@ class Translation:
     """One entry of the table in `apis/__init__.py`."""
 
     api: Api[Any, Any]
-    serve: Callable[[Call, Message], Awaitable[Answer]]
-    refuse: Callable[[Call, Message, KafkaError], Answer] | None = None
+    serve: Callable[[KafkaCall, Message], Awaitable[Answer]]
+    refuse: Callable[[KafkaCall, Message, KafkaError], Answer] | None = None
     """Makes the answer to a request that the handler refused as a whole. None: the error goes only to the top of the
     response. Most of Kafka's responses repeat it for every element of the request."""
     read: Callable[[int, memoryview], Message] | None = None
@@ -116,7 +116,7 @@ class Translation:
         """Maximum total number of elements; larger requests are refused."""
         return self.max_elements or (MAX_ELEMENTS if self.wide else MAX_TOGETHER)
 
-    async def respond(self, call: Call, request: Message) -> Answer:
+    async def respond(self, call: KafkaCall, request: Message) -> Answer:
         """Return the answer, also if the request is refused.
 
         Raises the KafkaError if the response has no field for it; the connection must then be closed.

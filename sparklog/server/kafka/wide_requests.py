@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import Any, get_args, get_origin, get_type_hints
 
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
 def is_wide(wide: Wide, request: Message) -> bool:
@@ -22,7 +22,7 @@ def is_wide(wide: Wide, request: Message) -> bool:
     return _weight(request, wide.asks, wide.part) > wide.part
 
 
-async def serve_wide(translation: Translation, call: Call, request: Message, wide: Wide) -> tuple[bytes]:
+async def serve_wide(translation: Translation, call: KafkaCall, request: Message, wide: Wide) -> tuple[bytes]:
     """Serve the request in parts and return the response body. If a part is refused, all its elements get the error."""
     parts = await asyncio.to_thread(lambda: list(split(request, wide.asks, wide.part)))
     answers = await call.broker.slices.each(parts, partial(translation.respond, call))

@@ -18,7 +18,7 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.membership import Membership
-from sparklog.client.consumer.subscription_state import Assignment
+from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.client.retry import Backoff
 from sparklog.testing.sim_clock import LoopClock, SimClock
 from sparklog.v1 import groups_pb2
@@ -68,7 +68,7 @@ def clock() -> SimClock:
 @pytest.fixture
 async def committer(config: ConsumerConfig, coordinator: Any, clock: SimClock) -> Committer:
     """Of a consumer that has come to offset 7."""
-    assignment = Assignment()
+    assignment = SubscriptionState()
     assignment.assign([PARTITION])
     assignment.state(PARTITION).move_to(7)
     membership = Membership(coordinator, config, lambda: 0)

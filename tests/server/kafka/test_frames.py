@@ -10,7 +10,7 @@ import time
 import pytest
 
 from sparklog.server.kafka.channels import Frame
-from sparklog.server.kafka.connection import SHARED_BYTES, Connection
+from sparklog.server.kafka.connection import SHARED_BYTES, KafkaConnection
 from sparklog.server.kafka.translation import Session
 from sparklog.testing import RunningBroker
 from support.kafka.connection import request_frame
@@ -63,7 +63,7 @@ async def feed(broker: RunningBroker, seed: int) -> Channel:
     server = broker.node._kafka
     server.quotas.take("fed")
     session = Session(listener="PLAINTEXT", host="fed", max_request_bytes=1 << 20)
-    connection = Connection(server, session, server.broker.metrics.listeners["fed"])
+    connection = KafkaConnection(server, session, server.broker.metrics.listeners["fed"])
     channel = connection.channel = Channel(chance)
     left = memoryview(b"".join(request(number, chance) for number in range(REQUESTS)))
     deadline = time.monotonic() + PATIENCE_S

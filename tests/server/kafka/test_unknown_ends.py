@@ -10,7 +10,7 @@ import pytest
 from sparklog.base.errors import KafkaError, LeaderNotAvailable, OffsetNotAvailable
 from sparklog.broker.apis.list_offsets import LATEST, ListOffsetsRequest, ListOffsetsResponse, PartitionOffset
 from sparklog.server.kafka.apis.list_offsets import TRANSLATION
-from sparklog.server.kafka.translation import Call
+from sparklog.server.kafka.translation import KafkaCall
 
 
 async def serve_new_leader(_: object, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -26,5 +26,5 @@ async def test_clients_of_any_age_know_that_they_may_ask_again(version: int, exp
     part = SimpleNamespace(partition_index=0, timestamp=LATEST)
     request: Any = SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[part])])
     call = SimpleNamespace(version=version, serve=serve_new_leader, answer=lambda **fields: fields)
-    answer: Any = await TRANSLATION.serve(cast(Call, call), request)
+    answer: Any = await TRANSLATION.serve(cast(KafkaCall, call), request)
     assert isinstance(answer["topics"][0]["partitions"][0]["error_code"], expected)

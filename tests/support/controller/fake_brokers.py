@@ -31,7 +31,7 @@ from sparklog.cluster.metadata_cache import MetadataCache
 from sparklog.cluster.model import BrokerInfo, ReplicaAssignment
 from sparklog.cluster.partition_states import Leadership, alter_isr, read_states
 from sparklog.cluster.store import SessionState
-from sparklog.cluster.topics import CONFIG_CHANGES, Assignment, TopicStore
+from sparklog.cluster.topics import CONFIG_CHANGES, TopicAssignment, TopicStore
 from sparklog.controller.controller import Controller
 from sparklog.replica.messages import (
     AlterIsr,
@@ -256,7 +256,7 @@ class World:
         return read_states(self.store, [name]).get(name)
 
     def names(self) -> list[TopicPartition]:
-        loaded: list[tuple[str, Assignment]] = [
+        loaded: list[tuple[str, TopicAssignment]] = [
             (each, self.topics.load_assignment(each)) for each in self.topics.names()
         ]
         return [TopicPartition(topic, number) for topic, found in loaded for number in range(len(found.partitions))]

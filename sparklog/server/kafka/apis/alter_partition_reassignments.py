@@ -11,10 +11,10 @@ from sparklog.broker.apis.alter_partition_reassignments import AlterPartitionRea
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     may_resize = getattr(request, "allow_replication_factor_change", True)
     wanted = AlterPartitionReassignmentsRequest(
         targets={
@@ -34,7 +34,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=message_of(error), responses=[])
 
 

@@ -6,10 +6,10 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import alter_user_scram_credentials
 from sparklog.broker.apis.alter_user_scram_credentials import AlterUserScramCredentialsRequest, Deletion, Upsertion
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = AlterUserScramCredentialsRequest(
         deletions=[Deletion(user=each.name, mechanism=each.mechanism) for each in request.deletions],
         upsertions=[
@@ -27,7 +27,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(results=[_result(user, error) for user, error in response.results.items()])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
     return call.answer(results=[_result(user, error) for user in users])
 

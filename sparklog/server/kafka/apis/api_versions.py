@@ -12,13 +12,13 @@ from sparklog.base.errors import InvalidRequest, KafkaError
 from sparklog.broker.apis import api_versions
 from sparklog.broker.apis.api_versions import ApiVersionsRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 PRODUCE = 0
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     if call.version >= 3:
         for said in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(said):
@@ -37,7 +37,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, api_keys=[])
 
 

@@ -11,23 +11,23 @@ from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 CLASSIC, CONSUMER = 0, 1
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(consumer_group_describe.API, ConsumerGroupDescribe(group_ids=request.group_ids))
     ask = request.include_authorized_operations
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedConsumerGroup(group_id=group_id, error=error) for group_id in request.group_ids]
     return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
 
 
-def _group(call: Call, group: DescribedConsumerGroup, *, ask_operations: bool) -> dict[str, Any]:
+def _group(call: KafkaCall, group: DescribedConsumerGroup, *, ask_operations: bool) -> dict[str, Any]:
     ids = TopicIds(call.broker.metadata)
     return {
         "error_code": group.error,

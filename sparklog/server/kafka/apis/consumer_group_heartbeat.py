@@ -8,12 +8,12 @@ from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbe
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 FIRST_WITH_OWN_ID = 1
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     if call.version >= FIRST_WITH_OWN_ID and not request.member_id:
         raise InvalidRequest("MemberId can't be empty.")
     ids = TopicIds(call.broker.metadata)
@@ -35,11 +35,11 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, await call.serve(consumer_group_heartbeat.API, wanted))
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(call, ConsumerGroupHeartbeatResponse(error=error))
 
 
-def _answer(call: Call, response: ConsumerGroupHeartbeatResponse) -> Message:
+def _answer(call: KafkaCall, response: ConsumerGroupHeartbeatResponse) -> Message:
     """Return the response. Look up the ids again, because assigned topics may be newer than the request."""
     assigned = response.assignment
     ids = TopicIds(call.broker.metadata)

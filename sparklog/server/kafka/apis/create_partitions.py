@@ -9,10 +9,10 @@ from sparklog.broker.apis import create_partitions
 from sparklog.broker.apis.create_partitions import CreatePartitionsRequest, PartitionCount, TopicGrown
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = CreatePartitionsRequest(
         topics=[_count(topic) for topic in request.topics],
         validate_only=request.validate_only,
@@ -22,7 +22,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(results=[_result(topic) for topic in response.topics])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(results=[_result(TopicGrown(name=topic.name, error=error)) for topic in request.topics])
 
 

@@ -11,12 +11,12 @@ from sparklog.broker.config_entries import ConfigEntry
 from sparklog.server.kafka.configs import SOURCES
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 DEFAULT = -1
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = CreateTopicsRequest(
         topics=[_new_topic(topic) for topic in request.topics],
         validate_only=request.validate_only,
@@ -26,7 +26,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(topics=[_result(topic) for topic in response.topics])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(topics=[_result(TopicResult(name=topic.name, error=error)) for topic in request.topics])
 
 

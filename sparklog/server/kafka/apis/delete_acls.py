@@ -9,14 +9,14 @@ from sparklog.broker.apis import delete_acls
 from sparklog.broker.apis.delete_acls import DeleteAclsRequest
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     return await call.serve(delete_acls.API, DeleteAclsRequest())
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     refused: dict[str, Any] = {"error_code": error, "error_message": message_of(error), "matching_acls": []}
     return call.answer(filter_results=[refused for _ in request.filters])
 

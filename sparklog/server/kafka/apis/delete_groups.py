@@ -8,19 +8,19 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_groups
 from sparklog.group.requests import DeleteGroups
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(delete_groups.API, DeleteGroups(group_ids=request.groups_names))
     return _answer(call, response.errors)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(call, dict.fromkeys(request.groups_names, error))
 
 
-def _answer(call: Call, errors: Mapping[str, KafkaError | None]) -> Message:
+def _answer(call: KafkaCall, errors: Mapping[str, KafkaError | None]) -> Message:
     return call.answer(results=[{"group_id": group_id, "error_code": error} for group_id, error in errors.items()])
 
 

@@ -9,16 +9,16 @@ from sparklog.broker.apis import delete_records
 from sparklog.broker.apis.delete_records import DeleteRecordsRequest, RecordsDeleted, RecordsToDelete
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DeleteRecordsRequest(partitions=_parts(request), timeout_ms=whole_ms(request.timeout))
     response = await call.serve(delete_records.API, wanted)
     return _answer(call, response.partitions)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(
         call, [RecordsDeleted(topic=part.topic, partition=part.partition, error=error) for part in _parts(request)]
     )
@@ -32,7 +32,7 @@ def _parts(request: Message) -> list[RecordsToDelete]:
     ]
 
 
-def _answer(call: Call, parts: Sequence[RecordsDeleted]) -> Message:
+def _answer(call: KafkaCall, parts: Sequence[RecordsDeleted]) -> Message:
     topics = by_topic(
         (
             part.topic,

@@ -12,19 +12,19 @@ from sparklog.broker.apis import delete_topics
 from sparklog.broker.apis.delete_topics import DeleteTopicsRequest, TopicDeleted, TopicToDelete
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_DISABLED = 3
 FIRST_WITH_IDS = 6
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DeleteTopicsRequest(topics=_topics(call, request), timeout_ms=whole_ms(request.timeout))
     response = await call.serve(delete_topics.API, wanted)
     return call.answer(responses=[_result(call, topic) for topic in response.topics])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     topics = _topics(call, request)
     return call.answer(
         responses=[
@@ -33,13 +33,13 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     )
 
 
-def _topics(call: Call, request: Message) -> list[TopicToDelete]:
+def _topics(call: KafkaCall, request: Message) -> list[TopicToDelete]:
     if call.version < FIRST_WITH_IDS:
         return [TopicToDelete(name=name) for name in request.topic_names]
     return [TopicToDelete(name=topic.name, topic_id=topic.topic_id) for topic in request.topics]
 
 
-def _result(call: Call, topic: TopicDeleted) -> dict[str, Any]:
+def _result(call: KafkaCall, topic: TopicDeleted) -> dict[str, Any]:
     error = topic.error
     if call.version < FIRST_WITH_DISABLED and isinstance(error, TopicDeletionDisabled):
         error = InvalidRequest(str(error))

@@ -12,12 +12,12 @@ from sparklog.broker.apis.describe_cluster import DescribeClusterRequest
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 BROKERS, CONTROLLERS = 1, 2
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type == CONTROLLERS:
         raise MismatchedEndpointType("this is a broker's listener, not a controller's")
@@ -44,7 +44,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(throttle_time=0, error_code=error, error_message=str(error), cluster_id="", brokers=())
 
 

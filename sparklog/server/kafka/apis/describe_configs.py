@@ -16,10 +16,10 @@ from sparklog.broker.config_entries import ConfigEntry, ConfigSource
 from sparklog.server.kafka.configs import BROKER, SOURCES, TYPES, resource
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeConfigsRequest(resources=[_query(each) for each in request.resources])
     response = await call.serve(describe_configs.API, wanted)
     results = []
@@ -29,7 +29,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(results=results)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(results=[_result(asked, error, []) for asked in request.resources])
 
 

@@ -13,23 +13,23 @@ from sparklog.group.requests import DescribedGroup, DescribeGroups
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_NOT_FOUND = 6
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(describe_groups.API, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     groups = [DescribedGroup(group_id=group_id, error=error, state="") for group_id in request.groups]
     return call.answer(groups=[_group(call, group, ask_operations=False) for group in groups])
 
 
-def _group(call: Call, group: DescribedGroup, *, ask_operations: bool) -> dict[str, Any]:
+def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> dict[str, Any]:
     error = group.error
     if call.version < FIRST_WITH_NOT_FOUND and isinstance(error, GroupIdNotFound):
         error = None

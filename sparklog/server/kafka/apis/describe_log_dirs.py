@@ -10,10 +10,10 @@ from sparklog.broker.apis import describe_log_dirs
 from sparklog.broker.apis.describe_log_dirs import DescribeLogDirsRequest, LogDir
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> tuple[bytes]:
+async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
     topics = None
     if request.topics is not None:
         topics = {topic.topic: frozenset(topic.partitions) for topic in request.topics}
@@ -23,7 +23,7 @@ async def serve(call: Call, request: Message) -> tuple[bytes]:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, results=[])
 
 

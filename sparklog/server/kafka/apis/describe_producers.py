@@ -9,10 +9,10 @@ from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import describe_producers
 from sparklog.broker.apis.describe_producers import DescribeProducersRequest, PartitionProducers
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     names = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     response = await call.serve(describe_producers.API, DescribeProducersRequest(partitions=names))
     return call.answer(
@@ -23,7 +23,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     topics = []
     for topic in request.topics:
         parts = [

@@ -14,14 +14,14 @@ from sparklog.broker.apis.metadata import TopicMetadata
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.apis.metadata import partition_fields
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
 PART = 100
 """Number of partitions described in one go."""
 
 
-async def serve(call: Call, request: Message) -> tuple[bytes]:
+async def serve(call: KafkaCall, request: Message) -> tuple[bytes]:
     """Build the page from smaller ones, and serve other requests between them."""
     cursor = request.cursor
     after = Cursor(topic=cursor.topic_name, partition=cursor.partition_index) if cursor else None
@@ -42,7 +42,7 @@ async def serve(call: Call, request: Message) -> tuple[bytes]:
     return (await asyncio.to_thread(write, page) if len(answers) > 1 else write(page),)
 
 
-def _page(call: Call, topics: Sequence[TopicMetadata], after: Cursor | None) -> Message:
+def _page(call: KafkaCall, topics: Sequence[TopicMetadata], after: Cursor | None) -> Message:
     return call.answer(
         throttle_time=0,
         topics=[_topic(topic) for topic in topics],
@@ -50,7 +50,7 @@ def _page(call: Call, topics: Sequence[TopicMetadata], after: Cursor | None) -> 
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(
         throttle_time=0,
         topics=[_topic(TopicMetadata(name=topic.name, error=error)) for topic in request.topics[:PART]],

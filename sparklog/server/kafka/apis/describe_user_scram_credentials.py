@@ -6,10 +6,10 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import describe_user_scram_credentials
 from sparklog.broker.apis.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = DescribeUserScramCredentialsRequest(users=[each.name for each in request.users or ()])
     response = await call.serve(describe_user_scram_credentials.API, wanted)
     return call.answer(
@@ -29,7 +29,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=str(error), results=())
 
 

@@ -9,12 +9,12 @@ from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 PREFERRED, UNCLEAN = 0, 1
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     partitions = None
     if request.topic_partitions is not None:
         partitions = [
@@ -39,7 +39,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, replica_election_results=[])
 
 

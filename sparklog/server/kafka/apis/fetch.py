@@ -27,7 +27,7 @@ from sparklog.log.slice import LogSlice
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Pieces, Translation
+from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSIONS = 7
@@ -46,7 +46,7 @@ _LOG_START = struct.Struct(">q")
 _DIVERGING_EPOCH = struct.Struct(">iq")
 
 
-async def serve(call: Call, request: Message) -> Pieces:
+async def serve(call: KafkaCall, request: Message) -> Pieces:
     wanted = FetchRequest(
         max_wait_ms=request.max_wait // MILLISECOND,
         min_bytes=request.min_bytes,
@@ -63,7 +63,7 @@ async def serve(call: Call, request: Message) -> Pieces:
     return _pack(call, response, is_read_committed=request.isolation_level == READ_COMMITTED)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Pieces:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Pieces:
     """Return the answer to a request that was refused as a whole."""
     if call.version >= FIRST_WITH_SESSIONS:
         return _pack(call, FetchResponse(partitions=()), is_read_committed=False, error=error)
@@ -74,7 +74,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Pieces:
     return _pack(call, FetchResponse(partitions=failed), is_read_committed=False)
 
 
-def _asked(call: Call, request: Message) -> list[PartitionFetch]:
+def _asked(call: KafkaCall, request: Message) -> list[PartitionFetch]:
     if call.version < FIRST_WITH_TOPIC_IDS:
         return [_partition(part, topic.topic, None) for topic in request.topics for part in topic.partitions]
     names = call.broker.metadata
@@ -110,7 +110,9 @@ def _forgotten(version: int, request: Message) -> list[Key]:
     ]
 
 
-def _pack(call: Call, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None) -> Pieces:
+def _pack(
+    call: KafkaCall, response: FetchResponse, *, is_read_committed: bool, error: KafkaError | None = None
+) -> Pieces:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     end = packing.NO_TAGS if flexible else b""
@@ -162,7 +164,7 @@ def _pack_partition(version: int, part: PartitionFetched, *, is_read_committed: 
     return packed + (packing.varint(size + 1) if flexible else _INT32.pack(size))
 
 
-def _partition_tags(call: Call, part: PartitionFetched) -> bytes:
+def _partition_tags(call: KafkaCall, part: PartitionFetched) -> bytes:
     if part.diverging:
         data = _DIVERGING_EPOCH.pack(part.diverging.epoch, part.diverging.end_offset) + packing.NO_TAGS
         return packing.tags({DIVERGING_EPOCH_TAG: data})
@@ -171,12 +173,12 @@ def _partition_tags(call: Call, part: PartitionFetched) -> bytes:
     return packing.NO_TAGS
 
 
-def _response_tags(call: Call, parts: Iterable[PartitionFetched]) -> bytes:
+def _response_tags(call: KafkaCall, parts: Iterable[PartitionFetched]) -> bytes:
     named = [(part.topic, part.partition) for part in parts if _is_told_leader(call, part)]
     return node_endpoints(call, named) if named else packing.NO_TAGS
 
 
-def _is_told_leader(call: Call, part: PartitionFetched) -> bool:
+def _is_told_leader(call: KafkaCall, part: PartitionFetched) -> bool:
     """Return whether to send the current leader, which saves the client a Metadata request (KIP-951)."""
     return call.version >= FIRST_WITH_LEADERS and isinstance(part.error, NotLeaderOrFollower | FencedLeaderEpoch)
 

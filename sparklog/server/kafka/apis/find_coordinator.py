@@ -14,27 +14,27 @@ from sparklog.broker.apis.find_coordinator import GROUP, FindCoordinatorRequest,
 from sparklog.server.kafka.addresses import broker_address
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_SEVERAL = 4
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = FindCoordinatorRequest(keys=_keys(call, request), key_type=getattr(request, "key_type", GROUP))
     response = await call.serve(find_coordinator.API, wanted)
     return _answer(call, response.coordinators)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(call, [FoundCoordinator(key=key, error=error) for key in _keys(call, request)])
 
 
-def _keys(call: Call, request: Message) -> Sequence[str]:
+def _keys(call: KafkaCall, request: Message) -> Sequence[str]:
     keys: Sequence[str] = request.coordinator_keys if call.version >= FIRST_WITH_SEVERAL else (request.key,)
     return keys
 
 
-def _answer(call: Call, coordinators: Sequence[FoundCoordinator]) -> Message:
+def _answer(call: KafkaCall, coordinators: Sequence[FoundCoordinator]) -> Message:
     listener = call.session.listener
     if call.version < FIRST_WITH_SEVERAL:
         return call.answer(**_coordinator(coordinators[0], listener))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sparklog.broker.apis import heartbeat
 from sparklog.group.requests import Heartbeat
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = Heartbeat(
         group_id=request.group_id,
         generation=request.generation_id,

@@ -12,10 +12,10 @@ from sparklog.broker.apis.incremental_alter_configs import (
 )
 from sparklog.server.kafka.configs import alter_result, resource
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = IncrementalAlterConfigsRequest(
         resources=[_change(asked) for asked in request.resources], validate_only=request.validate_only
     )
@@ -24,7 +24,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(responses=[alter_result(asked, done.error) for asked, done in results])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(responses=[alter_result(asked, error) for asked in request.resources])
 
 

@@ -6,10 +6,10 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import init_producer_id
 from sparklog.broker.apis.init_producer_id import NO_EPOCH, NO_PRODUCER_ID, InitProducerIdRequest
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = InitProducerIdRequest(
         transactional_id=request.transactional_id,
         producer_id=getattr(request, "producer_id", NO_PRODUCER_ID),

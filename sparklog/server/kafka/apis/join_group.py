@@ -11,7 +11,7 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import join_group
 from sparklog.group.requests import JoinGroup, JoinGroupResponse
 from sparklog.server.kafka.messages import Message, whole_ms
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 FIRST_WITH_REBALANCE_TIMEOUT = 1
 FIRST_WITH_KNOWN_MEMBER_ID = 4
@@ -19,7 +19,7 @@ FIRST_WITH_NULL_PROTOCOL = 7
 FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     has_both = call.version >= FIRST_WITH_REBALANCE_TIMEOUT
     wanted = JoinGroup(
         group_id=request.group_id,
@@ -38,11 +38,11 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, await call.serve(join_group.API, wanted))
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(call, JoinGroupResponse(error=error, member_id=request.member_id))
 
 
-def _answer(call: Call, response: JoinGroupResponse) -> Message:
+def _answer(call: KafkaCall, response: JoinGroupResponse) -> Message:
     return call.answer(
         error_code=response.error,
         generation_id=response.generation,

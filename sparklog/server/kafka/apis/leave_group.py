@@ -10,12 +10,12 @@ from sparklog.base.errors import KafkaError, UnknownMemberId
 from sparklog.broker.apis import leave_group
 from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember, LeftMember
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation, Wide
+from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
 
 FIRST_WITH_SEVERAL = 3
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = LeaveGroup(group_id=request.group_id, members=_members(call, request))
     response = await call.serve(leave_group.API, wanted)
     if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_WITH_SEVERAL:
@@ -23,11 +23,11 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, response)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(call, LeaveGroupResponse(error=error))
 
 
-def _members(call: Call, request: Message) -> list[LeavingMember]:
+def _members(call: KafkaCall, request: Message) -> list[LeavingMember]:
     if call.version < FIRST_WITH_SEVERAL:
         return [LeavingMember(member_id=request.member_id)]
     return [
@@ -44,7 +44,7 @@ def _not_there(member: LeavingMember, error: KafkaError) -> LeftMember:
     return LeftMember(member_id=member.member_id, group_instance_id=member.group_instance_id, error=error)
 
 
-def _answer(call: Call, response: LeaveGroupResponse) -> Message:
+def _answer(call: KafkaCall, response: LeaveGroupResponse) -> Message:
     error = response.error
     if call.version < FIRST_WITH_SEVERAL and not error and response.members:
         error = response.members[0].error

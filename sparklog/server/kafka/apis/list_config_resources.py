@@ -14,13 +14,13 @@ from sparklog.server.kafka.configs import (
     RESOURCE_TYPES,
 )
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 FIRST_WITH_TYPES = 1
 WITHOUT_CONFIGURATION = {BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     response = await call.serve(
         list_config_resources.API, ListConfigResourcesRequest(types=_types(call.version, request))
     )
@@ -32,7 +32,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, config_resources=[])
 
 

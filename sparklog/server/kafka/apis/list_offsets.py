@@ -15,7 +15,7 @@ from sparklog.base.errors import InvalidRequest, KafkaError, LeaderNotAvailable,
 from sparklog.broker.apis import list_offsets
 from sparklog.broker.apis.list_offsets import ListOffsetsRequest, PartitionOffset, PartitionOffsetQuery
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 FIRST_VERSION_WITH = {
     list_offsets.LATEST: 1,
@@ -29,7 +29,7 @@ NEVER = 1 << 15
 FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     named = _queries(request)
     times = Counter((query.topic, query.partition) for query in named)
     queries = list({(query.topic, query.partition): query for query in named}.values())
@@ -43,7 +43,7 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, [refused.get(number) or next(found) for number in range(len(queries))])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     failed = PartitionOffset(topic="", partition=-1, error=error)
     return _answer(call, [replace(failed, topic=each.topic, partition=each.partition) for each in _queries(request)])
 
@@ -79,7 +79,7 @@ def _known_error(version: int, error: KafkaError | None) -> KafkaError | None:
     return error
 
 
-def _answer(call: Call, found: list[PartitionOffset]) -> Message:
+def _answer(call: KafkaCall, found: list[PartitionOffset]) -> Message:
     return call.answer(
         throttle_time=0,
         topics=[

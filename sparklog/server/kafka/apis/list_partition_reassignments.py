@@ -9,10 +9,10 @@ from sparklog.broker.apis.list_partition_reassignments import ListPartitionReass
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.text import message_of
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     partitions = None
     if request.topics is not None:
         partitions = [
@@ -38,7 +38,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, error_message=message_of(error), topics=[])
 
 

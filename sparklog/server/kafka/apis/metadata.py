@@ -18,7 +18,7 @@ from sparklog.server.kafka import operations
 from sparklog.server.kafka.addresses import broker_address, with_listener
 from sparklog.server.kafka.array_counts import MAX_ELEMENTS
 from sparklog.server.kafka.messages import Message, write
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 from sparklog.server.kafka.wide_requests import join
 
 FIRST_WITH_NONE_FOR_ALL = 1
@@ -27,7 +27,7 @@ PART = 200
 """Number of partitions described in one go: a few milliseconds of work."""
 
 
-async def serve(call: Call, request: Message) -> Message | tuple[bytes]:
+async def serve(call: KafkaCall, request: Message) -> Message | tuple[bytes]:
     """Describe topics a part at a time, so that topics with many partitions do not block other requests."""
     queries = _queries(call.version, request)
     create = queries is not None and getattr(request, "allow_auto_topic_creation", True)
@@ -53,7 +53,7 @@ def _parts(metadata: MetadataCache, queries: Sequence[TopicQuery] | None) -> lis
     return in_parts(dict.fromkeys(queries), weigh, PART)
 
 
-async def _serve_part(call: Call, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
+async def _serve_part(call: KafkaCall, request: Message, create: bool, queries: Sequence[TopicQuery]) -> Message:
     wanted = MetadataRequest(topics=queries, allow_auto_topic_creation=create)
     response = await call.serve(metadata.API, wanted)
     ask_topic = getattr(request, "include_topic_authorized_operations", False)
@@ -116,7 +116,7 @@ def partition_fields(part: PartitionMetadata) -> dict[str, Any]:
     }
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     """Return the answer to a request that was refused as a whole: every topic has the error, and brokers are empty."""
     return call.answer(
         throttle_time=0,

@@ -13,13 +13,13 @@ from sparklog.broker.apis import offset_commit
 from sparklog.group.requests import OffsetCommit, OffsetToCommit
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 NO_RETENTION = -1
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker.metadata)
     retention_ms = whole_ms(request.retention_time) if hasattr(request, "retention_time") else NO_RETENTION
     wanted = OffsetCommit(
@@ -35,7 +35,7 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, request, ids, response.errors)
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     ids = TopicIds(call.broker.metadata)
     return _answer(call, request, ids, {each.partition: error for each in _offsets(request, ids)})
 
@@ -54,7 +54,9 @@ def _offsets(request: Message, ids: TopicIds) -> list[OffsetToCommit]:
     ]
 
 
-def _answer(call: Call, request: Message, ids: TopicIds, errors: Mapping[TopicPartition, KafkaError | None]) -> Message:
+def _answer(
+    call: KafkaCall, request: Message, ids: TopicIds, errors: Mapping[TopicPartition, KafkaError | None]
+) -> Message:
     """Return the topics and partitions of the request. Those with an unknown topic id get UNKNOWN_TOPIC_ID."""
     unknown = UnknownTopicId("there is no topic with this id")
     topics = []

@@ -8,10 +8,10 @@ from sparklog.broker.apis import offset_delete
 from sparklog.group.requests import OffsetDelete
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = OffsetDelete(
         group_id=request.group_id,
         partitions=[
@@ -28,7 +28,7 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(topics=[{"name": name, "partitions": parts} for name, parts in topics.items()])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, topics=[])
 
 

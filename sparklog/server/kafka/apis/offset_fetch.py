@@ -18,7 +18,7 @@ from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchRes
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.topic_ids import TopicIds
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation, Wide
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation, Wide
 
 FIRST_WITH_GROUP_ERROR = 2
 FIRST_WITH_SEVERAL = 8
@@ -26,7 +26,7 @@ FIRST_WITH_IDS = 10
 NOTHING = CommittedOffset(partition=TopicPartition("", -1))
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker.metadata)
     groups = [
         _group(call, asked, ids, await call.serve(offset_fetch.API, _wanted(request, asked, ids)))
@@ -35,13 +35,13 @@ async def serve(call: Call, request: Message) -> Message:
     return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     ids = TopicIds(call.broker.metadata)
     groups = [_group(call, asked, ids, OffsetFetchResponse(error=error)) for asked in _asked(call, request)]
     return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
 
 
-def _asked(call: Call, request: Message) -> Sequence[Message]:
+def _asked(call: KafkaCall, request: Message) -> Sequence[Message]:
     """Return the requested groups. In old versions, the request itself has the fields of one group."""
     groups: Sequence[Message] = request.groups if call.version >= FIRST_WITH_SEVERAL else (request,)
     return groups
@@ -65,7 +65,7 @@ def _wanted(request: Message, asked: Message, ids: TopicIds) -> OffsetFetch:
     )
 
 
-def _group(call: Call, asked: Message, ids: TopicIds, response: OffsetFetchResponse) -> dict[str, Any]:
+def _group(call: KafkaCall, asked: Message, ids: TopicIds, response: OffsetFetchResponse) -> dict[str, Any]:
     topics: list[dict[str, Any]] = []
     if response.error is None:
         topics = _found(call, ids, response.offsets) + _unknown(asked, ids)
@@ -75,7 +75,7 @@ def _group(call: Call, asked: Message, ids: TopicIds, response: OffsetFetchRespo
     return {"group_id": asked.group_id, **fields} if call.version >= FIRST_WITH_SEVERAL else fields
 
 
-def _found(call: Call, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
+def _found(call: KafkaCall, ids: TopicIds, offsets: Sequence[CommittedOffset]) -> list[dict[str, Any]]:
     """Return the committed offsets. A deleted topic has no id, so only versions with names include it."""
     topics = by_topic((each.partition.topic, _part(each.partition.partition, each, each.error)) for each in offsets)
     if call.version < FIRST_WITH_IDS:

@@ -8,10 +8,10 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import offset_for_leader_epoch
 from sparklog.broker.apis.offset_for_leader_epoch import EpochQuery, OffsetForLeaderEpochRequest, PartitionEpochEnd
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import PARTITIONS, Call, Translation
+from sparklog.server.kafka.translation import PARTITIONS, KafkaCall, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     queries = [
         EpochQuery(
             topic=topic.topic,
@@ -26,7 +26,7 @@ async def serve(call: Call, request: Message) -> Message:
     return _answer(call, list(response.partitions))
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return _answer(
         call,
         [
@@ -37,7 +37,7 @@ def refuse(call: Call, request: Message, error: KafkaError) -> Message:
     )
 
 
-def _answer(call: Call, found: list[PartitionEpochEnd]) -> Message:
+def _answer(call: KafkaCall, found: list[PartitionEpochEnd]) -> Message:
     return call.answer(
         throttle_time=0,
         topics=[

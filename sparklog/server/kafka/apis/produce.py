@@ -41,7 +41,7 @@ from sparklog.records.batch import (
 from sparklog.server.kafka import packing
 from sparklog.server.kafka.leaders import current_leader, node_endpoints
 from sparklog.server.kafka.produce_request import TopicProduced, WireProduceRequest, read_produce_request
-from sparklog.server.kafka.translation import Call, Pieces, Translation
+from sparklog.server.kafka.translation import KafkaCall, Pieces, Translation
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_ZSTD = 7
@@ -60,7 +60,7 @@ _NO_THROTTLE = _INT32.pack(0)
 _NO_THROTTLE_NO_TAGS = _NO_THROTTLE + packing.NO_TAGS
 
 
-async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
+async def serve(call: KafkaCall, request: WireProduceRequest) -> Pieces | None:
     """Append the batches and return the response; None with acks=0. Raises the first error with acks=0."""
     wanted: list[PartitionProduce] = []
     refused: dict[int, PartitionProduced] = {}
@@ -85,7 +85,7 @@ async def serve(call: Call, request: WireProduceRequest) -> Pieces | None:
     return (_pack(call, request, results),)
 
 
-def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces:
+def refuse(call: KafkaCall, request: WireProduceRequest, error: KafkaError) -> Pieces:
     """Return the answer to a request that was refused as a whole. Raises the error with acks=0."""
     if request.acks == ACKS_NONE:
         raise error
@@ -98,7 +98,7 @@ def refuse(call: Call, request: WireProduceRequest, error: KafkaError) -> Pieces
 
 
 def _sort_out(
-    call: Call,
+    call: KafkaCall,
     topic: TopicProduced,
     wanted: list[PartitionProduce],
     refused: dict[int, PartitionProduced],
@@ -146,7 +146,7 @@ def _raise_any(results: Iterable[PartitionProduced]) -> None:
             raise result.error
 
 
-def _pack(call: Call, request: WireProduceRequest, results: Iterable[PartitionProduced]) -> bytes:
+def _pack(call: KafkaCall, request: WireProduceRequest, results: Iterable[PartitionProduced]) -> bytes:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     left = iter(results)
@@ -182,7 +182,7 @@ def _pack_success(version: int, result: PartitionProduced) -> bytes:
     return _FIELDS_BEFORE_LOG_START.pack(*fields)
 
 
-def _pack_error(call: Call, result: PartitionProduced, error: KafkaError) -> bytes:
+def _pack_error(call: KafkaCall, result: PartitionProduced, error: KafkaError) -> bytes:
     version = call.version
     flexible = version >= FIRST_FLEXIBLE
     if version < FIRST_WITH_LOG_START:

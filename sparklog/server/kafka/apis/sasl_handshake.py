@@ -8,10 +8,10 @@ from sparklog.broker.apis.sasl_handshake import SaslHandshakeRequest
 from sparklog.broker.node import Broker
 from sparklog.server.kafka import sasl
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Session, Translation
+from sparklog.server.kafka.translation import KafkaCall, Session, Translation
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     authentication = call.session.authentication
     await call.serve(
         sasl_handshake.API, SaslHandshakeRequest(authentication=authentication, mechanism=request.mechanism)
@@ -28,12 +28,12 @@ async def _take_bare(broker: Broker, session: Session, token: bytes) -> bytes:
     return done.token
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     call.session.is_over = call.session.authentication is not None
     return call.answer(error_code=error, mechanisms=_enabled(call))
 
 
-def _enabled(call: Call) -> tuple[str, ...]:
+def _enabled(call: KafkaCall) -> tuple[str, ...]:
     authentication = call.session.authentication
     return tuple(authentication.mechanisms) if authentication else ()
 

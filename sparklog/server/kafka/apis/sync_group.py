@@ -6,12 +6,12 @@ from sparklog.base.errors import InconsistentGroupProtocol, KafkaError
 from sparklog.broker.apis import sync_group
 from sparklog.group.requests import SyncGroup
 from sparklog.server.kafka.messages import Message
-from sparklog.server.kafka.translation import Call, Translation
+from sparklog.server.kafka.translation import KafkaCall, Translation
 
 FIRST_WITH_PROTOCOL = 5
 
 
-async def serve(call: Call, request: Message) -> Message:
+async def serve(call: KafkaCall, request: Message) -> Message:
     if call.version >= FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         raise InconsistentGroupProtocol("protocol type and name must be given")
     wanted = SyncGroup(
@@ -32,7 +32,7 @@ async def serve(call: Call, request: Message) -> Message:
     )
 
 
-def refuse(call: Call, request: Message, error: KafkaError) -> Message:
+def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, assignment=b"")
 
 
