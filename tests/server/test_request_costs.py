@@ -1,5 +1,5 @@
 """What requests cost per byte, of every API of both listeners: those that were found to cost most, and a search for
-worse ones.
+worse ones. Processor time is looked at by the search alone, in soaks: other processes can make it a multiple.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import pytest
 
 from sparklog.group.coordinator import GroupCoordinator
 from sparklog.group.requests import ListGroups, ListGroupsResponse
-from support.fuzzing.listeners import subjects
-from support.fuzzing.search import MOST_US_PER_BYTE, Brokers, Found, confirm, excess, search
+from support.brokers.most_calls import MOST_CALLS
+from support.fuzzing.listeners import Subject, subjects
+from support.fuzzing.search import LARGE_BYTES, MOST_US_PER_BYTE, Brokers, Found, confirm, excess, search
 from support.fuzzing.shapes import Shape
 from support.patience import PATIENCE_S
 from support.runs.seeds import SEED
@@ -36,6 +37,8 @@ WORST = [
     ("Admin.DescribeTopics", "v0 s135609 names*4000numbered"),
 ]
 """Of each kind, what a search found to cost most."""
+MOST_CALLS_PER_BYTE = 50
+"""Three times as many as the worst of them."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +53,8 @@ def brokers() -> Iterator[Brokers]:
 @pytest.mark.parametrize(("name", "shape"), WORST, ids=[name for name, _ in WORST])
 def test_no_request_costs_more_than_its_bytes_are_worth(brokers: Brokers, name: str, shape: str) -> None:
     subject, worst = SUBJECTS[name], Shape.parse(shape)
-    cost = brokers.measure(subject, worst)
-    assert cost
-    if excess(Found(name, worst, cost)):  # it may be what other requests have left behind, or the first of its kind
-        assert not excess(confirm(subject, brokers, worst))
+    # Again where it seems too much: the first request of a kind does what is done once in a process.
+    assert not too_many_calls(brokers, subject, worst) or not too_many_calls(brokers, subject, worst)
 
 
 def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +66,21 @@ def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(GroupCoordinator, "list", planted)
-        found = search(subject, brokers, Random(0), PATIENCE_S, until=costs_too_much)
+        [worst, *_] = filter(costs_too_much, search(subject, brokers, Random(0), PATIENCE_S, until=costs_too_much))
+        assert "of processor time per byte" in excess(worst)
+        assert too_many_calls(brokers, subject, worst.shape)
+    assert not too_many_calls(brokers, subject, worst.shape)
 
-    [worst] = filter(costs_too_much, found)
-    assert "of processor time per byte" in excess(worst)
-    assert not excess(confirm(subject, brokers, worst.shape))
+
+def too_many_calls(brokers: Brokers, subject: Subject, shape: Shape) -> str:
+    """What is more than a request may cost, in calls of functions: their number is the same on any machine."""
+    size, most = brokers.count_calls(subject, shape)
+    told = []
+    if most.total > MOST_CALLS_PER_BYTE * max(size, LARGE_BYTES):
+        told.append(f"{most.total} calls, of {size} bytes: at most {MOST_CALLS_PER_BYTE} per byte")
+    if most.calls > MOST_CALLS:
+        told.append(f"{most.calls} calls in one turn, {most.what}: at most {MOST_CALLS}")
+    return "; ".join(told)
 
 
 def costs_too_much(found: Found) -> bool:

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from kio.serial.errors import SerialError
 
+from support.brokers.most_calls import Most, most_calls
 from support.fuzzing.listeners import Fuzzed, Subject, fuzzed_broker, subjects
 from support.fuzzing.meter import Cost, measure
 from support.fuzzing.shapes import KINDS, LONGEST_ARRAY, LONGEST_STRING, LONGEST_TEXT, Growth, Shape, mutate
@@ -111,6 +112,14 @@ class Brokers:
         if self._measured >= MEASURED_PER_BROKER or cost.cpu_s > LONG_S:
             self.renew()
         return cost
+
+    def count_calls(self, subject: Subject, shape: Shape) -> tuple[int, Most]:
+        """Return the request's size in bytes, and the calls of functions that it costs a new broker's event loop."""
+        fuzzed = self.renew()
+        request = subject.build(shape, fuzzed)
+        with most_calls(fuzzed.broker) as most:
+            subject.ask(fuzzed, request)
+        return len(request), most
 
     def renew(self) -> Fuzzed:
         self.close()
