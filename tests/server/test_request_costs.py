@@ -22,6 +22,7 @@ from support.runs.seeds import SEED
 pytestmark = pytest.mark.slow
 SUBJECTS = subjects()
 SEARCHED_S = 3
+SEARCHES = 20
 WORST = [
     ("DeleteGroups", "v0 s773708 groups_names*8000numbered"),
     ("DescribeGroups", "v5 s1 groups*100numbered groups/each*30000alike"),
@@ -64,12 +65,16 @@ def test_a_handler_that_compares_all_with_all_is_found(brokers: Brokers, monkeyp
         assert sum(one == other for one in request.states for other in request.states for _ in range(64)) >= 0
         return await list_groups(self, request)
 
+    def finds(seed: int) -> Shape | None:
+        found = filter(costs_too_much, search(subject, brokers, Random(seed), PATIENCE_S, until=costs_too_much))
+        return next((each.shape for each in found if too_many_calls(brokers, subject, each.shape)), None)
+
     with monkeypatch.context() as patched:
         patched.setattr(GroupCoordinator, "list", planted)
-        [worst, *_] = filter(costs_too_much, search(subject, brokers, Random(0), PATIENCE_S, until=costs_too_much))
-        assert "of processor time per byte" in excess(worst)
-        assert too_many_calls(brokers, subject, worst.shape)
-    assert not too_many_calls(brokers, subject, worst.shape)
+        # A busy machine may stop a search early: at a request that took long, and costs little.
+        worst = next(filter(None, map(finds, range(SEARCHES))), None)
+    assert worst
+    assert not too_many_calls(brokers, subject, worst)
 
 
 def too_many_calls(brokers: Brokers, subject: Subject, shape: Shape) -> str:
