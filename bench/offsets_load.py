@@ -33,7 +33,7 @@ from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key
 from sparklog.records.arrow import encode_all
 from sparklog.spark.offsets.read import Slice
 from sparklog.spark.offsets.snapshots import batches_of
-from sparklog.spark.offsets.topic import Work, read_changes
+from sparklog.spark.offsets.topic import ReplayTask, read_changes
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
 STEP = 100_000
@@ -97,7 +97,7 @@ def make_snapshot(log: Log, end_offset: int) -> int:
     whole = Slice(partition=PARTITION, offset_from=0, offset_to=end_offset, folder=log.folder)
     newest: dict[bytes, int] = {}
     rows: pa.Table | None = None
-    for batch in read_changes(Work(slice=whole, history_from=0)):
+    for batch in read_changes(ReplayTask(slice=whole, history_from=0)):
         table = pa.Table.from_batches([batch])
         rows = table if rows is None else pa.concat_tables([rows, table])
         newest |= dict(zip(batch["key"].to_pylist(), batch["log_offset"].to_pylist(), strict=True))

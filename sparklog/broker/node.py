@@ -61,7 +61,7 @@ from sparklog.log.directory.open_files import OpenFiles
 from sparklog.replica.manager import Replica
 from sparklog.replica.messages import NO_LEADER
 from sparklog.runtime.purgatory import Purgatory
-from sparklog.runtime.schedule import Schedule
+from sparklog.runtime.schedule import PeriodicTasks
 from sparklog.runtime.slices import Slices
 
 DELETE_INTERVAL_MS = 10_000
@@ -104,7 +104,7 @@ class Broker:
         self._peers = peers
         self._random = random or randomness.SystemRandom()
         self._waiting: Purgatory[TopicPartition] = Purgatory()
-        self._schedule = Schedule()
+        self._schedule = PeriodicTasks()
         self._logs = LogManager(
             self._fs,
             config.log_dirs,

@@ -45,7 +45,7 @@ class Exchange(Protocol):
         ...
 
 
-class State(Enum):
+class SaslState(Enum):
     HANDSHAKE = auto()
     AUTHENTICATE = auto()
     COMPLETE = auto()
@@ -53,9 +53,9 @@ class State(Enum):
 
 
 _ALLOWED = {
-    State.HANDSHAKE: {API_VERSIONS, SASL_HANDSHAKE},
-    State.AUTHENTICATE: {SASL_AUTHENTICATE},
-    State.FAILED: set[int](),
+    SaslState.HANDSHAKE: {API_VERSIONS, SASL_HANDSHAKE},
+    SaslState.AUTHENTICATE: {SASL_AUTHENTICATE},
+    SaslState.FAILED: set[int](),
 }
 
 
@@ -77,7 +77,7 @@ class Authentication:
         self._host = host
         self.mechanisms = mechanisms
         self.user: str | None = None
-        self.state = State.HANDSHAKE
+        self.state = SaslState.HANDSHAKE
         self._clock = clock
         self._max_reauth_ms = max_reauth_ms
         self._expires_ms: int | None = None
@@ -86,11 +86,11 @@ class Authentication:
 
     @property
     def is_complete(self) -> bool:
-        return self.state is State.COMPLETE
+        return self.state is SaslState.COMPLETE
 
     def admit(self, api_key: int) -> None:
         """Raises IllegalSaslState or SaslAuthenticationFailed if the client may not send this API's request now."""
-        if self.state is not State.COMPLETE:
+        if self.state is not SaslState.COMPLETE:
             if api_key not in _ALLOWED[self.state]:
                 raise IllegalSaslState(f"API {api_key} is not served in state {self.state.name} of SASL")
         elif self._is_expired() and api_key != SASL_HANDSHAKE:
@@ -103,12 +103,12 @@ class Authentication:
         """
         begin = self.mechanisms.get(mechanism)
         if begin is None:
-            self.state = State.FAILED
+            self.state = SaslState.FAILED
             raise UnsupportedSaslMechanism(f"SASL mechanism {mechanism!r} is not enabled")
         if self.user is not None and mechanism != self._mechanism:
-            self.state = State.FAILED
+            self.state = SaslState.FAILED
             raise IllegalSaslState(f"{self.user} came by {self._mechanism} and cannot go on by {mechanism}")
-        self._mechanism, self._exchange, self.state = mechanism, begin(), State.AUTHENTICATE
+        self._mechanism, self._exchange, self.state = mechanism, begin(), SaslState.AUTHENTICATE
 
     async def authenticate(self, token: bytes) -> Authenticated:
         """Handle the next message of the exchange and return the answer.
@@ -123,13 +123,13 @@ class Authentication:
             if self.user not in (None, exchange.user) and exchange.user is not None:
                 raise SaslAuthenticationFailed("Cannot change principals during re-authentication")
         except BaseException as error:
-            self.state, self._exchange = State.FAILED, None
+            self.state, self._exchange = SaslState.FAILED, None
             if isinstance(error, SaslAuthenticationFailed):
                 logger.warning("%s: user %r could not log in by %s", self._host, exchange.claimed, self._mechanism)
             raise
         if exchange.user is None:
             return Authenticated(answer, 0)
-        self.user, self._exchange, self.state = exchange.user, None, State.COMPLETE
+        self.user, self._exchange, self.state = exchange.user, None, SaslState.COMPLETE
         if self._max_reauth_ms:
             self._expires_ms = self._clock.monotonic_ms() + self._max_reauth_ms
         return Authenticated(answer, self._max_reauth_ms)

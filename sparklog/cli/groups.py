@@ -26,14 +26,14 @@ NOTHING = "-"
 ACTIVE = ("Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
-class Bounds(NamedTuple):
+class ResumableOffsets(NamedTuple):
     """The first and the last offset at which a group can resume in a partition."""
 
     first: int
     end: int
 
 
-AllBounds = Mapping[TopicPartition, Bounds]
+AllBounds = Mapping[TopicPartition, ResumableOffsets]
 
 
 @click.group("groups")
@@ -226,11 +226,13 @@ def _selected(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
     return found
 
 
-def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+def _bounds(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ResumableOffsets]:
     earliest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(partitions, "earliest")
     latest: dict[TopicPartition, OffsetSpec] = dict.fromkeys(earliest, "latest")
     ends = admin.list_offsets(latest)
-    return {item: Bounds(first.offset, ends[item].offset) for item, first in admin.list_offsets(earliest).items()}
+    return {
+        item: ResumableOffsets(first.offset, ends[item].offset) for item, first in admin.list_offsets(earliest).items()
+    }
 
 
 def _targets(

@@ -30,7 +30,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
-from sparklog.cluster.sqlite_tree import Session, SqliteTree
+from sparklog.cluster.sqlite_tree import SessionRow, SqliteTree
 from sparklog.cluster.store import (
     ANY_VERSION,
     NO_OWNER,
@@ -315,7 +315,7 @@ class OtherSessions:
         self._silent: dict[int, tuple[int, float]] = {}
         """For each session its beats, and for how many ms they have not changed."""
 
-    def overdue(self, sessions: Iterable[Session], now_ms: float, longest_ms: float) -> list[int]:
+    def overdue(self, sessions: Iterable[SessionRow], now_ms: float, longest_ms: float) -> list[int]:
         """Return the sessions whose time-out has passed. Each call counts at most `longest_ms`."""
         passed_ms = min(now_ms - self._looked_ms, longest_ms)
         self._looked_ms = now_ms

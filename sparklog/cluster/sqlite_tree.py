@@ -54,7 +54,7 @@ _SESSIONS_SCHEMA = (
 )
 
 
-class Session(NamedTuple):
+class SessionRow(NamedTuple):
     """A row of `session`."""
 
     session_id: int
@@ -240,8 +240,8 @@ class SqliteTree:
         """Renew the session and return whether it still exists."""
         return self._db.execute("UPDATE session SET beats = beats + 1 WHERE id = ?", (session_id,)).rowcount > 0
 
-    def sessions(self) -> list[Session]:
-        return [Session(*row) for row in self._db.execute("SELECT id, timeout_ms, beats FROM session ORDER BY id")]
+    def sessions(self) -> list[SessionRow]:
+        return [SessionRow(*row) for row in self._db.execute("SELECT id, timeout_ms, beats FROM session ORDER BY id")]
 
     def end_session(self, session_id: int) -> None:
         """End the session and delete its ephemeral nodes."""

@@ -20,9 +20,9 @@ from sparklog.cluster.store import Store
 from sparklog.cluster.topics import TopicStore
 from sparklog.controller.changes import Changes
 from sparklog.controller.channels import Channels, Correspondent
-from sparklog.controller.cluster_reading import Cluster, read_cluster
+from sparklog.controller.cluster_reading import ClusterState, read_cluster
 from sparklog.controller.context import ControllerContext
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.liveness import Liveness
 from sparklog.controller.operations import begin_operations
@@ -55,7 +55,7 @@ class ActiveController:
         channels = Channels(peers, correspondent, timeout_ms=config.controller_socket_timeout_ms)
         outbox = Outbox(context, config.broker_id, channels.send, numbers)
         self.elected = elected
-        self.parts = Dependencies(
+        self.parts = ControllerDependencies(
             config=config,
             context=context,
             store=fenced,
@@ -128,7 +128,7 @@ class ActiveController:
         self.parts.watching.close()
         self.parts.channels.close()
 
-    def _remember(self, cluster: Cluster) -> None:
+    def _remember(self, cluster: ClusterState) -> None:
         context = self.parts.context
         for topic, assignment in cluster.topics.read.items():
             context.add_topic(topic, assignment.topic_id, assignment.partitions)

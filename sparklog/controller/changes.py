@@ -28,7 +28,7 @@ from sparklog.controller.cluster_reading import (
     read_topics,
     watch_requests,
 )
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
 from sparklog.controller.states import PartitionState, ReplicaState
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class Changes:
     """The change handlers of one controller, from its election to its end."""
 
-    def __init__(self, parts: Dependencies, operations: Operations) -> None:
+    def __init__(self, parts: ControllerDependencies, operations: Operations) -> None:
         self._parts = parts
         self._context = parts.context
         self._operations = operations

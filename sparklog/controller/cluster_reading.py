@@ -36,7 +36,7 @@ _PATHS = (BROKER_IDS, TOPICS, CONFIGS, BROKER_CONFIGS, CONFIG_CHANGES, DELETIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
+class TopicChanges:
     """The names of all topics, and those that are new or have changed since they were last read."""
 
     names: frozenset[str]
@@ -53,10 +53,10 @@ class Notices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterState:
     """The state with which a controller begins, except the brokers."""
 
-    topics: Topics
+    topics: TopicChanges
     states: Mapping[TopicPartition, Leadership]
     deletions: tuple[str, ...]
     broker_overrides: Mapping[int, Mapping[str, str]]
@@ -64,7 +64,7 @@ class Cluster:
     """Paths of the notices that reading everything makes obsolete."""
 
 
-def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> Cluster:
+def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> ClusterState:
     """Read the cluster. Notices are read before the state they are about: a later change has its own notice."""
     for path in _PATHS:
         ensure_path(store, path)
@@ -84,7 +84,7 @@ def read_cluster(store: Store, watching: Watching, topic_store: TopicStore) -> C
         for topic, assignment in topics.read.items()
         for number in range(len(assignment.partitions))
     ]
-    return Cluster(
+    return ClusterState(
         topics=topics,
         states=read_states(store, names),
         deletions=tuple(watching.children(store, DELETIONS, StoreEvent.DELETIONS)),
@@ -97,7 +97,7 @@ def read_brokers(store: Store, watching: Watching) -> dict[int, BrokerInfo]:
     return load(store, watching.watch(BROKER_IDS, StoreEvent.BROKERS))
 
 
-def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> Topics:
+def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> TopicChanges:
     names = watching.children(store, TOPICS, StoreEvent.TOPICS)
     read = {}
     for name in names:
@@ -105,7 +105,7 @@ def read_topics(store: Store, watching: Watching, topic_store: TopicStore) -> To
         if not watching.is_set(path) and (node := watching.get(store, path, StoreEvent.TOPICS)):
             read[name] = decode_assignment(node.data, node.version)
     overrides = {name: topic_store.load_overrides(name) for name in read}
-    return Topics(names=frozenset(names), read=read, overrides=overrides)
+    return TopicChanges(names=frozenset(names), read=read, overrides=overrides)
 
 
 def read_deletions(store: Store, watching: Watching) -> list[str]:

@@ -24,7 +24,7 @@ from sparklog.controller.states import PartitionState, ReplicaState
 NOBODY = ReplicaAssignment(replicas=())
 
 
-class Replica(NamedTuple):
+class PartitionAndReplica(NamedTuple):
     """One partition on one broker."""
 
     name: TopicPartition
@@ -57,7 +57,7 @@ class ControllerContext:
     assignments: dict[str, dict[int, ReplicaAssignment]] = field(default_factory=dict)
     leadership: dict[TopicPartition, Leadership] = field(default_factory=dict)
     partition_states: dict[TopicPartition, PartitionState] = field(default_factory=dict)
-    replica_states: dict[Replica, ReplicaState] = field(default_factory=dict)
+    replica_states: dict[PartitionAndReplica, ReplicaState] = field(default_factory=dict)
 
     reassigning: set[TopicPartition] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
@@ -174,17 +174,19 @@ class ControllerContext:
 
     # Replicas
 
-    def replica_state(self, replica: Replica) -> ReplicaState:
+    def replica_state(self, replica: PartitionAndReplica) -> ReplicaState:
         return self.replica_states.get(replica, ReplicaState.NON_EXISTENT)
 
-    def replicas(self, names: Iterable[TopicPartition]) -> list[Replica]:
-        return [Replica(name, broker) for name in names for broker in sorted(self.assignment(name).replicas)]
+    def replicas(self, names: Iterable[TopicPartition]) -> list[PartitionAndReplica]:
+        return [
+            PartitionAndReplica(name, broker) for name in names for broker in sorted(self.assignment(name).replicas)
+        ]
 
-    def replicas_of(self, topic: str) -> list[Replica]:
+    def replicas_of(self, topic: str) -> list[PartitionAndReplica]:
         return self.replicas(self.partitions_of(topic))
 
-    def replicas_on(self, brokers: Collection[int]) -> list[Replica]:
+    def replicas_on(self, brokers: Collection[int]) -> list[PartitionAndReplica]:
         return [replica for replica in self.replicas(self.partitions()) if replica.broker_id in brokers]
 
-    def replicas_in(self, topic: str, *states: ReplicaState) -> list[Replica]:
+    def replicas_in(self, topic: str, *states: ReplicaState) -> list[PartitionAndReplica]:
         return [replica for replica in self.replicas_of(topic) if self.replica_state(replica) in states]

@@ -30,7 +30,7 @@ from sparklog.cluster.store import SessionState, Store
 from sparklog.controller.active import ActiveController
 from sparklog.controller.figures import ClusterFigures
 from sparklog.controller.figures import count as count_cluster
-from sparklog.controller.operation import Operation
+from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.outbox import Request
 from sparklog.controller.watching import StoreEvent
 
@@ -61,7 +61,7 @@ class _LeftBehind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tick:
-    operation: Operation
+    operation: ControllerOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +293,7 @@ class Controller:
             self._put_tick(operation)
         await self._active.begin()
 
-    def _put_tick(self, operation: Operation) -> None:
+    def _put_tick(self, operation: ControllerOperation) -> None:
         if operation.interval_s is not None:
             self._put_later(operation.interval_s, _Tick(operation))
 

@@ -25,9 +25,9 @@ from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import Kind
 from sparklog.cluster.store import Delete, Store, subtree
 from sparklog.cluster.topics import CONFIGS, DELETIONS, TOPICS
-from sparklog.controller.context import Replica
-from sparklog.controller.dependencies import Dependencies
-from sparklog.controller.operation import Operation
+from sparklog.controller.context import PartitionAndReplica
+from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.states import PartitionState, ReplicaState
 
 MAX_ROUNDS = 100
@@ -36,10 +36,10 @@ NODES_AT_ONCE = 1_000
 logger = logging.getLogger(__name__)
 
 
-class TopicDeletion(Operation):
+class TopicDeletion(ControllerOperation):
     """The topic deletions of one controller, from its election to its end."""
 
-    def __init__(self, parts: Dependencies) -> None:
+    def __init__(self, parts: ControllerDependencies) -> None:
         self._context = parts.context
         self._store = parts.store
         self._outbox = parts.outbox
@@ -71,7 +71,7 @@ class TopicDeletion(Operation):
         self._context.deletion_ineligible -= topics
         await self.resume()
 
-    async def replicas_failed(self, replicas: Sequence[Replica]) -> None:
+    async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
         """Make replicas on failed brokers or disks ineligible."""
         await self._give_up([replica for replica in replicas if replica.name.topic in self._context.deletion_begun])
         await self.resume()
@@ -80,7 +80,8 @@ class TopicDeletion(Operation):
         begun = {
             replica: error
             for name, error in sorted(errors.items())
-            if self._context.replica_state(replica := Replica(name, broker_id)) is ReplicaState.DELETION_STARTED
+            if self._context.replica_state(replica := PartitionAndReplica(name, broker_id))
+            is ReplicaState.DELETION_STARTED
         }
         failed = [replica for replica, error in begun.items() if error is not None]
         for replica in failed:
@@ -134,7 +135,7 @@ class TopicDeletion(Operation):
         await self._replicas.move(live, ReplicaState.DELETION_STARTED)
         await self._give_up(dead)
 
-    async def _give_up(self, replicas: list[Replica]) -> None:
+    async def _give_up(self, replicas: list[PartitionAndReplica]) -> None:
         """Make these replicas ineligible; their topics wait until a broker comes."""
         states = {replica: self._context.replica_state(replica) for replica in replicas}
         live = [each for each, state in states.items() if state in {ReplicaState.ONLINE, ReplicaState.NEW}]

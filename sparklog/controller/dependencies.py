@@ -17,7 +17,7 @@ from sparklog.controller.watching import Watching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
+class ControllerDependencies:
     config: BrokerConfig
     context: ControllerContext
     store: FencedStore

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.model import BrokerInfo
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.dependencies import ControllerDependencies
 
 
-async def publish_broker_epochs(parts: Dependencies, brokers: Mapping[int, BrokerInfo]) -> None:
+async def publish_broker_epochs(parts: ControllerDependencies, brokers: Mapping[int, BrokerInfo]) -> None:
     """Publish these brokers' epochs, except those shutting down."""
     shutting_down = parts.context.shutting_down
     epochs = {broker_id: info.epoch for broker_id, info in brokers.items() if broker_id not in shutting_down}

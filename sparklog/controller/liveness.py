@@ -21,8 +21,8 @@ from sparklog.cluster.broker_epochs import read_broker_epochs
 from sparklog.cluster.history import Kind
 from sparklog.cluster.model import BrokerInfo
 from sparklog.controller.cluster_reading import DISK_EVENTS, read_brokers, read_notices
-from sparklog.controller.context import Replica
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.context import PartitionAndReplica
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.epoch_publication import publish_broker_epochs
 from sparklog.controller.operations import Operations
 from sparklog.controller.partition_machine import read_again
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 class Liveness:
     """The broker handlers of one controller, from its election to its end."""
 
-    def __init__(self, parts: Dependencies, operations: Operations) -> None:
+    def __init__(self, parts: ControllerDependencies, operations: Operations) -> None:
         self._parts = parts
         self._context = parts.context
         self._operations = operations
@@ -100,7 +100,7 @@ class Liveness:
         for each in sorted(came):
             self._parts.note(Kind.BROKER_UP, broker=each, broker_epoch=came[each].epoch, restarted=each in restarted)
 
-    async def replicas_failed(self, replicas: Collection[Replica]) -> None:
+    async def replicas_failed(self, replicas: Collection[PartitionAndReplica]) -> None:
         """Elect other leaders for these replicas' partitions, and remove the replicas from the ISRs."""
         if not replicas:
             return
@@ -137,7 +137,7 @@ class Liveness:
         offline.update(failed)
         if newly:
             logger.warning("broker %s has lost the disk of %s", broker_id, newly)
-            await self.replicas_failed([Replica(name, broker_id) for name in newly])
+            await self.replicas_failed([PartitionAndReplica(name, broker_id) for name in newly])
 
     def _open(self, broker: BrokerInfo) -> None:
         self._context.brokers[broker.broker_id] = broker
@@ -162,11 +162,11 @@ class Liveness:
         await self._move(_on(context.replicas(context.partitions_kept()), came), ReplicaState.ONLINE)
         await parts.partitions.elect_where_nobody_leads()
 
-    async def _move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
+    async def _move(self, replicas: Iterable[PartitionAndReplica], target: ReplicaState) -> None:
         """Move the replicas that may be moved; the others are being deleted."""
         state = self._context.replica_state
         await self._parts.replicas.move([each for each in replicas if (state(each), target) in REPLICA_MOVES], target)
 
 
-def _on(replicas: Iterable[Replica], brokers: Collection[int]) -> list[Replica]:
+def _on(replicas: Iterable[PartitionAndReplica], brokers: Collection[int]) -> list[PartitionAndReplica]:
     return [replica for replica in replicas if replica.broker_id in brokers]

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.controller.context import Replica
+from sparklog.controller.context import PartitionAndReplica
 
 
-class Operation:
+class ControllerOperation:
     """Base class whose handlers do nothing: an operation overrides those that it needs."""
 
     interval_s: int | None = None
@@ -26,7 +26,7 @@ class Operation:
     async def brokers_came(self, brokers: Collection[int]) -> None:
         """Handle brokers that have registered, got their whole state, and lead partitions without another leader."""
 
-    async def replicas_failed(self, replicas: Sequence[Replica]) -> None:
+    async def replicas_failed(self, replicas: Sequence[PartitionAndReplica]) -> None:
         """Handle replicas whose broker or disk has failed. Those of topics in deletion have not changed their state."""
 
     async def topics_marked(self, topics: Collection[str]) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
 from sparklog.controller.deletion import TopicDeletion
-from sparklog.controller.dependencies import Dependencies
-from sparklog.controller.operation import Operation
+from sparklog.controller.dependencies import ControllerDependencies
+from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.preferred import Elections
-from sparklog.controller.reassignment import Reassignment, Targets
+from sparklog.controller.reassignment import Reassignments, Targets
 from sparklog.controller.shutdown import shut_down
 
 
@@ -19,12 +19,12 @@ from sparklog.controller.shutdown import shut_down
 class Operations:
     """The operations of one controller, from its election to its end."""
 
-    parts: Dependencies
-    reassignment: Reassignment
+    parts: ControllerDependencies
+    reassignment: Reassignments
     deletion: TopicDeletion
     elections: Elections
 
-    def __iter__(self) -> Iterator[Operation]:
+    def __iter__(self) -> Iterator[ControllerOperation]:
         """Iterate in the order of events. Deletion follows reassignment, as topics wait for the end of their moves."""
         return iter((self.reassignment, self.deletion, self.elections))
 
@@ -45,11 +45,11 @@ class Operations:
         return await shut_down(self.parts, broker_id=broker_id, broker_epoch=broker_epoch)
 
 
-def begin_operations(parts: Dependencies) -> Operations:
+def begin_operations(parts: ControllerDependencies) -> Operations:
     deletion = TopicDeletion(parts)
     return Operations(
         parts=parts,
-        reassignment=Reassignment(parts, is_marked=deletion.is_marked),
+        reassignment=Reassignments(parts, is_marked=deletion.is_marked),
         deletion=deletion,
         elections=Elections(parts),
     )

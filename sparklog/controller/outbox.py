@@ -16,12 +16,12 @@ from contextlib import contextmanager
 
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import UpdateMetadata
-from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.states import ReplicaState
 from sparklog.replica.messages import (
     LEADER_EPOCH_DURING_DELETE,
     LeaderAndIsr,
-    PartitionState,
+    LeaderAndIsrPartitionState,
     StopPartition,
     StopReplica,
 )
@@ -52,7 +52,7 @@ class Outbox:
             told[name] = told.get(name, False) or is_new
         self.update_metadata([name.topic])
 
-    def stop_replica(self, replica: Replica, *, delete: bool) -> None:
+    def stop_replica(self, replica: PartitionAndReplica, *, delete: bool) -> None:
         stops = self._stops.setdefault(replica.broker_id, {})
         stops[replica.name] = stops.get(replica.name, False) or delete
 
@@ -116,9 +116,9 @@ class Outbox:
             overrides={topic: context.overrides.get(topic, {}) for topic in sorted({name.topic for name in told})},
         )
 
-    def _state(self, name: TopicPartition, *, is_new: bool) -> PartitionState:
+    def _state(self, name: TopicPartition, *, is_new: bool) -> LeaderAndIsrPartitionState:
         assignment, known = self._context.assignment(name), self._context.leadership[name]
-        return PartitionState(
+        return LeaderAndIsrPartitionState(
             name=name,
             topic_id=self._context.topic_ids[name.topic],
             leader=known.leader,

@@ -27,19 +27,19 @@ from sparklog.base.errors import (
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.store import Delete, Store
 from sparklog.controller.context import ControllerContext
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.election import Election, choose_preferred
-from sparklog.controller.operation import Operation
+from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.states import PartitionState
 
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 logger = logging.getLogger(__name__)
 
 
-class Elections(Operation):
+class Elections(ControllerOperation):
     """The elections of one controller, from its election to its end."""
 
-    def __init__(self, parts: Dependencies) -> None:
+    def __init__(self, parts: ControllerDependencies) -> None:
         config = parts.config
         self._context = parts.context
         self._store = parts.store

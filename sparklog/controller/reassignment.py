@@ -50,10 +50,10 @@ from sparklog.cluster.history import Kind
 from sparklog.cluster.model import ReplicaAssignment
 from sparklog.cluster.store import Delete, Node, Set, Store
 from sparklog.cluster.topics import TOPICS, decode_assignment, encode_assignment
-from sparklog.controller.context import ControllerContext, Replica
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.context import ControllerContext, PartitionAndReplica
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.election import Election
-from sparklog.controller.operation import Operation
+from sparklog.controller.operation import ControllerOperation
 from sparklog.controller.partition_machine import MAX_ROUNDS, read_again
 from sparklog.controller.states import PartitionState, ReplicaState
 
@@ -126,10 +126,10 @@ def _check_target(
         raise InvalidReplicationFactor(f"The replication factor is changed from {len(current.target)} to {len(target)}")
 
 
-class Reassignment(Operation):
+class Reassignments(ControllerOperation):
     """The reassignments of one controller, from its election to its end."""
 
-    def __init__(self, parts: Dependencies, *, is_marked: Callable[[str], bool]) -> None:
+    def __init__(self, parts: ControllerDependencies, *, is_marked: Callable[[str], bool]) -> None:
         """`is_marked`: whether a topic is to be deleted, in which case no new move of it begins."""
         self._context = parts.context
         self._store = parts.store
@@ -232,14 +232,16 @@ class Reassignment(Operation):
             await self._complete(name, assignment)
             return
         await self._bump_leader_epoch(name)
-        await self._begin_to_follow([Replica(name, broker) for broker in assignment.adding])
+        await self._begin_to_follow([PartitionAndReplica(name, broker) for broker in assignment.adding])
 
-    async def _begin_to_follow(self, added: Iterable[Replica]) -> None:
+    async def _begin_to_follow(self, added: Iterable[PartitionAndReplica]) -> None:
         unborn = [each for each in added if self._context.replica_state(each) is ReplicaState.NON_EXISTENT]
         await self._replicas.move(unborn, ReplicaState.NEW)
 
     async def _complete(self, name: TopicPartition, assignment: ReplicaAssignment) -> None:
-        added = [Replica(name, broker) for broker in assignment.adding if self._context.is_online(broker, name)]
+        added = [
+            PartitionAndReplica(name, broker) for broker in assignment.adding if self._context.is_online(broker, name)
+        ]
         await self._begin_to_follow(added)
         await self._replicas.move(added, ReplicaState.ONLINE)
         done = ReplicaAssignment(replicas=assignment.target)
@@ -287,7 +289,8 @@ class Reassignment(Operation):
         there = [
             replica
             for broker in brokers
-            if self._context.replica_state(replica := Replica(name, broker)) is not ReplicaState.NON_EXISTENT
+            if self._context.replica_state(replica := PartitionAndReplica(name, broker))
+            is not ReplicaState.NON_EXISTENT
         ]
         await self._replicas.move(there, ReplicaState.OFFLINE)
         known = self._context.leadership.get(name)

@@ -14,7 +14,7 @@ from sparklog.base.errors import StoreError
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.history import Kind, Note, note_nothing
 from sparklog.cluster.partition_states import Leadership
-from sparklog.controller.context import ControllerContext, Replica
+from sparklog.controller.context import ControllerContext, PartitionAndReplica
 from sparklog.controller.fenced_store import FencedStore
 from sparklog.controller.outbox import Outbox
 from sparklog.controller.partition_machine import MAX_ROUNDS, details_of, read_again
@@ -35,7 +35,7 @@ class ReplicaMachine:
         self._outbox = outbox
         self._note = note
 
-    async def move(self, replicas: Iterable[Replica], target: ReplicaState) -> None:
+    async def move(self, replicas: Iterable[PartitionAndReplica], target: ReplicaState) -> None:
         """Move replicas to a state. Raises IllegalMove, with nothing changed, ControllerMoved or another StoreError."""
         moved = list(dict.fromkeys(replicas))
         check_moves(REPLICA_MOVES, {each: self._context.replica_state(each) for each in moved}, target)
@@ -55,7 +55,7 @@ class ReplicaMachine:
             self._put(replica, target)
         self._outbox.flush()
 
-    def _begin_to_follow(self, replicas: Sequence[Replica]) -> None:
+    def _begin_to_follow(self, replicas: Sequence[PartitionAndReplica]) -> None:
         led = [replica for replica in replicas if replica.name in self._context.leadership]
         for replica in led:
             if self._context.leadership[replica.name].leader == replica.broker_id:
@@ -63,13 +63,13 @@ class ReplicaMachine:
         for replica in led:
             self._outbox.leader_and_isr([replica.broker_id], replica.name)
 
-    def _bring_online(self, replicas: Sequence[Replica]) -> None:
+    def _bring_online(self, replicas: Sequence[PartitionAndReplica]) -> None:
         for replica in replicas:
             is_told = self._context.replica_state(replica) is ReplicaState.NEW
             if not is_told and replica.name in self._context.leadership:
                 self._outbox.leader_and_isr([replica.broker_id], replica.name)
 
-    async def _stop(self, replicas: Sequence[Replica]) -> None:
+    async def _stop(self, replicas: Sequence[PartitionAndReplica]) -> None:
         leaving: dict[TopicPartition, list[int]] = {}
         for replica in replicas:
             self._outbox.stop_replica(replica, delete=False)
@@ -117,7 +117,7 @@ class ReplicaMachine:
         told = self._context.recipients(name)
         self._outbox.leader_and_isr([broker for broker in told if broker not in gone], name)
 
-    def _remove(self, replicas: Sequence[Replica]) -> None:
+    def _remove(self, replicas: Sequence[PartitionAndReplica]) -> None:
         for name, broker in replicas:
             old = self._context.assignment(name)
             kept = (tuple(each for each in part if each != broker) for part in (old.replicas, old.adding, old.removing))
@@ -125,7 +125,7 @@ class ReplicaMachine:
             new = dataclasses.replace(old, replicas=replicas_, adding=adding, removing=removing)
             self._context.set_assignment(name, new)
 
-    def _put(self, replica: Replica, state: ReplicaState) -> None:
+    def _put(self, replica: PartitionAndReplica, state: ReplicaState) -> None:
         if state is ReplicaState.NON_EXISTENT:
             self._context.replica_states.pop(replica, None)
         else:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from sparklog.base.errors import BrokerNotAvailable, StaleBrokerEpoch
 from sparklog.base.ids import TopicPartition
-from sparklog.controller.context import ControllerContext, Replica
-from sparklog.controller.dependencies import Dependencies
+from sparklog.controller.context import ControllerContext, PartitionAndReplica
+from sparklog.controller.dependencies import ControllerDependencies
 from sparklog.controller.election import Election
 from sparklog.controller.epoch_publication import publish_broker_epochs
 from sparklog.controller.states import PartitionState, ReplicaState
 
 
-async def shut_down(parts: Dependencies, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
+async def shut_down(parts: ControllerDependencies, *, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
     """Shut a broker down; return the partitions that it still leads.
 
     Raises BrokerNotAvailable or StaleBrokerEpoch, or what the state machines raise.
@@ -37,7 +37,7 @@ async def shut_down(parts: Dependencies, *, broker_id: int, broker_epoch: int) -
     shared = _shared(context, broker_id)
     await parts.partitions.move(_led(context, shared, broker_id), PartitionState.ONLINE, Election.CONTROLLED_SHUTDOWN)
     led = set(_led(context, shared, broker_id))
-    followed = [Replica(name, broker_id) for name in shared if name not in led]
+    followed = [PartitionAndReplica(name, broker_id) for name in shared if name not in led]
     await parts.replicas.move(followed, ReplicaState.OFFLINE)
     return tuple(_led(context, shared, broker_id))
 

@@ -30,15 +30,15 @@ from sparklog.group.states import (
     PREPARING_REBALANCE,
     STABLE,
     Event,
-    State,
+    GroupState,
     next_state,
 )
 from sparklog.offsets_topic.records import (
     NO_TIMESTAMP,
     CoordinatorRecord,
     GroupKey,
-    GroupMember,
     GroupValue,
+    MemberMetadata,
     OffsetValue,
 )
 from sparklog.offsets_topic.schemas import SUBSCRIPTION, read_value
@@ -48,7 +48,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class ClassicMember:
     """One member. The tickets are those of its waiting requests; the tickets and `is_new` are not in the log."""
 
     member_id: str
@@ -86,13 +86,13 @@ class ClassicGroup:
     """A classic group. Members are in the order in which they joined; the first becomes the leader."""
 
     group_id: str
-    state: State = EMPTY
+    state: GroupState = EMPTY
     state_timestamp_ms: int = NO_TIMESTAMP
     protocol_type: str | None = None
     protocol: str | None = None
     generation: int = 0
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     pending_joins: set[str] = field(default_factory=set)
@@ -229,7 +229,7 @@ class ClassicGroup:
         """Change the state after an event. Raises IllegalTransition with nothing changed."""
         self.state, self.state_timestamp_ms = next_state(self.state, event), now_ms
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         if self._common is not None:
             self._common = self._common & member.protocol_names if self.members else None
         self.members[member.member_id] = member
@@ -238,13 +238,13 @@ class ClassicGroup:
         self.leader = self.leader or member.member_id
         self.pending_joins.discard(member.member_id)
 
-    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+    def set_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
         """Replace the protocols that a member supports."""
         before, member.protocols = member.protocol_names, tuple(protocols)
         if before != member.protocol_names:
             self._common = None
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> ClassicMember | None:
         """Remove a member and return it, or None. If it was the leader, the first remaining member becomes leader."""
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
@@ -258,7 +258,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         return member
 
-    def replace_static(self, group_instance_id: str, new_id: str) -> Member:
+    def replace_static(self, group_instance_id: str, new_id: str) -> ClassicMember:
         """Give a static member a new id, and return the member; it keeps its place."""
         old_id = self.static_members[group_instance_id]
         member = self.members[old_id]
@@ -302,7 +302,7 @@ class ClassicGroup:
     def snapshot(self, assignments: Mapping[str, bytes] | None = None) -> CoordinatorRecord:
         """Return the record of the group, with its present assignments or these, by member id (missing: empty)."""
         members = tuple(
-            GroupMember(
+            MemberMetadata(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
@@ -344,10 +344,10 @@ class ClassicGroup:
         }
         self.subscribed_topics = self._find_subscribed_topics()
 
-    def _restore_member(self, kept: GroupMember, protocol: str | None) -> Member:
+    def _restore_member(self, kept: MemberMetadata, protocol: str | None) -> ClassicMember:
         member = self.members.get(kept.member_id)
         if member is None:
-            return Member(
+            return ClassicMember(
                 member_id=kept.member_id,
                 group_instance_id=kept.group_instance_id,
                 client_id=kept.client_id,

@@ -40,7 +40,7 @@ from sparklog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.classic_group import ClassicGroup, ClassicMember
 from sparklog.group.group import Group, Work
 from sparklog.group.rebalance import JOIN, SESSION, ClassicTimer, Phases, assigned, joined
 from sparklog.group.requests import (
@@ -245,7 +245,7 @@ class ClassicGroups:
     def _add(
         self, group: ClassicGroup, request: JoinGroup, member_id: str, ticket: Hashable, now_ms: int, work: Work
     ) -> None:
-        member = Member(
+        member = ClassicMember(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
             client_id=request.client_id,
@@ -265,7 +265,7 @@ class ClassicGroups:
         self._phases.rebalance_or_complete(group, f"member {member_id} joins: {request.reason or 'new'}", now_ms, work)
 
     def _update(
-        self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Hashable | None, work: Work
+        self, group: ClassicGroup, member: ClassicMember, request: JoinGroup, ticket: Hashable | None, work: Work
     ) -> None:
         if member.join_ticket is not None:  # the client has abandoned that request
             error = UnknownMemberId(f"member {member.member_id!r} has joined again")

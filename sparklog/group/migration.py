@@ -33,7 +33,7 @@ from sparklog.base.consumer_protocol import (
 )
 from sparklog.base.errors import GroupIdNotFound, RebalanceInProgress
 from sparklog.base.ids import TopicPartition
-from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.classic_group import ClassicGroup, ClassicMember
 from sparklog.group.consumer_edit import GroupEdit
 from sparklog.group.consumer_group import ConsumerGroup
 from sparklog.group.consumer_heartbeat import ConsumerHeartbeats, SessionTimer, timers_of
@@ -49,8 +49,8 @@ from sparklog.offsets_topic.records import (
     CoordinatorRecord,
     CurrentKey,
     GroupKey,
-    GroupMember,
     GroupValue,
+    MemberMetadata,
     SupportedProtocol,
     TargetEpochKey,
     TargetEpochValue,
@@ -105,7 +105,7 @@ def upgrade(group: ClassicGroup, edit: GroupEdit, heartbeats: ConsumerHeartbeats
             work.set_timer(SessionTimer(group_id, member.member_id), member.classic.session_timeout_ms)
 
 
-def _upgraded(group: ClassicGroup, member: Member, heartbeats: ConsumerHeartbeats) -> ConsumerMember:
+def _upgraded(group: ClassicGroup, member: ClassicMember, heartbeats: ConsumerHeartbeats) -> ConsumerMember:
     try:
         subscription = read_subscription(member.metadata_for(group.protocol) or member.protocols[0][1])
         assignment = read_assignment(member.assignment)
@@ -210,9 +210,9 @@ def _choose_protocol(offers: Sequence[Protocols]) -> str:
     return max(votes, key=lambda name: votes[name])
 
 
-def _downgraded(member: ConsumerMember, subscription: bytes, held: Sequence[TopicPartition]) -> GroupMember:
+def _downgraded(member: ConsumerMember, subscription: bytes, held: Sequence[TopicPartition]) -> MemberMetadata:
     assert member.classic is not None
-    return GroupMember(
+    return MemberMetadata(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import FencedInstanceId, KafkaError, RebalanceInProgress, UnknownMemberId
-from sparklog.group.classic_group import ClassicGroup, Member
+from sparklog.group.classic_group import ClassicGroup, ClassicMember
 from sparklog.group.group import Work
 from sparklog.group.requests import JoinedMember, JoinGroupResponse, SyncGroupResponse
 from sparklog.group.states import AWAITING_SYNC, EMPTY, PREPARING_REBALANCE, STABLE, Event
@@ -136,7 +136,7 @@ class Phases:
 
     # Sessions and removal of members
 
-    def heard_of(self, group: ClassicGroup, member: Member, work: Work) -> None:
+    def heard_of(self, group: ClassicGroup, member: ClassicMember, work: Work) -> None:
         work.set_timer(ClassicTimer(SESSION, group.group_id, member.member_id), member.session_timeout_ms)
 
     def session_timer_fired(self, group: ClassicGroup, member_id: str, now_ms: int, work: Work) -> None:
@@ -157,7 +157,7 @@ class Phases:
             work.reply(member.sync_ticket, SyncGroupResponse(error=error))
         member.join_ticket = member.sync_ticket = None
 
-    def fence(self, member: Member, instance_id: str, work: Work) -> None:
+    def fence(self, member: ClassicMember, instance_id: str, work: Work) -> None:
         """Refuse the waiting requests of a member whose instance id has joined under another member id."""
         error = FencedInstanceId(f"{instance_id!r} has joined again, under another member id")
         if member.join_ticket is not None:
@@ -169,7 +169,7 @@ class Phases:
 
 def joined(
     group: ClassicGroup,
-    member: Member,
+    member: ClassicMember,
     *,
     leader: str | None = None,
     skip_assignment: bool = False,
@@ -195,5 +195,5 @@ def joined(
     )
 
 
-def assigned(group: ClassicGroup, member: Member) -> SyncGroupResponse:
+def assigned(group: ClassicGroup, member: ClassicMember) -> SyncGroupResponse:
     return SyncGroupResponse(protocol_type=group.protocol_type, protocol=group.protocol, assignment=member.assignment)

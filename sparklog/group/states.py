@@ -19,7 +19,7 @@ from enum import Enum
 from sparklog.base.errors import SparklogError
 
 
-class State(Enum):
+class GroupState(Enum):
     """A state; the value is the name that Kafka prints."""
 
     EMPTY = "Empty"
@@ -37,9 +37,9 @@ class Event(Enum):
     DELETED = "the group is deleted"
 
 
-EMPTY, PREPARING_REBALANCE, AWAITING_SYNC, STABLE, DEAD = State
+EMPTY, PREPARING_REBALANCE, AWAITING_SYNC, STABLE, DEAD = GroupState
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
+TRANSITIONS: dict[tuple[GroupState, Event], GroupState] = {
     (EMPTY, Event.REBALANCE_STARTED): PREPARING_REBALANCE,
     (EMPTY, Event.DELETED): DEAD,
     (PREPARING_REBALANCE, Event.MEMBERS_JOINED): AWAITING_SYNC,
@@ -58,7 +58,7 @@ class IllegalTransition(SparklogError):
     """An event that cannot happen in the group's state: a bug in the coordinator."""
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: GroupState, event: Event) -> GroupState:
     """Return the state after an event. Raises IllegalTransition if the table has no such transition."""
     try:
         return TRANSITIONS[state, event]

@@ -46,11 +46,11 @@ from sparklog.log.epochs import NO_EPOCH, LeaderEpochs
 from sparklog.spark.folders import belongs_to
 from sparklog.spark.offsets import topic as offsets_topic
 from sparklog.spark.offsets.folders import describe_folders
-from sparklog.spark.offsets.groups import Place
+from sparklog.spark.offsets.groups import RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, Survey
 from sparklog.spark.offsets.snapshots import Target, install
 from sparklog.spark.offsets.tables import HISTORY, MEMBERS, NEWEST, OFFSETS, Reached, Table
-from sparklog.spark.offsets.topic import Work
+from sparklog.spark.offsets.topic import ReplayTask
 
 NAME = "offset_replay"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -69,7 +69,7 @@ Logs = Mapping[TopicPartition, LogDescription | KafkaError]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class ReplayTables:
     """The tables at the start of a run."""
 
     history: Table
@@ -78,7 +78,7 @@ class Tables:
     members: Table
 
     @classmethod
-    def open(cls, context: JobContext, options: Options) -> Tables:
+    def open(cls, context: JobContext, options: Options) -> ReplayTables:
         def table(name: str) -> Table:
             folder = options["tables"]
             return Table.open(context.spark, f"{folder.rstrip('/')}/{name}" if folder else context.table(name))
@@ -111,7 +111,7 @@ class Part:
 
 def plan(context: JobContext, options: Options) -> DataFrame:
     """Return one row for each partition of the offsets topic."""
-    logs, tables, made = _described(context, options), Tables.open(context, options), _snapshots_made(context)
+    logs, tables, made = _described(context, options), ReplayTables.open(context, options), _snapshots_made(context)
     rows: list[tuple[Any, ...]] = []
     for partition, log in sorted(logs.items()):
         if isinstance(log, KafkaError):
@@ -140,7 +140,7 @@ def apply(context: JobContext, options: Options, planned: DataFrame) -> DataFram
 
 
 def _apply(context: JobContext, options: Options) -> DataFrame:
-    logs, tables = _described(context, options), Tables.open(context, options)
+    logs, tables = _described(context, options), ReplayTables.open(context, options)
     made = _snapshots_made(context)
     parts = [plan_part(log, tables, options, made) for log in logs.values() if isinstance(log, LogDescription)]
     due = [part for part in parts if part.outcome == READ]
@@ -184,7 +184,7 @@ def _surveyed(context: JobContext, options: Options, parts: Sequence[Part]) -> t
     return [replace(part, offset_to=surveys[part.number].offset_to) for part in parts], surveys
 
 
-def plan_part(log: LogDescription, tables: Tables, options: Options, made: Mapping[int, int]) -> Part:
+def plan_part(log: LogDescription, tables: ReplayTables, options: Options, made: Mapping[int, int]) -> Part:
     """Return the work on a partition, with the reason."""
     number, offset_to = log.partition.partition, min(log.high_watermark, log.last_stable_offset)
     in_history, _ = _in_log(tables.history, log)
@@ -250,11 +250,11 @@ def _is_visible(log: LogDescription) -> bool:
 
 
 def _works(
-    context: JobContext, options: Options, parts: Sequence[Part], surveys: Mapping[int, Survey], tables: Tables
-) -> list[Work]:
+    context: JobContext, options: Options, parts: Sequence[Part], surveys: Mapping[int, Survey], tables: ReplayTables
+) -> list[ReplayTask]:
     known = _groups_before(tables, [part.number for part in parts if not part.rebuild])
     return [
-        Work(
+        ReplayTask(
             slice=replace(slice_, markers=surveys[part.number].markers, must_be_complete=not part.rebuild),
             history_from=part.history_from,
             groups=known.get(part.number, ()),
@@ -263,19 +263,23 @@ def _works(
     ]
 
 
-def _groups_before(tables: Tables, partitions: Sequence[int]) -> dict[int, list[tuple[bytes, bytes, Place]]]:
+def _groups_before(
+    tables: ReplayTables, partitions: Sequence[int]
+) -> dict[int, list[tuple[bytes, bytes, RecordPosition]]]:
     """Return the newest group and member records before this run, by partition: as many as members, not as commits."""
     if tables.newest.version < 0 or not partitions:
         return {}
     rows = tables.newest.read().filter(F.col("log_partition").isin(*partitions)).filter(~offsets_topic.is_commit())
-    found: dict[int, list[tuple[bytes, bytes, Place]]] = {}
+    found: dict[int, list[tuple[bytes, bytes, RecordPosition]]] = {}
     for row in rows.orderBy("log_offset").collect():
-        place = Place(row.log_offset, round(row.log_time.timestamp() * 1000))
+        place = RecordPosition(row.log_offset, round(row.log_time.timestamp() * 1000))
         found.setdefault(row.log_partition, []).append((bytes(row.key), bytes(row.value), place))
     return found
 
 
-def _write_tables(context: JobContext, tables: Tables, works: Sequence[Work], parts: Sequence[Part]) -> Table:
+def _write_tables(
+    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], parts: Sequence[Part]
+) -> Table:
     """Update all tables with the parts, and return the table with the newest records."""
     newest = tables.newest
     if works:
@@ -297,7 +301,9 @@ def _reached(part: Part) -> Reached:
     return Reached(part.log.topic_id, part.offset_to, epoch)
 
 
-def _newest(context: JobContext, tables: Tables, works: Sequence[Work], rebuilt: Sequence[int]) -> DataFrame:
+def _newest(
+    context: JobContext, tables: ReplayTables, works: Sequence[ReplayTask], rebuilt: Sequence[int]
+) -> DataFrame:
     changes = offsets_topic.changes(context.spark, works)
     if tables.newest.version < 0:
         return changes.filter("value is not null")

@@ -38,7 +38,7 @@ from sparklog.jobs.options import topic_chooser
 from sparklog.log.description import LogDescription
 from sparklog.log.retention import GivenUp, give_up
 from sparklog.spark.history.archive import SLICE_BYTES, Copied, Wanted, archive
-from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import ArchiveTable
 
 PLAN_SCHEMA = (
@@ -56,12 +56,12 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class PartitionRetention:
     """The work on one partition."""
 
     log: LogDescription
     given_up: GivenUp
-    place: Place | None
+    place: TableLocation | None
     archived_to: int | None
     """Offset up to which the partition is archived; None: the archive has nothing of it."""
     archive_to: int
@@ -146,18 +146,20 @@ def chooser(texts: Sequence[str]) -> Callable[[str], bool]:
     return chosen
 
 
-def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> Partition:
+def plan_partition(log: LogDescription, tables: Tables, now_ms: int) -> PartitionRetention:
     """Return the work on a partition. `tables` has the archives that were opened before; a new one is added."""
     given_up = given_up_of(log, now_ms)
     if not log.config.retention_archive:
-        return Partition(log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset)
+        return PartitionRetention(
+            log=log, given_up=given_up, place=None, archived_to=None, archive_to=log.log_start_offset
+        )
     place, archived_to, error = None, None, ""
     try:
-        place = Place(log.config.retention_archive)
+        place = TableLocation(log.config.retention_archive)
         archived_to = _archived_to(place, log, tables)
     except SparklogError as problem:
         error = str(problem)
-    return Partition(
+    return PartitionRetention(
         log=log,
         given_up=given_up,
         place=place,
@@ -195,7 +197,7 @@ def archive_to(log: LogDescription, given_up: GivenUp) -> int:
     return max([log.log_start_offset, *closed])
 
 
-def _archived_to(place: Place, log: LogDescription, tables: Tables) -> int | None:
+def _archived_to(place: TableLocation, log: LogDescription, tables: Tables) -> int | None:
     if place.uri not in tables:
         try:
             tables[place.uri] = ArchiveTable.open(place)
@@ -214,7 +216,7 @@ def _archived_to(place: Place, log: LogDescription, tables: Tables) -> int | Non
     return archived.offset_to if archived else None
 
 
-def reason_of(partition: Partition) -> str:
+def reason_of(partition: PartitionRetention) -> str:
     """Return why there is work on a partition, or that there is none."""
     given_up, parts = partition.given_up, []
     if partition.error:
@@ -232,7 +234,7 @@ def reason_of(partition: Partition) -> str:
     return "; ".join(parts)
 
 
-def _plan_row(partition: Partition) -> tuple[Any, ...]:
+def _plan_row(partition: PartitionRetention) -> tuple[Any, ...]:
     log, given_up = partition.log, partition.given_up
     return (
         *log.partition, partition.is_due, reason_of(partition), len(log.segments), log.size_bytes, *given_up,
@@ -266,7 +268,7 @@ def _archive_all(
     for uri, wanted in sorted(by_table.items()):
         try:
             copied |= archive(
-                context.spark, Place(uri), wanted, context.client,
+                context.spark, TableLocation(uri), wanted, context.client,
                 slice_bytes=options["slice_mb"] * MIB, say=context.say,
             )  # fmt: skip
         except SparklogError as error:

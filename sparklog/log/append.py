@@ -16,7 +16,7 @@ from sparklog.base.clock import Clock
 from sparklog.base.fs import Buffer, Fs
 from sparklog.base.topic_config import TopicConfig
 from sparklog.log.deleted_segments import DeletedSegments
-from sparklog.log.directory.room import Room
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import undoing
 from sparklog.log.flush import Flusher
 from sparklog.log.producers.producer_state import Duplicate, Marker, Numbered, ProducerState, ProducerStates
@@ -45,7 +45,7 @@ class LogWriter:
         fs: Fs,
         cache: SegmentCache,
         clock: Clock,
-        room: Room,
+        room: FreeSpace,
         snapshots: SnapshotFiles,
         producers: ProducerStates,
         jitter: Callable[[int], int],

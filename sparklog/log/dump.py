@@ -28,7 +28,7 @@ from sparklog.log.segment.scan import BatchPlace, walk
 from sparklog.log.segment.time_index import TimeIndex
 from sparklog.offsets_topic.decoders import Decoded, decode_text
 from sparklog.records.batch import MAGIC, NO_TIMESTAMP, BatchHeader, TimestampType, compute_crc, read_header
-from sparklog.records.legacy import Message, iterate_messages, messages_of
+from sparklog.records.legacy import LegacyMessage, iterate_messages, messages_of
 from sparklog.records.records import Record, read_records
 
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
@@ -353,12 +353,12 @@ def _records(data: bytes, place: BatchPlace) -> Iterable[Record]:
     return read_records(data) if place.magic == MAGIC else (record for _, record in _messages(data))
 
 
-def _messages(data: bytes) -> Iterator[tuple[Message, Record]]:
+def _messages(data: bytes) -> Iterator[tuple[LegacyMessage, Record]]:
     for message in iterate_messages(data):
         yield from messages_of(message)
 
 
-def _is_valid(message: Message, data: bytes) -> bool:
+def _is_valid(message: LegacyMessage, data: bytes) -> bool:
     try:
         return next(iterate_messages(data)) == message
     except CorruptRecord:
@@ -390,7 +390,7 @@ def _content(fs: ReadFs, path: str) -> bytes:
         file.close()
 
 
-def _legacy_type(message: Message) -> str:
+def _legacy_type(message: LegacyMessage) -> str:
     return _TIMESTAMP_TYPES[message.timestamp_type] if message.magic else "NoTimestampType"
 
 

@@ -12,7 +12,7 @@ import threading
 from sparklog.base.clock import Clock
 from sparklog.base.fs import Fs
 from sparklog.log.directory.checkpoints import LeaderEpochCheckpoint
-from sparklog.log.directory.room import Room
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.segment.segment import Segment
 from sparklog.log.state import LogState
@@ -26,7 +26,7 @@ class Flusher:
         state: LogState,
         fs: Fs,
         clock: Clock,
-        room: Room,
+        room: FreeSpace,
         epochs_on_disk: LeaderEpochs | None,
         *,
         have_names_changed: bool,

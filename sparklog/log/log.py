@@ -34,8 +34,8 @@ from sparklog.base.topic_config import TopicConfig
 from sparklog.log.append import LogWriter
 from sparklog.log.deleted_segments import DeletedSegments
 from sparklog.log.description import SegmentDescription, SegmentSum
-from sparklog.log.directory.checkpoints import PartitionMetadata
-from sparklog.log.directory.room import Room
+from sparklog.log.directory.checkpoints import PartitionMetadataFile
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.disk import DiskGuard
 from sparklog.log.epochs import EpochEnd, LeaderEpochs
 from sparklog.log.files import delete_folder_name
@@ -69,7 +69,7 @@ class Log:
         on_error: Callable[[OSError], None] | None,
         write_checkpoints: Callable[[], None],
         jitter: Callable[[int], int],
-        room: Room,
+        room: FreeSpace,
     ) -> None:
         """Internal: use `open`."""
         fs, cache = loaded.fs, loaded.cache
@@ -119,7 +119,7 @@ class Log:
         on_error: Callable[[OSError], None] | None = None,
         write_checkpoints: Callable[[], None] = lambda: None,
         jitter: Callable[[int], int] = lambda _: 0,
-        room: Room | None = None,
+        room: FreeSpace | None = None,
     ) -> Log:
         """Open the log in `folder` (`<log dir>/<topic>-<n>`) and recover it, or create an empty log there.
 
@@ -138,7 +138,7 @@ class Log:
             cache=SegmentCache() if cache is None else cache, snapshots=SnapshotFiles(fs, folder),
         )  # fmt: skip
         load(loading)
-        log = cls(loading, clock, on_error, write_checkpoints, jitter, room or Room(fs, folder))
+        log = cls(loading, clock, on_error, write_checkpoints, jitter, room or FreeSpace(fs, folder))
         log._writer.open(loading.dropped)
         log._snapshots.tidy()
         return log
@@ -152,7 +152,7 @@ class Log:
         with state.disk:
             if state.topic_id is None:
                 with self._room.needed("the topic's id"):
-                    PartitionMetadata(self._fs, state.folder).write(topic_id)
+                    PartitionMetadataFile(self._fs, state.folder).write(topic_id)
                 state.topic_id = topic_id
         if state.topic_id != topic_id:
             raise InconsistentTopicId(

@@ -35,7 +35,7 @@ from uuid import UUID
 from sparklog.base.errors import CorruptRecord
 from sparklog.base.fs import Fs
 from sparklog.base.topic_config import TopicConfig
-from sparklog.log.directory.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadata
+from sparklog.log.directory.checkpoints import CorruptCheckpoint, LeaderEpochCheckpoint, PartitionMetadataFile
 from sparklog.log.epochs import LeaderEpochs
 from sparklog.log.files import (
     LOG,
@@ -98,7 +98,7 @@ def load(state: Loading) -> None:
     state.flushed_to = state.recovery_point
     finish_swaps(state.fs, state.folder)
     try:
-        state.topic_id = PartitionMetadata(state.fs, state.folder).read()
+        state.topic_id = PartitionMetadataFile(state.fs, state.folder).read()
     except CorruptCheckpoint as error:
         logger.warning("%s", error)
     _find_segments(state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sparklog.log.append import LogWriter
-from sparklog.log.directory.room import Room
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.flush import Flusher
 from sparklog.log.offset_snapshots import SnapshotStore
 from sparklog.log.state import LogState
@@ -24,7 +24,7 @@ class Truncator:
         writer: LogWriter,
         flusher: Flusher,
         snapshots: SnapshotStore,
-        room: Room,
+        room: FreeSpace,
         write_checkpoints: Callable[[], None],
     ) -> None:
         self._state = state

@@ -77,7 +77,7 @@ class GroupKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class MemberMetadata:
     """A member of a classic group, with its metadata for the chosen protocol."""
 
     member_id: str
@@ -97,7 +97,7 @@ class GroupValue:
     protocol: str | None
     leader: str | None
     current_state_timestamp_ms: int = _called("currentStateTimestamp", default=NO_TIMESTAMP)
-    members: Sequence[GroupMember] = _structures(GroupMember)
+    members: Sequence[MemberMetadata] = _structures(MemberMetadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

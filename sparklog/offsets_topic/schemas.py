@@ -30,11 +30,11 @@ ZERO_ID = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldSchema:
     """A field of a structure, present from version `since` to `until`, both included."""
 
     name: str
-    type: str | tuple[Field, ...]
+    type: str | tuple[FieldSchema, ...]
     """A number type ("int8", "int16", "int32", "int64"), "string", "bytes" or "uuid"; a tuple is a structure."""
     is_array: bool = False
     since: int = 0
@@ -45,162 +45,168 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageSchema:
     """A versioned structure; the fields are in the order of the bytes and of the JSON."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[FieldSchema, ...]
     versions: int
     """The highest known version."""
     flexible_since: int = ALWAYS
 
 
-def _array(name: str, kind: str | tuple[Field, ...], **how: Any) -> Field:
-    return Field(name, kind, is_array=True, **how)
+def _array(name: str, kind: str | tuple[FieldSchema, ...], **how: Any) -> FieldSchema:
+    return FieldSchema(name, kind, is_array=True, **how)
 
 
-_TOPIC_PARTITIONS = (Field("topicId", "uuid"), _array("partitions", "int32"))
+_TOPIC_PARTITIONS = (FieldSchema("topicId", "uuid"), _array("partitions", "int32"))
 _ASSIGNED = (*_TOPIC_PARTITIONS, _array("assignmentEpochs", "int32", tag=0, default=[]))
-_NAMED_PARTITIONS = (Field("topic", "string"), _array("partitions", "int32"))
+_NAMED_PARTITIONS = (FieldSchema("topic", "string"), _array("partitions", "int32"))
 _MEMBER = (
-    Field("memberId", "string"),
-    Field("groupInstanceId", "string", since=3),
-    Field("clientId", "string"),
-    Field("clientHost", "string"),
-    Field("rebalanceTimeout", "int32", since=1),
-    Field("sessionTimeout", "int32"),
-    Field("subscription", "bytes"),
-    Field("assignment", "bytes"),
+    FieldSchema("memberId", "string"),
+    FieldSchema("groupInstanceId", "string", since=3),
+    FieldSchema("clientId", "string"),
+    FieldSchema("clientHost", "string"),
+    FieldSchema("rebalanceTimeout", "int32", since=1),
+    FieldSchema("sessionTimeout", "int32"),
+    FieldSchema("subscription", "bytes"),
+    FieldSchema("assignment", "bytes"),
 )
 _CLASSIC_MEMBER = (
-    Field("sessionTimeoutMs", "int32"),
-    _array("supportedProtocols", (Field("name", "string"), Field("metadata", "bytes"))),
+    FieldSchema("sessionTimeoutMs", "int32"),
+    _array("supportedProtocols", (FieldSchema("name", "string"), FieldSchema("metadata", "bytes"))),
 )
-_OFFSET_KEY = (Field("group", "string"), Field("topic", "string"), Field("partition", "int32"))
-_GROUP_KEY = (Field("groupId", "string"),)
-_MEMBER_KEY = (Field("groupId", "string"), Field("memberId", "string"))
+_OFFSET_KEY = (FieldSchema("group", "string"), FieldSchema("topic", "string"), FieldSchema("partition", "int32"))
+_GROUP_KEY = (FieldSchema("groupId", "string"),)
+_MEMBER_KEY = (FieldSchema("groupId", "string"), FieldSchema("memberId", "string"))
 
-_OFFSET_COMMIT = Message(
+_OFFSET_COMMIT = MessageSchema(
     (
-        Field("offset", "int64"),
-        Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
-        Field("expireTimestamp", "int64", since=1, until=1),
-        Field("topicId", "uuid", since=4, tag=0, default=ZERO_ID),
+        FieldSchema("offset", "int64"),
+        FieldSchema("leaderEpoch", "int32", since=3),
+        FieldSchema("metadata", "string"),
+        FieldSchema("commitTimestamp", "int64"),
+        FieldSchema("expireTimestamp", "int64", since=1, until=1),
+        FieldSchema("topicId", "uuid", since=4, tag=0, default=ZERO_ID),
     ),
     versions=4,
     flexible_since=4,
 )
-_GROUP_METADATA = Message(
+_GROUP_METADATA = MessageSchema(
     (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
-        Field("protocol", "string"),
-        Field("leader", "string"),
-        Field("currentStateTimestamp", "int64", since=2),
+        FieldSchema("protocolType", "string"),
+        FieldSchema("generation", "int32"),
+        FieldSchema("protocol", "string"),
+        FieldSchema("leader", "string"),
+        FieldSchema("currentStateTimestamp", "int64", since=2),
         _array("members", _MEMBER),
     ),
     versions=4,
     flexible_since=4,
 )
-_CONSUMER_GROUP = Message(
-    (Field("epoch", "int32"), Field("metadataHash", "int64", tag=0, default=0)), versions=0, flexible_since=0
+_CONSUMER_GROUP = MessageSchema(
+    (FieldSchema("epoch", "int32"), FieldSchema("metadataHash", "int64", tag=0, default=0)),
+    versions=0,
+    flexible_since=0,
 )
-_PARTITION_METADATA = Message(
+_PARTITION_METADATA = MessageSchema(
     (
         _array(
             "topics",
             (
-                Field("topicId", "uuid"),
-                Field("topicName", "string"),
-                Field("numPartitions", "int32"),
-                _array("partitionMetadata", (Field("partition", "int32"), _array("racks", "string"))),
+                FieldSchema("topicId", "uuid"),
+                FieldSchema("topicName", "string"),
+                FieldSchema("numPartitions", "int32"),
+                _array("partitionMetadata", (FieldSchema("partition", "int32"), _array("racks", "string"))),
             ),
         ),
     ),
     versions=0,
     flexible_since=0,
 )
-_CONSUMER_MEMBER = Message(
+_CONSUMER_MEMBER = MessageSchema(
     (
-        Field("instanceId", "string"),
-        Field("rackId", "string"),
-        Field("clientId", "string"),
-        Field("clientHost", "string"),
+        FieldSchema("instanceId", "string"),
+        FieldSchema("rackId", "string"),
+        FieldSchema("clientId", "string"),
+        FieldSchema("clientHost", "string"),
         _array("subscribedTopicNames", "string"),
-        Field("subscribedTopicRegex", "string"),
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("serverAssignor", "string"),
-        Field(
+        FieldSchema("subscribedTopicRegex", "string"),
+        FieldSchema("rebalanceTimeoutMs", "int32"),
+        FieldSchema("serverAssignor", "string"),
+        FieldSchema(
             "classicMemberMetadata", _CLASSIC_MEMBER, tag=0, default={"sessionTimeoutMs": 0, "supportedProtocols": []}
         ),
     ),
     versions=0,
     flexible_since=0,
 )
-_ASSIGNMENT_EPOCH = Message(
-    (Field("assignmentEpoch", "int32"), Field("assignmentTimestamp", "int64", tag=0, default=0)),
+_ASSIGNMENT_EPOCH = MessageSchema(
+    (FieldSchema("assignmentEpoch", "int32"), FieldSchema("assignmentTimestamp", "int64", tag=0, default=0)),
     versions=0,
     flexible_since=0,
 )
-_TARGET_ASSIGNMENT = Message((_array("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
-_CURRENT_ASSIGNMENT = Message(
+_TARGET_ASSIGNMENT = MessageSchema((_array("topicPartitions", _TOPIC_PARTITIONS),), versions=0, flexible_since=0)
+_CURRENT_ASSIGNMENT = MessageSchema(
     (
-        Field("memberEpoch", "int32"),
-        Field("previousMemberEpoch", "int32"),
-        Field("state", "int8"),
+        FieldSchema("memberEpoch", "int32"),
+        FieldSchema("previousMemberEpoch", "int32"),
+        FieldSchema("state", "int8"),
         _array("assignedPartitions", _ASSIGNED),
         _array("partitionsPendingRevocation", _ASSIGNED),
     ),
     versions=0,
     flexible_since=0,
 )
-_REGULAR_EXPRESSION = Message(
-    (_array("topics", "string"), Field("version", "int64"), Field("timestamp", "int64")), versions=0, flexible_since=0
+_REGULAR_EXPRESSION = MessageSchema(
+    (_array("topics", "string"), FieldSchema("version", "int64"), FieldSchema("timestamp", "int64")),
+    versions=0,
+    flexible_since=0,
 )
-SUBSCRIPTION = Message(
+SUBSCRIPTION = MessageSchema(
     (
         _array("topics", "string"),
-        Field("userData", "bytes"),
+        FieldSchema("userData", "bytes"),
         _array("ownedPartitions", _NAMED_PARTITIONS, since=1),
-        Field("generationId", "int32", since=2),
-        Field("rackId", "string", since=3),
+        FieldSchema("generationId", "int32", since=2),
+        FieldSchema("rackId", "string", since=3),
     ),
     versions=3,
 )
-ASSIGNMENT = Message((_array("assignedPartitions", _NAMED_PARTITIONS), Field("userData", "bytes")), versions=3)
-_TRANSACTION = Message(
+ASSIGNMENT = MessageSchema(
+    (_array("assignedPartitions", _NAMED_PARTITIONS), FieldSchema("userData", "bytes")), versions=3
+)
+_TRANSACTION = MessageSchema(
     (
-        Field("producerId", "int64"),
-        Field("previousProducerId", "int64", since=1, tag=0, default=-1),
-        Field("nextProducerId", "int64", since=1, tag=1, default=-1),
-        Field("producerEpoch", "int16"),
-        Field("transactionTimeoutMs", "int32"),
-        Field("transactionStatus", "int8"),
-        _array("transactionPartitions", (Field("topic", "string"), _array("partitionIds", "int32"))),
-        Field("transactionLastUpdateTimestampMs", "int64"),
-        Field("transactionStartTimestampMs", "int64"),
-        Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
+        FieldSchema("producerId", "int64"),
+        FieldSchema("previousProducerId", "int64", since=1, tag=0, default=-1),
+        FieldSchema("nextProducerId", "int64", since=1, tag=1, default=-1),
+        FieldSchema("producerEpoch", "int16"),
+        FieldSchema("transactionTimeoutMs", "int32"),
+        FieldSchema("transactionStatus", "int8"),
+        _array("transactionPartitions", (FieldSchema("topic", "string"), _array("partitionIds", "int32"))),
+        FieldSchema("transactionLastUpdateTimestampMs", "int64"),
+        FieldSchema("transactionStartTimestampMs", "int64"),
+        FieldSchema("clientTransactionVersion", "int16", since=1, tag=2, default=0),
     ),
     versions=1,
     flexible_since=1,
 )
 
-Kinds = dict[int, tuple[tuple[Field, ...], Message]]
+Kinds = dict[int, tuple[tuple[FieldSchema, ...], MessageSchema]]
 """The key's fields and the value's message, by record type (the number that a key begins with)."""
 OFFSETS_TOPIC: Kinds = {
     0: (_OFFSET_KEY, _OFFSET_COMMIT),
     1: (_OFFSET_KEY, _OFFSET_COMMIT),
-    2: ((Field("group", "string"),), _GROUP_METADATA),
+    2: ((FieldSchema("group", "string"),), _GROUP_METADATA),
     3: (_GROUP_KEY, _CONSUMER_GROUP),
     4: (_GROUP_KEY, _PARTITION_METADATA),
     5: (_MEMBER_KEY, _CONSUMER_MEMBER),
     6: (_GROUP_KEY, _ASSIGNMENT_EPOCH),
     7: (_MEMBER_KEY, _TARGET_ASSIGNMENT),
     8: (_MEMBER_KEY, _CURRENT_ASSIGNMENT),
-    16: ((Field("groupId", "string"), Field("regularExpression", "string")), _REGULAR_EXPRESSION),
+    16: ((FieldSchema("groupId", "string"), FieldSchema("regularExpression", "string")), _REGULAR_EXPRESSION),
 }
-TRANSACTION_TOPIC: Kinds = {0: ((Field("transactionalId", "string"),), _TRANSACTION)}
+TRANSACTION_TOPIC: Kinds = {0: ((FieldSchema("transactionalId", "string"),), _TRANSACTION)}
 
 Fields = Mapping[str, Any]
 
@@ -223,7 +229,7 @@ def write_key(kind: int, fields: Fields, known: Kinds) -> bytes:
     return bytes(writer.data)
 
 
-def read_value(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
+def read_value(data: bytes, message: MessageSchema) -> tuple[int, dict[str, Any]]:
     """Return a value's version and fields. Raises ValueError or struct.error if it is cut off or of unknown version."""
     reader = _Reader(data)
     version = reader.number("int16")
@@ -232,7 +238,7 @@ def read_value(data: bytes, message: Message) -> tuple[int, dict[str, Any]]:
     return version, reader.structure(message.fields, version, flexible=version >= message.flexible_since)
 
 
-def write_value(version: int, fields: Fields, message: Message) -> bytes:
+def write_value(version: int, fields: Fields, message: MessageSchema) -> bytes:
     """Return the bytes of a value of a known version."""
     writer = _Writer()
     writer.number("int16", version)
@@ -247,7 +253,7 @@ class _Reader:
         self._data = data
         self._at = 0
 
-    def structure(self, fields: tuple[Field, ...], version: int, *, flexible: bool) -> dict[str, Any]:
+    def structure(self, fields: tuple[FieldSchema, ...], version: int, *, flexible: bool) -> dict[str, Any]:
         there = [field for field in fields if field.since <= version <= field.until]
         values = {field.name: self._field(field, version, flexible) for field in there if field.tag is None}
         if flexible:
@@ -260,15 +266,15 @@ class _Reader:
         return {field.name: values[field.name] for field in there if self._is_shown(field, values)}
 
     @staticmethod
-    def _is_shown(field: Field, values: dict[str, Any]) -> bool:
+    def _is_shown(field: FieldSchema, values: dict[str, Any]) -> bool:
         return field.name in values and (field.tag is None or values[field.name] != field.default)
 
-    def tagged(self, field: Field, version: int) -> Any:
+    def tagged(self, field: FieldSchema, version: int) -> Any:
         if isinstance(field.type, tuple) and not field.is_array and self._varint() == 0:
             return None
         return self._field(field, version, flexible=True)
 
-    def _field(self, field: Field, version: int, flexible: bool) -> Any:
+    def _field(self, field: FieldSchema, version: int, flexible: bool) -> Any:
         if not field.is_array:
             return self._value(field.type, version, flexible)
         count = self._varint() - 1 if flexible else self.number("int32")
@@ -276,7 +282,7 @@ class _Reader:
             raise ValueError(f"{count} elements in {len(self._data) - self._at} bytes")
         return None if count < 0 else [self._value(field.type, version, flexible) for _ in range(count)]
 
-    def _value(self, kind: str | tuple[Field, ...], version: int, flexible: bool) -> Any:
+    def _value(self, kind: str | tuple[FieldSchema, ...], version: int, flexible: bool) -> Any:
         if isinstance(kind, tuple):
             return self.structure(kind, version, flexible=flexible)
         if kind in _NUMBERS:
@@ -319,7 +325,7 @@ class _Writer:
     def __init__(self) -> None:
         self.data = bytearray()
 
-    def structure(self, fields: tuple[Field, ...], values: Fields, version: int, *, flexible: bool) -> None:
+    def structure(self, fields: tuple[FieldSchema, ...], values: Fields, version: int, *, flexible: bool) -> None:
         there = [field for field in fields if field.since <= version <= field.until]
         for field in there:
             if field.tag is None:
@@ -334,7 +340,7 @@ class _Writer:
     def number(self, kind: str, value: int) -> None:
         self.data += _NUMBERS[kind].pack(value)
 
-    def _tagged(self, field: Field, value: Any, version: int) -> None:
+    def _tagged(self, field: FieldSchema, value: Any, version: int) -> None:
         content = _Writer()
         is_structure = isinstance(field.type, tuple) and not field.is_array
         if is_structure:
@@ -345,7 +351,7 @@ class _Writer:
         self._varint(len(content.data))
         self.data += content.data
 
-    def _field(self, field: Field, value: Any, version: int, flexible: bool) -> None:
+    def _field(self, field: FieldSchema, value: Any, version: int, flexible: bool) -> None:
         if not field.is_array:
             self._value(field.type, value, version, flexible)
             return
@@ -354,7 +360,7 @@ class _Writer:
         for item in items or ():
             self._value(field.type, item, version, flexible)
 
-    def _value(self, kind: str | tuple[Field, ...], value: Any, version: int, flexible: bool) -> None:
+    def _value(self, kind: str | tuple[FieldSchema, ...], value: Any, version: int, flexible: bool) -> None:
         if isinstance(kind, tuple):
             self.structure(kind, value, version, flexible=flexible)
         elif kind in _NUMBERS:

@@ -54,7 +54,7 @@ _LENGTH = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class LegacyMessage:
     """One message as stored in a set; a wrapper's value is the compressed set."""
 
     position: int
@@ -80,7 +80,7 @@ class Message:
         return TimestampType((self.attributes & LOG_APPEND_TIME_BIT) >> 3 if self.magic else 0)
 
 
-def iterate_messages(data: Buffer, position: int = 0, *, check_crc: bool = True) -> Iterator[Message]:
+def iterate_messages(data: Buffer, position: int = 0, *, check_crc: bool = True) -> Iterator[LegacyMessage]:
     """Yield the messages from `position` on, wrappers unopened.
 
     Stops at the end of `data`, at a message that is cut off there, or at a v2 batch.
@@ -100,7 +100,7 @@ def iterate_messages(data: Buffer, position: int = 0, *, check_crc: bool = True)
         position += size
 
 
-def _read_message(view: memoryview, position: int, size: int, check_crc: bool) -> Message:
+def _read_message(view: memoryview, position: int, size: int, check_crc: bool) -> LegacyMessage:
     offset, _ = _OFFSET_SIZE.unpack_from(view, position)
     crc, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(view, position + LOG_OVERHEAD)
     end = position + size
@@ -115,7 +115,7 @@ def _read_message(view: memoryview, position: int, size: int, check_crc: bool) -
     value, at = _read_bytes(view, at, end, offset)
     if at != end:
         raise CorruptRecord(f"message at offset {offset}: {end - at} bytes are left over")
-    return Message(
+    return LegacyMessage(
         position=position,
         size=size,
         offset=offset,
@@ -138,12 +138,12 @@ def _read_bytes(view: memoryview, at: int, end: int, offset: int) -> tuple[memor
     return view[at : at + size], at + size
 
 
-def records_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
+def records_of(message: LegacyMessage, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[Record]:
     """Yield the message itself, or the messages that it wraps, as records. Raises as `messages_of` does."""
     return (record for _, record in messages_of(message, limit_bytes=limit_bytes))
 
 
-def messages_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[tuple[Message, Record]]:
+def messages_of(message: LegacyMessage, *, limit_bytes: int = LIMIT_BYTES) -> Iterator[tuple[LegacyMessage, Record]]:
     """Yield the message itself, or the messages that it wraps: each as stored, and as a record.
 
     The record has the absolute offset and the effective timestamp. Raises CorruptRecord if the content of a wrapper is
@@ -171,7 +171,7 @@ def messages_of(message: Message, *, limit_bytes: int = LIMIT_BYTES) -> Iterator
         yield inner, record
 
 
-def _base_offset(message: Message, content: Buffer) -> int:
+def _base_offset(message: LegacyMessage, content: Buffer) -> int:
     """Return what to add to the offsets of the messages in a wrapper."""
     last = None
     for inner in iterate_messages(content, check_crc=False):
@@ -185,7 +185,7 @@ def _base_offset(message: Message, content: Buffer) -> int:
     return message.offset - last
 
 
-def _record(message: Message, offset: int) -> Record:
+def _record(message: LegacyMessage, offset: int) -> Record:
     return Record(
         offset=offset,
         timestamp_ms=message.timestamp_ms,

@@ -31,7 +31,7 @@ NO_GENERATION = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class LeaderAndIsrPartitionState:
     """One partition's state in the cluster store (LeaderAndIsrPartitionState)."""
 
     name: TopicPartition
@@ -54,7 +54,7 @@ class LeaderAndIsr:
     controller_id: int
     controller_epoch: int
     broker_epoch: int
-    partitions: tuple[PartitionState, ...]
+    partitions: tuple[LeaderAndIsrPartitionState, ...]
     overrides: Mapping[str, Mapping[str, str]]
     """Each topic's own configuration keys."""
     number: int = 0
@@ -210,7 +210,7 @@ class FilesDescribed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
+class ReadReplicaFile:
     """Request for a piece of a leader's file.
 
     The file is the segment with base offset `offset`, if it still has `identity`; or, with `snapshot_epoch`, the record

@@ -47,7 +47,7 @@ from sparklog.base.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, IsrAltered, PartitionState
+from sparklog.replica.messages import NO_BROKER_EPOCH, NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
 
 ALL_IN_SYNC = -1  # acks: answered when the whole in-sync set has the records
 NO_EPOCH = -1
@@ -229,7 +229,7 @@ class Partition:
 
     def become_leader(
         self,
-        state: PartitionState,
+        state: LeaderAndIsrPartitionState,
         controller_epoch: int,
         *,
         log_end_offset: int,
@@ -258,7 +258,7 @@ class Partition:
         self._follow_up(now_ms)
         return self._advance()
 
-    def become_follower(self, state: PartitionState, controller_epoch: int) -> bool:
+    def become_follower(self, state: LeaderAndIsrPartitionState, controller_epoch: int) -> bool:
         """Become a follower of `state.leader`; return whether leader or epoch is new, so that fetching must restart."""
         is_new = self.role is not Role.FOLLOWER or (self.leader, self.leader_epoch) != (
             state.leader,
@@ -288,7 +288,7 @@ class Partition:
         self.followers.clear()
         self._counted = ()
 
-    def _take_over(self, state: PartitionState, controller_epoch: int) -> None:
+    def _take_over(self, state: LeaderAndIsrPartitionState, controller_epoch: int) -> None:
         self.replicas, self.adding = state.replicas, state.adding
         self.controller_epoch = controller_epoch
         self._set_isr(state.isr, state.partition_epoch)

@@ -46,7 +46,7 @@ from sparklog.replica.messages import (
     DescribeFiles,
     FileRead,
     FilesDescribed,
-    ReadFile,
+    ReadReplicaFile,
     SnapshotFile,
 )
 from sparklog.replica.throttle import Throttle, is_listed
@@ -228,14 +228,14 @@ class SegmentSync:
         finally:
             file.close()
 
-    def _piece_of(self, offset: int, *, identity: str = "", snapshot_epoch: int | None = None) -> ReadFile:
-        return ReadFile(
+    def _piece_of(self, offset: int, *, identity: str = "", snapshot_epoch: int | None = None) -> ReadReplicaFile:
+        return ReadReplicaFile(
             name=self._name, topic_id=self._state.topic_id, replica_id=self._config.broker_id,
             leader_epoch=self._state.leader_epoch, offset=offset, identity=identity, snapshot_epoch=snapshot_epoch,
             position=0,
         )  # fmt: skip
 
-    async def _read(self, replica: Replica, wanted: ReadFile, size_bytes: int) -> AsyncIterator[bytes]:
+    async def _read(self, replica: Replica, wanted: ReadReplicaFile, size_bytes: int) -> AsyncIterator[bytes]:
         position, loop = 0, asyncio.get_running_loop()
         listed = replica.config.follower_replication_throttled_replicas
         is_throttled = is_listed(listed, self._name.partition, self._config.broker_id)

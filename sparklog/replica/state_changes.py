@@ -42,8 +42,8 @@ from sparklog.replica.messages import (
     NO_BROKER_EPOCH,
     NO_LEADER,
     LeaderAndIsr,
+    LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
-    PartitionState,
     StopPartition,
     StopReplica,
     StopReplicaResponse,
@@ -113,7 +113,7 @@ class StateChanges:
     async def _become(self, request: LeaderAndIsr) -> LeaderAndIsrResponse:
         self.check_controller(request)
         errors: dict[TopicPartition, KafkaError] = {}
-        states: dict[TopicPartition, PartitionState] = {}
+        states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         for state in request.partitions:
             if error := self._fenced(state.name, state.leader_epoch):
                 errors[state.name] = error
@@ -167,7 +167,7 @@ class StateChanges:
             return None
         return FencedLeaderEpoch(f"{name}: leader epoch {leader_epoch} is over, it is {replica.partition.leader_epoch}")
 
-    def _is_moved(self, state: PartitionState) -> bool:
+    def _is_moved(self, state: LeaderAndIsrPartitionState) -> bool:
         """Return whether its present copying must end: there is no replica, or leader or epoch change."""
         replica = self._replicas.find(state.name)
         if replica is None:
@@ -175,7 +175,9 @@ class StateChanges:
         partition = replica.partition
         return (partition.leader, partition.leader_epoch) != (state.leader, state.leader_epoch)
 
-    def _apply(self, state: PartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig) -> bool:
+    def _apply(
+        self, state: LeaderAndIsrPartitionState, controller_epoch: int, opened: _Opened, config: TopicConfig
+    ) -> bool:
         """Apply the state to the replica; return whether copying from another broker must start."""
         replica = self._replicas.put(state.name, opened.log, config, high_watermark=opened.high_watermark)
         partition = replica.partition
@@ -214,11 +216,11 @@ class StateChanges:
 
     def _open_all(
         self,
-        states: Mapping[TopicPartition, PartitionState],
+        states: Mapping[TopicPartition, LeaderAndIsrPartitionState],
         configs: Mapping[str, TopicConfig],
         overrides: Mapping[str, Overrides],
     ) -> dict[TopicPartition, _Opened | KafkaStorageError]:
-        def open_one(state: PartitionState) -> _Opened | KafkaStorageError:
+        def open_one(state: LeaderAndIsrPartitionState) -> _Opened | KafkaStorageError:
             try:
                 return self._open(state, configs[state.name.topic])
             except KafkaStorageError as error:
@@ -233,7 +235,7 @@ class StateChanges:
         self._keep_configs(overrides)
         return dict(zip(states, opened, strict=True))
 
-    def _open(self, state: PartitionState, config: TopicConfig) -> _Opened:
+    def _open(self, state: LeaderAndIsrPartitionState, config: TopicConfig) -> _Opened:
         log = self._logs.create(state.name, config, topic_id=state.topic_id, is_new=state.is_new)
         if log.config != config:
             log.configure(config)

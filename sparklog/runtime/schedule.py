@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 logger = logging.getLogger(__name__)
 
 
-class Schedule:
+class PeriodicTasks:
     """The periodic tasks; `stop` ends them."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from sparklog.v1 import log_pb2
 READ_AT_ONCE = 1 << 20
 
 
-class Message(NamedTuple):
+class FetchedMessage(NamedTuple):
     """A PartitionFetched in two parts: its head, and the fetched bytes with their tag."""
 
     head: log_pb2.PartitionFetched
@@ -40,19 +40,21 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-async def first_messages(parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices) -> list[Message]:
+async def first_messages(
+    parts: Sequence[PartitionFetched], form: int, max_bytes: int, slices: Slices
+) -> list[FetchedMessage]:
     """Return one message for each partition, within `max_bytes` in all. The first with records has at least one record.
 
     Stored batches are not limited here, because the fetch has already limited them.
     """
     left = max_bytes
 
-    async def first_message(part: PartitionFetched) -> Message:
+    async def first_message(part: PartitionFetched) -> FetchedMessage:
         nonlocal left
         if part.slice is None or form == log_pb2.BATCHES:
             message = await _stored(part)
         elif left <= 0:
-            message = Message(_head(part, part.fetch_offset))
+            message = FetchedMessage(_head(part, part.fetch_offset))
         else:
             async with aclosing(_decoded(part, part.slice, form, left)) as messages:
                 message = await anext(messages)
@@ -62,7 +64,7 @@ async def first_messages(parts: Sequence[PartitionFetched], form: int, max_bytes
     return await slices.each_if_many(parts, first_message)
 
 
-async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[Message]:
+async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> AsyncIterator[FetchedMessage]:
     """Yield one or more messages with all fetched data. The last one has an error if decoding failed."""
     if part.slice is None or form == log_pb2.BATCHES:
         yield await _stored(part)
@@ -71,7 +73,7 @@ async def all_messages(part: PartitionFetched, form: int, max_bytes: int) -> Asy
             yield message
 
 
-def serialize(messages: Iterable[Message]) -> bytes:
+def serialize(messages: Iterable[FetchedMessage]) -> bytes:
     """Return the serialized FetchResponse with these partitions."""
     pieces: list[bytes] = []
     for head, tag, payload in messages:
@@ -82,25 +84,27 @@ def serialize(messages: Iterable[Message]) -> bytes:
     return b"".join(pieces)
 
 
-async def _stored(part: PartitionFetched) -> Message:
+async def _stored(part: PartitionFetched) -> FetchedMessage:
     if part.slice is None:
-        return Message(_head(part, part.next_offset))
+        return FetchedMessage(_head(part, part.next_offset))
     try:
-        return Message(_head(part, part.next_offset), BATCHES_TAG, await _read(part.slice))
+        return FetchedMessage(_head(part, part.next_offset), BATCHES_TAG, await _read(part.slice))
     except KafkaError as error:
         return _failed(part, part.fetch_offset, error)
 
 
-async def _decoded(part: PartitionFetched, found: LogSlice, form: int, max_bytes: int) -> AsyncGenerator[Message, None]:
+async def _decoded(
+    part: PartitionFetched, found: LogSlice, form: int, max_bytes: int
+) -> AsyncGenerator[FetchedMessage, None]:
     next_offset = part.fetch_offset
     try:
         tag, groups = await _decode(await _read(found), part.fetch_offset, form, max_bytes)
         group = await asyncio.to_thread(next, groups, None)
         if group is None:  # only control records, or records below the offset
-            yield Message(_head(part, part.next_offset))
+            yield FetchedMessage(_head(part, part.next_offset))
         while group is not None:
             next_offset = group.next_offset
-            yield Message(_head(part, next_offset), tag, group.payload)
+            yield FetchedMessage(_head(part, next_offset), tag, group.payload)
             group = await asyncio.to_thread(next, groups, None)
     except KafkaError as error:
         yield _failed(part, next_offset, error)
@@ -123,10 +127,10 @@ async def _read(found: LogSlice) -> bytes:
         raise KafkaStorageError(f"the log could not be read: {error}") from None
 
 
-def _failed(part: PartitionFetched, next_offset: int, error: KafkaError) -> Message:
+def _failed(part: PartitionFetched, next_offset: int, error: KafkaError) -> FetchedMessage:
     head = _head(part, next_offset)
     head.error.CopyFrom(error_message(error))
-    return Message(head)
+    return FetchedMessage(head)
 
 
 def _head(part: PartitionFetched, next_offset: int) -> log_pb2.PartitionFetched:

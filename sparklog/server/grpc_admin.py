@@ -23,7 +23,7 @@ from sparklog.broker.apis import (
     list_partition_reassignments,
     list_topics,
 )
-from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS, ConfigChange, KeyChange, Operation
+from sparklog.broker.apis.incremental_alter_configs import MAX_KEYS, ConfigChange, ConfigOperation, KeyChange
 from sparklog.broker.node import Broker
 from sparklog.broker.resources import ConfigResource
 from sparklog.runtime.slices import in_parts
@@ -135,9 +135,10 @@ def _queries(resources: Iterable[admin_pb2.ConfigResource]) -> list[describe_con
 def _change(change: admin_pb2.ConfigChange) -> ConfigChange:
     most = MAX_KEYS + 1
     values = [
-        KeyChange(name=name, operation=Operation.SET, value=value) for name, value in islice(change.set.items(), most)
+        KeyChange(name=name, operation=ConfigOperation.SET, value=value)
+        for name, value in islice(change.set.items(), most)
     ]
-    unset = [KeyChange(name=name, operation=Operation.DELETE) for name in change.unset[:most]]
+    unset = [KeyChange(name=name, operation=ConfigOperation.DELETE) for name in change.unset[:most]]
     return ConfigChange(resource=to_value(change.resource, ConfigResource), changes=values + unset)
 
 

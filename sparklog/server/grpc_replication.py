@@ -17,12 +17,12 @@ from sparklog.base.errors import KafkaError
 from sparklog.broker.api import Api
 from sparklog.broker.apis import PEER_APIS
 from sparklog.broker.node import Broker
-from sparklog.replica.messages import DescribeFiles, ReadFile, ReplicaFetch
+from sparklog.replica.messages import DescribeFiles, ReadReplicaFile, ReplicaFetch
 from sparklog.server.grpc_errors import refuse
 from sparklog.server.replication_calls import CALLS, ReplicationCall
 from sparklog.v1 import replication_pb2
 
-QUESTIONS = (ReplicaFetch, DescribeFiles, ReadFile)
+QUESTIONS = (ReplicaFetch, DescribeFiles, ReadReplicaFile)
 SERVICE = replication_pb2.DESCRIPTOR.services_by_name["Replication"].full_name
 
 

@@ -26,7 +26,7 @@ from sparklog.replica.messages import (
     FilesDescribed,
     LeaderAndIsr,
     LeaderAndIsrResponse,
-    ReadFile,
+    ReadReplicaFile,
     ReplicaFetch,
     StopReplica,
     StopReplicaResponse,
@@ -114,7 +114,7 @@ CALLS = (
         decode_response=fetch_messages.decode_fetch_response,
     ),
     _by_names("DescribeFiles", DescribeFiles, FilesDescribed),
-    _by_names("ReadFile", ReadFile, FileRead),
+    _by_names("ReadFile", ReadReplicaFile, FileRead),
     _by_names(
         "AlterPartitionReassignments",
         AlterPartitionReassignmentsRequest,

@@ -32,13 +32,13 @@ from sparklog.spark.folders import belongs_to
 from sparklog.spark.source.offsets import ArchiveName, Bounds, OffsetRange, Offsets, check_there, report_losses
 from sparklog.spark.source.options import (
     AllTopics,
+    Assign,
     BrokerOptions,
-    Partitions,
     ReadMode,
     ReadOptions,
     Selection,
-    TopicPattern,
-    Topics,
+    Subscribe,
+    SubscribePattern,
 )
 
 FETCH_BYTES = 8 << 20
@@ -96,14 +96,14 @@ class BrokerLookup:
         for topic in self._admin.describe_topics(self._names(selection)):
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
-                if isinstance(selection, Partitions) and partition not in selection.partitions:
+                if isinstance(selection, Assign) and partition not in selection.partitions:
                     continue
                 if part.error is not None:
                     raise part.error
                 self._placed[partition] = (part.leader, *part.in_sync_replicas)
                 epochs[partition] = part.leader_epoch
                 found[partition] = Bounds(part.log_start_offset, part.high_watermark)
-        if isinstance(selection, Partitions):
+        if isinstance(selection, Assign):
             check_there(selection.partitions, found.keys(), "of the topics")
         # The high watermark of a leader that has just been elected may lag. ListOffsets waits until it is current.
         new = [partition for partition, epoch in epochs.items() if self._epochs.get(partition) != epoch]
@@ -140,7 +140,7 @@ class BrokerLookup:
         if self._read_mode is ReadMode.FETCH:
             return None
         if partition not in self._placed:
-            self.bounds(Partitions(frozenset({partition})))
+            self.bounds(Assign(frozenset({partition})))
         able = [(partition, broker) for broker in self._placed[partition]]
         if self._folders is None or able[0] not in self._folders:
             self._folders = self._visible_folders()
@@ -167,11 +167,11 @@ class BrokerLookup:
 
     def _names(self, selection: Selection) -> list[str]:
         match selection:
-            case Topics(names):
+            case Subscribe(names):
                 return list(names)
-            case Partitions(partitions):
+            case Assign(partitions):
                 return sorted({partition.topic for partition in partitions})
-            case TopicPattern():
+            case SubscribePattern():
                 return [topic.name for topic in self._admin.list_topics() if selection.matches(topic.name)]
             case AllTopics():
                 return [topic.name for topic in self._admin.list_topics()]

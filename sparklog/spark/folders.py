@@ -18,7 +18,7 @@ from sparklog.log.directory.checkpoints import CorruptCheckpoint, MetaProperties
 from sparklog.log.files import LOG, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.spark.source.offsets import ArchiveName, Bounds, Offsets, check_there
-from sparklog.spark.source.options import AllTopics, Partitions, Selection, TopicPattern, Topics
+from sparklog.spark.source.options import AllTopics, Assign, Selection, Subscribe, SubscribePattern
 
 
 def open_folder(location: str) -> tuple[ReadFs, str]:
@@ -91,12 +91,12 @@ class FolderLookup:
             case AllTopics():
                 # a single folder may be of any topic; a whole directory is read without internal topics
                 return there if len(there) == 1 else [each for each in there if each.topic not in INTERNAL_TOPICS]
-            case TopicPattern():
+            case SubscribePattern():
                 return [each for each in there if each.topic not in INTERNAL_TOPICS and selection.matches(each.topic)]
-            case Topics(names):
+            case Subscribe(names):
                 check_there(set(names), {each.topic for each in there}, "in the log directory")
                 return [each for each in there if each.topic in names]
-            case Partitions(partitions):
+            case Assign(partitions):
                 check_there(partitions, set(there), "in the log directory")
                 return sorted(partitions)
 

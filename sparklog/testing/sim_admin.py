@@ -22,7 +22,7 @@ from sparklog.broker.apis import (
 )
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.testing.sim_client import SimClient
-from sparklog.testing.sim_history import Admin, History, Outcome
+from sparklog.testing.sim_history import AdminOperation, History, OperationOutcome
 
 TIMEOUT_MS = 5_000
 SCRATCH_TOPICS = ("scratch1", "scratch2", "scratch3")
@@ -78,13 +78,13 @@ class Administrator:
         return error is None or error.name == "TOPIC_ALREADY_EXISTS"
 
     async def _ask(self, text: str, api: Api[Any, Any], request: Any) -> None:
-        operation = self._history.begin(self._client.name, Admin(text=text))
+        operation = self._history.begin(self._client.name, AdminOperation(text=text))
         try:
             answer = await self._client.ask_any(api, request, TIMEOUT_MS)
         except KafkaError as error:
-            self._history.end(operation, Outcome.INFO, str(error))
+            self._history.end(operation, OperationOutcome.INFO, str(error))
         else:
-            self._history.end(operation, Outcome.OK, answer)
+            self._history.end(operation, OperationOutcome.OK, answer)
 
     def _name(self) -> str:
         return self._client.chance.choice(SCRATCH_TOPICS)

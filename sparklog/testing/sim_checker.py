@@ -36,9 +36,9 @@ from sparklog.testing.sim_history import (
     Final,
     FindStart,
     History,
-    Lookup,
+    OffsetLookup,
     Operation,
-    Outcome,
+    OperationOutcome,
     Poll,
     Polled,
     ReadCommit,
@@ -119,7 +119,7 @@ def _aborted_reads(history: History, final: Final) -> Iterator[Anomaly]:
         if value not in outcomes:
             told.add(value)
             yield Anomaly("phantom", f"{_name(place)} is {value!r} to {who}, and nobody sent it")
-        elif outcomes[value] is Outcome.FAIL:
+        elif outcomes[value] is OperationOutcome.FAIL:
             told.add(value)
             yield Anomaly("aborted read", f"{_name(place)} is {value!r} to {who}, and its producer was refused")
 
@@ -198,7 +198,9 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
         before = [each for each, _ in made if each.is_ok and each.ended_at <= operation.invoked_at]
         newest = max((each.invoked_at for each in before), default=-1.0) if read.is_current else -1.0
         known = {offset for each, offset in made if each.is_ok and each.ended_at >= newest}
-        late = {offset for each, offset in made if each.outcome is Outcome.INFO}  # may be on its way, or come late
+        late = {
+            offset for each, offset in made if each.outcome is OperationOutcome.INFO
+        }  # may be on its way, or come late
         if operation.result not in late | known | ({-1} if newest < 0 else set()):
             last = max((each.action.offset for each in before), default=-1)
             yield Anomaly(
@@ -211,7 +213,7 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
     late: dict[tuple[str, TopicPartition], set[int]] = {}
     for operation, commit in history.of(Commit):
-        if operation.outcome is Outcome.INFO:  # on its way for long, it may come after later ones
+        if operation.outcome is OperationOutcome.INFO:  # on its way for long, it may come after later ones
             late.setdefault((commit.group, commit.partition), set()).add(commit.offset)
     shown: dict[tuple[str, TopicPartition], tuple[int, Operation]] = {}
     reads = [(operation, read) for operation, read in history.of(ReadCommit) if operation.is_ok]
@@ -251,7 +253,7 @@ def _wrong_lookups(history: History, final: Final) -> Iterator[Anomaly]:
         if operation.is_ok and operation.result.records:
             at = operation.ended_at, operation.result.records[-1][0]
             shown.setdefault((operation.client, poll.partition), []).append(at)
-    for operation, lookup in history.of(Lookup):
+    for operation, lookup in history.of(OffsetLookup):
         log = final.get(lookup.partition)
         if not operation.is_ok or log is None or log.unclean or log.expires or any(True for _ in history.of(Trim)):
             continue

@@ -27,7 +27,7 @@ POWER_SETTLES_S = 30.0
 """The longest that a plan waits for a machine whose power was cut to be in sync again."""
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     KILL = "kill"
     POWER = "power"
     PAUSE = "pause"
@@ -53,7 +53,7 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     at_s: float
-    kind: Kind
+    kind: FaultKind
     node: int
     other: int
     lasts_s: float
@@ -65,17 +65,21 @@ class Fault:
 
 
 Plan = tuple[Fault, ...]
-LOSSES = (Kind.POWER, Kind.BAD_LOG)
+LOSSES = (FaultKind.POWER, FaultKind.BAD_LOG)
 """Faults after which a disk does not have what its broker has acknowledged."""
 
 
-def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[Kind] = ()) -> Plan:
+def make_plan(chance: random.Random, *, brokers: int, until_s: float, kinds: Sequence[FaultKind] = ()) -> Plan:
     """Faults, at times that may overlap, the last one over before `until_s`. Without `kinds`, of a few of all kinds."""
-    kinds = kinds or (chance.sample(list(Kind), chance.randint(1, 5)) if chance.random() < 0.9 else [Kind.POWER])
+    kinds = kinds or (
+        chance.sample(list(FaultKind), chance.randint(1, 5)) if chance.random() < 0.9 else [FaultKind.POWER]
+    )
     if brokers > 1:  # what one broker's folders know of a cluster is not enough to go on with
-        kinds = [kind for kind in kinds if kind is not Kind.LOST_STORE] or [Kind.KILL]
+        kinds = [kind for kind in kinds if kind is not FaultKind.LOST_STORE] or [FaultKind.KILL]
     if brokers == 1:
-        kinds = [kind for kind in kinds if kind not in (Kind.PART, Kind.ONE_WAY, Kind.BAD_LOG)] or [Kind.KILL]
+        kinds = [kind for kind in kinds if kind not in (FaultKind.PART, FaultKind.ONE_WAY, FaultKind.BAD_LOG)] or [
+            FaultKind.KILL
+        ]
     faults, at_s = [], chance.uniform(0.5, 3)
     pace_s = chance.choice((0.3, 1.0, 3.0))
     while at_s < until_s - 2:
@@ -98,27 +102,27 @@ class Nemesis:
         self._under_way = 0
         self._is_dirty = False
         """Whether a machine's disk has lost something, and it is not in sync again yet."""
-        self._do: dict[Kind, Callable[[Fault, SimNode], Awaitable[None]]] = {
-            Kind.KILL: self._kill,
-            Kind.POWER: self._power,
-            Kind.PAUSE: self._pause,
-            Kind.RESTART: self._restart,
-            Kind.ISOLATE: self._isolate,
-            Kind.PART: self._part,
-            Kind.ONE_WAY: self._one_way,
-            Kind.EXPIRE: self._expire,
-            Kind.CUT_STORE: self._cut_store,
-            Kind.CLOCK: self._clock,
-            Kind.LOSS: self._loss,
-            Kind.SLOW: self._slow,
-            Kind.DISK: self._disk,
-            Kind.LOST_ANSWER: self._lost_answer,
-            Kind.HANG: self._hang,
-            Kind.DAMAGE: self._damage,
-            Kind.BAD_LOG: self._bad_log,
-            Kind.DRIFT: self._drift,
-            Kind.DOUBLE: self._double,
-            Kind.LOST_STORE: self._lost_store,
+        self._do: dict[FaultKind, Callable[[Fault, SimNode], Awaitable[None]]] = {
+            FaultKind.KILL: self._kill,
+            FaultKind.POWER: self._power,
+            FaultKind.PAUSE: self._pause,
+            FaultKind.RESTART: self._restart,
+            FaultKind.ISOLATE: self._isolate,
+            FaultKind.PART: self._part,
+            FaultKind.ONE_WAY: self._one_way,
+            FaultKind.EXPIRE: self._expire,
+            FaultKind.CUT_STORE: self._cut_store,
+            FaultKind.CLOCK: self._clock,
+            FaultKind.LOSS: self._loss,
+            FaultKind.SLOW: self._slow,
+            FaultKind.DISK: self._disk,
+            FaultKind.LOST_ANSWER: self._lost_answer,
+            FaultKind.HANG: self._hang,
+            FaultKind.DAMAGE: self._damage,
+            FaultKind.BAD_LOG: self._bad_log,
+            FaultKind.DRIFT: self._drift,
+            FaultKind.DOUBLE: self._double,
+            FaultKind.LOST_STORE: self._lost_store,
         }
 
     async def run(self, plan: Sequence[Fault]) -> None:
@@ -137,7 +141,7 @@ class Nemesis:
     async def _carry_out(self, fault: Fault) -> None:
         await asyncio.sleep(max(0.0, fault.at_s - self._cluster.loop.time()))
         node = self._cluster.nodes[fault.node]
-        if fault.kind is Kind.BAD_LOG and self._flushes:
+        if fault.kind is FaultKind.BAD_LOG and self._flushes:
             return  # where power may be cut at any time, a second disk may lose what this one has lost
         if not self._flushes and (self._is_dirty or (fault.kind in LOSSES and not self._may_cut_power([node]))):
             return

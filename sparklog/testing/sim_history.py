@@ -16,7 +16,7 @@ from sparklog.base.ids import TopicPartition
 Action = TypeVar("Action")
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     OK = "ok"
     FAIL = "fail"
     INFO = "info"
@@ -84,7 +84,7 @@ class FindStart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class OffsetLookup:
     """Which record is the first of this time or later. Its result is the record's offset and time, -1 without one."""
 
     partition: TopicPartition
@@ -101,7 +101,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admin:
+class AdminOperation:
     """Anything else that was asked of the cluster."""
 
     text: str
@@ -113,7 +113,7 @@ class Operation:
     action: Any
     invoked_at: float
     ended_at: float = float("inf")
-    outcome: Outcome = Outcome.INFO
+    outcome: OperationOutcome = OperationOutcome.INFO
     result: Any = None
     tries: int = 1
     """How often it was asked for; more than once, and a record may be written more than once without idempotence."""
@@ -122,7 +122,7 @@ class Operation:
 
     @property
     def is_ok(self) -> bool:
-        return self.outcome is Outcome.OK
+        return self.outcome is OperationOutcome.OK
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class History:
         self.operations.append(operation)
         return operation
 
-    def end(self, operation: Operation, outcome: Outcome, result: Any = None) -> None:
+    def end(self, operation: Operation, outcome: OperationOutcome, result: Any = None) -> None:
         operation.outcome = outcome
         operation.result = result
         operation.ended_at = self.now()

@@ -39,7 +39,7 @@ from sparklog.broker.apis import (
 )
 from sparklog.group import requests
 from sparklog.testing.sim_client import SimClient
-from sparklog.testing.sim_history import Commit, History, Outcome, ReadCommit
+from sparklog.testing.sim_history import Commit, History, OperationOutcome, ReadCommit
 
 SESSION_TIMEOUT_MS = 3_000
 REBALANCE_TIMEOUT_MS = 3_000
@@ -138,13 +138,15 @@ class SimMember(ABC):
                 raise error
         except KafkaError as error:
             is_refused = isinstance(error, REFUSED)
-            self.group.history.end(operation, Outcome.FAIL if is_refused else Outcome.INFO, str(error))
+            self.group.history.end(
+                operation, OperationOutcome.FAIL if is_refused else OperationOutcome.INFO, str(error)
+            )
             self._coordinator = None
         else:
-            self.group.history.end(operation, Outcome.OK)
+            self.group.history.end(operation, OperationOutcome.OK)
 
 
-class ClassicMember(SimMember):
+class SimClassicMember(SimMember):
     async def _stay(self) -> None:
         if self.epoch < 0:
             await self._join()
@@ -202,7 +204,7 @@ class ClassicMember(SimMember):
         await self.client.ask(await self.coordinator(), leave_group.API, request)
 
 
-class ConsumerMember(SimMember):
+class SimConsumerMember(SimMember):
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
         super().__init__(client, group)
         self.member_id = str(client.chance.getrandbits(64))
@@ -250,12 +252,12 @@ class ConsumerMember(SimMember):
             if error := answer.error or answer.offsets[0].error:
                 raise error
         except KafkaError as error:
-            self.group.history.end(operation, Outcome.INFO, str(error))
+            self.group.history.end(operation, OperationOutcome.INFO, str(error))
             raise
-        self.group.history.end(operation, Outcome.OK, answer.offsets[0].offset)
+        self.group.history.end(operation, OperationOutcome.OK, answer.offsets[0].offset)
 
 
-class Guest(ConsumerMember):
+class Guest(SimConsumerMember):
     """Comes, stays for a while, and leaves, or goes without a word."""
 
     async def run(self, is_over: asyncio.Event) -> None:

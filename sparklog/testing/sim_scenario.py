@@ -50,7 +50,7 @@ from sparklog.broker.apis import (
     incremental_alter_configs,
     produce,
 )
-from sparklog.broker.apis.incremental_alter_configs import KeyChange, Operation
+from sparklog.broker.apis.incremental_alter_configs import ConfigOperation, KeyChange
 from sparklog.broker.resources import ConfigResource, ResourceType
 from sparklog.log.log import Log
 from sparklog.records.records import Record, write_records
@@ -323,8 +323,8 @@ def _well(error: KafkaError | None) -> list[str]:
 
 def _key_change(key: str, value: str) -> KeyChange:
     if not value:
-        return KeyChange(name=key, operation=Operation.DELETE)
-    return KeyChange(name=key, operation=Operation.SET, value=value)
+        return KeyChange(name=key, operation=ConfigOperation.DELETE)
+    return KeyChange(name=key, operation=ConfigOperation.SET, value=value)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -8,11 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparklog.testing import sim_members, sim_users
-from sparklog.testing.sim_faults import Kind, Plan, make_plan
+from sparklog.testing.sim_faults import FaultKind, Plan, make_plan
 
-BOUNCES = frozenset({Kind.KILL, Kind.POWER, Kind.DISK, Kind.DAMAGE, Kind.BAD_LOG, Kind.LOST_STORE})
+BOUNCES = frozenset(
+    {FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE}
+)
 """Faults after which a process begins with what its disk has."""
-ENDS_OF_ALL = (Kind.KILL, Kind.ISOLATE, Kind.EXPIRE, Kind.PAUSE, Kind.RESTART, Kind.CUT_STORE)
+ENDS_OF_ALL = (
+    FaultKind.KILL,
+    FaultKind.ISOLATE,
+    FaultKind.EXPIRE,
+    FaultKind.PAUSE,
+    FaultKind.RESTART,
+    FaultKind.CUT_STORE,
+)
 """Faults that may leave a partition without anyone in sync."""
 
 
@@ -93,7 +102,7 @@ class Scenario:
 
 
 def scenario_of(
-    seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[Kind] = ()
+    seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[FaultKind] = ()
 ) -> Scenario:
     """What the seed says; `kinds`: with faults of these kinds."""
     chance = random.Random(f"{seed}/scenario")
@@ -127,7 +136,7 @@ def scenario_of(
         plan = make_plan(chance, brokers=brokers, until_s=lasts_s, kinds=kinds)
         scenario = dataclasses.replace(scenario, is_unclean=True, min_insync_replicas=1, plan=plan)
     if not kinds and chance.random() < 0.06:
-        plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(Kind.LOST_STORE, Kind.KILL))
+        plan = make_plan(chance, brokers=1, until_s=lasts_s, kinds=(FaultKind.LOST_STORE, FaultKind.KILL))
         scenario = dataclasses.replace(
             scenario,
             brokers=1,

@@ -40,7 +40,7 @@ from sparklog.spark.compaction.rewrite import header_tables
 from sparklog.spark.compaction.task import survivors
 from sparklog.testing.sim_checker import Anomaly
 from sparklog.testing.sim_client import SimClient
-from sparklog.testing.sim_history import History, Operation, Outcome, Put
+from sparklog.testing.sim_history import History, Operation, OperationOutcome, Put
 from sparklog.testing.sim_users import DELIVERY_TIMEOUT_MS, SimUser
 from sparklog.testing.sim_workload import batches_of
 
@@ -92,13 +92,13 @@ class TableProducer:
             told = partial(self._told, operation)
             await producer.send(topic, value, key=key, partition=number, on_delivery=told)
         except SparklogError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
 
     def _told(self, operation: Operation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
         if metadata and metadata.offset >= 0:
-            self._history.end(operation, Outcome.OK, metadata.offset)
+            self._history.end(operation, OperationOutcome.OK, metadata.offset)
         else:
-            self._history.end(operation, Outcome.INFO, str(error or metadata))
+            self._history.end(operation, OperationOutcome.INFO, str(error or metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,11 +227,11 @@ def check_table(history: History, partition: TopicPartition, entries: Sequence[E
         of_key = [(operation, put.value) for operation, put in puts if put.key == key]
         acknowledged = [(operation.result, value) for operation, value in of_key if operation.is_ok]
         last_offset, last = max(acknowledged, key=lambda each: each[0], default=(-1, None))
-        late = {value for operation, value in of_key if operation.outcome is Outcome.INFO}
+        late = {value for operation, value in of_key if operation.outcome is OperationOutcome.INFO}
         found = said.get(key)
         if (found.value if found else None) not in late | {last}:
             yield Anomaly("wrong table", f"{partition}: {key} is {found} at the end, and {last!r} at {last_offset}")
-    sent = {put.value for operation, put in puts if operation.outcome is not Outcome.FAIL}
+    sent = {put.value for operation, put in puts if operation.outcome is not OperationOutcome.FAIL}
     for entry in entries:
         if entry.value is not None and entry.value not in sent:
             yield Anomaly("phantom", f"{partition}: {entry}, which nobody sent, or whose producer was refused")

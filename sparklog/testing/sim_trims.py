@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sparklog.base.errors import KafkaError
 from sparklog.broker.apis import delete_records
 from sparklog.testing.sim_client import SimClient
-from sparklog.testing.sim_history import History, Outcome, Trim
+from sparklog.testing.sim_history import History, OperationOutcome, Trim
 from sparklog.testing.sim_workload import SimConsumer
 
 TIMEOUT_MS = 2_500
@@ -43,6 +43,6 @@ class Trimmer:
                 raise answer.error
         except KafkaError as error:
             self._client.forget_leader(partition)
-            self._history.end(operation, Outcome.INFO, str(error))
+            self._history.end(operation, OperationOutcome.INFO, str(error))
         else:
-            self._history.end(operation, Outcome.OK, answer.log_start_offset)
+            self._history.end(operation, OperationOutcome.OK, answer.log_start_offset)

@@ -33,7 +33,7 @@ from sparklog.client.producer.delivery import RecordMetadata
 from sparklog.client.producer.producer import AsyncProducer
 from sparklog.testing.sim_clock import LoopClock
 from sparklog.testing.sim_grpc import channels
-from sparklog.testing.sim_history import FindStart, History, Operation, Outcome, Poll, Polled, Send
+from sparklog.testing.sim_history import FindStart, History, Operation, OperationOutcome, Poll, Polled, Send
 from sparklog.testing.sim_loop import SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork
 
@@ -137,13 +137,13 @@ class UserProducer:
         try:
             await producer.send(topic, value, partition=number, on_delivery=partial(self._told, operation))
         except SparklogError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
 
     def _told(self, operation: Operation, metadata: RecordMetadata | None, error: SparklogError | None) -> None:
         if metadata and self._config["acks"] == "all":
-            self._history.end(operation, Outcome.OK, metadata.offset if metadata.offset >= 0 else None)
+            self._history.end(operation, OperationOutcome.OK, metadata.offset if metadata.offset >= 0 else None)
         else:
-            self._history.end(operation, Outcome.INFO, str(error or metadata))
+            self._history.end(operation, OperationOutcome.INFO, str(error or metadata))
         if isinstance(error, OutOfOrderSequenceNumber | DuplicateSequenceNumber):
             self._report("sequence", f"{self._user.name}: {operation.action.values}: {error}")
 
@@ -197,18 +197,18 @@ class UserConsumer:
         try:
             records = await consumer.poll(500)
         except OffsetOutOfRange as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             if isinstance(error, LogTruncation):
                 self._report("truncation", f"{self.name}: {error}")
             await self._go_to_the_start(consumer)
             return
         except SparklogError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             await asyncio.sleep(0.1)
             return
         shown = tuple((record.offset, (record.value or b"").decode()) for record in records)
         self.position = consumer.known_position(self.partition) or self.position
-        self._history.end(operation, Outcome.OK, Polled(shown, EVERYTHING, 0, self.position))
+        self._history.end(operation, OperationOutcome.OK, Polled(shown, EVERYTHING, 0, self.position))
 
     async def _go_to_the_start(self, consumer: AsyncConsumer) -> None:
         """As auto_offset_reset="earliest"."""
@@ -216,9 +216,9 @@ class UserConsumer:
         try:
             self.position = (await consumer.beginning_offsets([self.partition]))[self.partition]
         except SparklogError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
         else:
-            self._history.end(operation, Outcome.OK, self.position)
+            self._history.end(operation, OperationOutcome.OK, self.position)
         consumer.seek(self.partition, self.position)
 
 
@@ -249,7 +249,7 @@ class UserGroup:
             return
         first, last = records[0][0], records[-1][0]
         operation = self._history.begin(member, Poll(partition=partition, position=first))
-        self._history.end(operation, Outcome.OK, Polled(tuple(records), EVERYTHING, 0, last + 1))
+        self._history.end(operation, OperationOutcome.OK, Polled(tuple(records), EVERYTHING, 0, last + 1))
 
     def reads(self, topic: str) -> bool:
         """Whether the group is subscribed to it."""

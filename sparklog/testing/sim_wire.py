@@ -24,7 +24,16 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.records.records import Record, write_records
-from sparklog.testing.sim_history import FindStart, History, Lookup, Operation, Outcome, Poll, Polled, Send
+from sparklog.testing.sim_history import (
+    FindStart,
+    History,
+    OffsetLookup,
+    Operation,
+    OperationOutcome,
+    Poll,
+    Polled,
+    Send,
+)
 from sparklog.testing.sim_kafka import SimKafka
 from sparklog.testing.sim_workload import batches_of
 
@@ -108,7 +117,7 @@ class WireProducer:
     def _give_up(self, queue: _Queue, batch: _Batch, why: str) -> None:
         """Those behind it have other numbers then."""
         queue.batches.remove(batch)
-        self._history.end(batch.operation, Outcome.INFO if batch.is_doubtful else Outcome.FAIL, why)
+        self._history.end(batch.operation, OperationOutcome.INFO if batch.is_doubtful else OperationOutcome.FAIL, why)
         self._is_epoch_over = True
 
     def _begin_epoch(self) -> None:
@@ -127,7 +136,7 @@ class WireProducer:
         for queue in self._queues.values():
             for batch in [each for each in queue.batches if each.is_doubtful]:
                 queue.batches.remove(batch)
-                self._history.end(batch.operation, Outcome.INFO, "given up with the epoch")
+                self._history.end(batch.operation, OperationOutcome.INFO, "given up with the epoch")
 
     async def _ask_for_id(self) -> None:
         partition = self._client.chance.choice(list(self._queues))
@@ -216,7 +225,7 @@ class WireProducer:
         if batch not in queue.batches:
             return  # given up with its epoch
         if isinstance(outcome, int):
-            self._history.end(batch.operation, Outcome.OK, outcome if outcome >= 0 else None)
+            self._history.end(batch.operation, OperationOutcome.OK, outcome if outcome >= 0 else None)
             queue.batches.remove(batch)
             queue.sent = max(0, queue.sent - 1)
             return
@@ -286,7 +295,7 @@ class WireConsumer:
         except KafkaError as error:
             del self._sessions[address]
             for operation in polls.values():
-                self._history.end(operation, Outcome.FAIL, str(error))
+                self._history.end(operation, OperationOutcome.FAIL, str(error))
             for name in wanted:
                 self._client.forget_leader(name)
             return
@@ -295,7 +304,7 @@ class WireConsumer:
             if name in polls:
                 await self._keep(name, part, polls.pop(name))
         for operation in polls.values():
-            self._history.end(operation, Outcome.FAIL, "nothing new")
+            self._history.end(operation, OperationOutcome.FAIL, "nothing new")
         await asyncio.sleep(self._client.chance.uniform(0, 0.05))
 
     def _topics(self, wanted: dict[TopicPartition, tuple[int, int, int]]) -> list[dict[str, Any]]:
@@ -334,7 +343,7 @@ class WireConsumer:
     async def _keep(self, name: TopicPartition, part: Any, operation: Operation) -> None:
         if part.error_code:
             error = error_for(int(part.error_code), str(name))
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             self._client.forget_leader(name)
             if isinstance(error, OffsetOutOfRange):
                 await self._go_to_the_start(name)
@@ -342,7 +351,7 @@ class WireConsumer:
         diverging = getattr(part, "diverging_epoch", None)
         if diverging is not None and diverging.end_offset >= 0 and diverging.epoch >= 0:
             self._report("truncation", f"{self.name} had read {name} to {self.positions[name]}: {diverging}")
-            self._history.end(operation, Outcome.FAIL, "diverging")
+            self._history.end(operation, OperationOutcome.FAIL, "diverging")
             self.positions[name], self._epochs[name] = min(self.positions[name], diverging.end_offset), -1
             return
         position, records = self.positions[name], []
@@ -353,26 +362,26 @@ class WireConsumer:
             self.positions[name] = max(self.positions[name], header.last_offset + 1)
             self._epochs[name] = header.leader_epoch
         polled = Polled(tuple(records), part.high_watermark, 0, self.positions[name])
-        self._history.end(operation, Outcome.OK, polled)
+        self._history.end(operation, OperationOutcome.OK, polled)
 
     async def _go_to_the_start(self, name: TopicPartition) -> None:
         operation = self._history.begin(self.name, FindStart(partition=name))
         try:
             self.positions[name] = (await self._list_offsets(name, EARLIEST))[0]
         except KafkaError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
         else:
-            self._history.end(operation, Outcome.OK, self.positions[name])
+            self._history.end(operation, OperationOutcome.OK, self.positions[name])
         self._epochs[name] = -1
 
     async def _look_up(self, name: TopicPartition) -> None:
         now = asyncio.get_running_loop().time()
         timestamp = FIRST_TIME_MS + int(self._client.chance.uniform(0, now) * 1000)
-        operation = self._history.begin(self.name, Lookup(partition=name, timestamp_ms=timestamp))
+        operation = self._history.begin(self.name, OffsetLookup(partition=name, timestamp_ms=timestamp))
         try:
-            self._history.end(operation, Outcome.OK, await self._list_offsets(name, timestamp))
+            self._history.end(operation, OperationOutcome.OK, await self._list_offsets(name, timestamp))
         except KafkaError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
 
     async def _list_offsets(self, name: TopicPartition, timestamp: int) -> tuple[int, int]:
         """Offset and timestamp; both -1 where there is none."""

@@ -16,7 +16,7 @@ from sparklog.testing.sim_client import SimClient
 from sparklog.testing.sim_cluster import SimCluster
 from sparklog.testing.sim_history import History
 from sparklog.testing.sim_kafka import SimKafka
-from sparklog.testing.sim_members import ClassicMember, ConsumerMember, Guest, MemberGroup, SimMember
+from sparklog.testing.sim_members import Guest, MemberGroup, SimClassicMember, SimConsumerMember, SimMember
 from sparklog.testing.sim_merges import Merger
 from sparklog.testing.sim_seed import Scenario
 from sparklog.testing.sim_snapshots import Snapshotter
@@ -117,7 +117,7 @@ class Workers:
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
         """Of each protocol one, where there are members at all."""
-        for name, kind in (("classic", ClassicMember), ("consumer", ConsumerMember)):
+        for name, kind in (("classic", SimClassicMember), ("consumer", SimConsumerMember)):
             if self._scenario.members:
                 group = MemberGroup(name, self._history, self.partitions)
                 yield [kind(self._client(f"{name}-{number}"), group) for number in range(self._scenario.members)]

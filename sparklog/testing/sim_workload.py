@@ -31,7 +31,17 @@ from sparklog.log.log import Log
 from sparklog.records.batch import BatchHeader, read_header
 from sparklog.records.records import Record, read_records, write_records
 from sparklog.testing.sim_client import BACKOFF_S, SimClient
-from sparklog.testing.sim_history import Commit, FindStart, History, Operation, Outcome, Poll, Polled, ReadCommit, Send
+from sparklog.testing.sim_history import (
+    Commit,
+    FindStart,
+    History,
+    Operation,
+    OperationOutcome,
+    Poll,
+    Polled,
+    ReadCommit,
+    Send,
+)
 
 NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
 """Errors that a broker answers before it appends."""
@@ -104,11 +114,13 @@ class SimProducer:
                     await self._client.back_off()
                     continue
                 operation.tries = tries
-                self._history.end(operation, Outcome.INFO if is_in_doubt else Outcome.FAIL, str(error))
+                self._history.end(
+                    operation, OperationOutcome.INFO if is_in_doubt else OperationOutcome.FAIL, str(error)
+                )
                 self._producer_id = -1  # where the numbers go on from is not known
                 return
             operation.tries = tries
-            self._history.end(operation, Outcome.OK, offset)
+            self._history.end(operation, OperationOutcome.OK, offset)
             self._sequences[send.partition] = self._sequences.get(send.partition, 0) + len(send.values)
             return
 
@@ -173,15 +185,15 @@ class SimConsumer:
         try:
             polled = await self._fetch()
         except OffsetOutOfRange as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             await self._go_to_the_start()
             return
         except KafkaError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             self._client.forget_leader(self.partition)
             await self._client.back_off()
             return
-        self._history.end(operation, Outcome.OK, polled)
+        self._history.end(operation, OperationOutcome.OK, polled)
         self.position = polled.next_offset
         self.high_watermark = polled.high_watermark
 
@@ -198,9 +210,9 @@ class SimConsumer:
             if found.error:
                 raise found.error
             self.position = found.offset
-            self._history.end(operation, Outcome.OK, found.offset)
+            self._history.end(operation, OperationOutcome.OK, found.offset)
         except KafkaError as error:
-            self._history.end(operation, Outcome.FAIL, str(error))
+            self._history.end(operation, OperationOutcome.FAIL, str(error))
             self._client.forget_leader(self.partition)
         await self._client.back_off()
 
@@ -292,10 +304,10 @@ class SimGroup:
         try:
             result = await ask()
         except KafkaError as error:
-            self._history.end(operation, Outcome.INFO, str(error))
+            self._history.end(operation, OperationOutcome.INFO, str(error))
             await self._client.back_off()
         else:
-            self._history.end(operation, Outcome.OK, result)
+            self._history.end(operation, OperationOutcome.OK, result)
 
 
 def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:

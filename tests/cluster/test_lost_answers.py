@@ -10,7 +10,7 @@ import pytest
 from sparklog.base.errors import ConnectionLoss
 from sparklog.cluster.memory import MemoryStore
 from sparklog.cluster.store import Operation
-from sparklog.testing.sim_faults import Kind, Nemesis, Plan
+from sparklog.testing.sim_faults import FaultKind, Nemesis, Plan
 from sparklog.testing.sim_run import run
 from sparklog.testing.sim_seed import scenario_of
 
@@ -39,7 +39,9 @@ def test_nothing_is_lost_where_answers_of_the_store_are(seed: int, monkeypatch: 
 
     monkeypatch.setattr(MemoryStore, "multi", lossy_multi)
     monkeypatch.setattr(Nemesis, "run", lossy_run)
-    verdict = run(scenario_of(seed, brokers=3, kinds=[Kind.EXPIRE, Kind.CUT_STORE, Kind.KILL, Kind.PAUSE]))
+    verdict = run(
+        scenario_of(seed, brokers=3, kinds=[FaultKind.EXPIRE, FaultKind.CUT_STORE, FaultKind.KILL, FaultKind.PAUSE])
+    )
     assert verdict.anomalies == []
     assert verdict.acknowledged > 0
     assert lost > 0

@@ -16,7 +16,7 @@ import pytest
 from sparklog.base.errors import ConnectionLoss, SessionExpired, StoreError
 from sparklog.cluster import sqlite_tree
 from sparklog.cluster.sqlite import OtherSessions, SqliteStore
-from sparklog.cluster.sqlite_tree import Session
+from sparklog.cluster.sqlite_tree import SessionRow
 from sparklog.cluster.store import NO_OWNER, SessionState
 from support.patience import PATIENCE_S, wait_until
 from support.store_engines import Told
@@ -201,7 +201,7 @@ def test_a_session_is_overdue_when_it_has_stood_still_for_its_timeout() -> None:
     beats = {1: 0, 2: 0}
 
     def overdue(now_ms: float) -> list[int]:
-        return others.overdue([Session(number, 1_000, beats[number]) for number in beats], now_ms, 400)
+        return others.overdue([SessionRow(number, 1_000, beats[number]) for number in beats], now_ms, 400)
 
     assert overdue(0) == []
     for now_ms in (300, 600, 900):
@@ -212,7 +212,7 @@ def test_a_session_is_overdue_when_it_has_stood_still_for_its_timeout() -> None:
 
 def test_time_in_which_nobody_looked_counts_little() -> None:
     others = OtherSessions()
-    looked = [others.overdue([Session(1, 1_000, 5)], now_ms, 400) for now_ms in (0, 100_000, 100_200)]
+    looked = [others.overdue([SessionRow(1, 1_000, 5)], now_ms, 400) for now_ms in (0, 100_000, 100_200)]
     assert looked == [[], [], []]
 
 

@@ -11,7 +11,7 @@ from sparklog.base.errors import ControllerMoved, InvalidUpdateVersion, NotContr
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.memory import MemoryStore
 from sparklog.controller.active import ActiveController
-from sparklog.controller.context import Replica
+from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.states import PartitionState, ReplicaState
 from support.controller.fake_brokers import World
 from support.controller.virtual_time import simulated
@@ -270,7 +270,7 @@ async def test_a_controller_that_does_not_know_that_it_is_deposed_changes_nothin
     zombie.parts.store._store = later
 
     with pytest.raises(ControllerMoved):
-        await zombie.parts.replicas.move([Replica(T0, 3)], ReplicaState.OFFLINE)
+        await zombie.parts.replicas.move([PartitionAndReplica(T0, 3)], ReplicaState.OFFLINE)
     with pytest.raises(ControllerMoved):
         await zombie.parts.partitions.move([T0], PartitionState.ONLINE)
 

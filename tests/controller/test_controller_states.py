@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparklog.base.ids import TopicPartition
-from sparklog.controller.context import Replica
+from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.states import (
     PARTITION_MOVES,
     REPLICA_MOVES,
@@ -50,11 +50,11 @@ async def test_a_replica_s_move_that_is_not_in_the_table_changes_nothing(
 ) -> None:
     world = MachinesWorld({"t": [(1, 2), (2, 1)]})
     legal = next(each for each, to in REPLICA_MOVES if to is target)
-    world.context.replica_states = {Replica(T0, 1): legal, Replica(T1, 1): state}
+    world.context.replica_states = {PartitionAndReplica(T0, 1): legal, PartitionAndReplica(T1, 1): state}
     before = world.snapshot()
 
     with pytest.raises(IllegalMove, match="t-1 on 1"):
-        await world.replicas.move([Replica(T0, 1), Replica(T1, 1)], target)
+        await world.replicas.move([PartitionAndReplica(T0, 1), PartitionAndReplica(T1, 1)], target)
 
     assert world.snapshot() == before
     assert world.sent == []

@@ -10,7 +10,7 @@ from sparklog.base.errors import ControllerMoved, EligibleLeadersNotAvailable, P
 from sparklog.base.ids import TopicPartition
 from sparklog.cluster.messages import UpdateMetadata
 from sparklog.cluster.partition_states import Leadership, read_states, write_states
-from sparklog.controller.context import Replica
+from sparklog.controller.context import PartitionAndReplica
 from sparklog.controller.election import Election
 from sparklog.controller.states import PartitionState, ReplicaState
 from sparklog.replica.messages import LeaderAndIsr, StopReplica
@@ -83,10 +83,10 @@ async def test_an_election_that_a_leader_s_isr_change_has_overtaken_is_decided_a
 async def test_a_replica_leaves_the_isr_that_the_store_has_and_not_the_one_that_was_known() -> None:
     world = await led([(1, 2, 3)])
     leader_writes(world, (2, 1))
-    await world.replicas.move([Replica(T0, 2)], ReplicaState.OFFLINE)
+    await world.replicas.move([PartitionAndReplica(T0, 2)], ReplicaState.OFFLINE)
 
     assert in_store(world).isr == (1,)
-    assert world.context.replica_state(Replica(T0, 2)) is ReplicaState.OFFLINE
+    assert world.context.replica_state(PartitionAndReplica(T0, 2)) is ReplicaState.OFFLINE
     stops = [(broker, request) for broker, request in world.sent if isinstance(request, StopReplica)]
     assert [(broker, request.partitions[0].delete) for broker, request in stops] == [(2, False)]
 
@@ -94,7 +94,7 @@ async def test_a_replica_leaves_the_isr_that_the_store_has_and_not_the_one_that_
 @simulated
 async def test_the_last_in_sync_stays_so_and_of_all_that_is_the_leader() -> None:
     world = await led([(2, 1, 3)])
-    await world.replicas.move([Replica(T0, broker) for broker in (1, 2, 3)], ReplicaState.OFFLINE)
+    await world.replicas.move([PartitionAndReplica(T0, broker) for broker in (1, 2, 3)], ReplicaState.OFFLINE)
 
     assert (in_store(world).leader, in_store(world).isr) == (-1, (2,))
 
@@ -127,7 +127,7 @@ async def test_a_deposed_controller_writes_nothing_remembers_nothing_and_tells_n
     with pytest.raises(ControllerMoved):
         await world.partitions.move([T0], PartitionState.ONLINE)
     with pytest.raises(ControllerMoved):
-        await world.replicas.move([Replica(T0, 2)], ReplicaState.OFFLINE)
+        await world.replicas.move([PartitionAndReplica(T0, 2)], ReplicaState.OFFLINE)
 
     assert in_store(world) == before
     assert world.context.leadership == known
@@ -137,13 +137,13 @@ async def test_a_deposed_controller_writes_nothing_remembers_nothing_and_tells_n
 @simulated
 async def test_a_replica_is_deleted_step_by_step_and_then_not_assigned_any_more() -> None:
     world = await led([(1, 2, 3)])
-    gone = [Replica(T0, 3)]
+    gone = [PartitionAndReplica(T0, 3)]
     world.sent.clear()
     for target in (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL):
         await world.replicas.move(gone, target)
     await world.replicas.move(gone, ReplicaState.NON_EXISTENT)
 
     assert world.context.assignment(T0).replicas == (1, 2)
-    assert Replica(T0, 3) not in world.context.replica_states
+    assert PartitionAndReplica(T0, 3) not in world.context.replica_states
     stops = [request for broker, request in world.sent if broker == 3 and isinstance(request, StopReplica)]
     assert [request.partitions[0].delete for request in stops] == [False, True]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sparklog.base.consumer_protocol import Subscription, write_subscription
 from sparklog.group.classic_group import ClassicGroup
-from sparklog.offsets_topic.records import GroupMember, GroupValue
+from sparklog.offsets_topic.records import GroupValue, MemberMetadata
 
 
 def generation(number: int, *, topic: str, protocol: str = "range", session_ms: int = 10_000) -> GroupValue:
-    member = GroupMember(
+    member = MemberMetadata(
         member_id="m",
         client_id="c",
         client_host="/h",

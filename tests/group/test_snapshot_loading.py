@@ -116,8 +116,8 @@ def _offset_key(group: str, partition: int) -> OffsetKey:
     return OffsetKey(group_id=group, topic=TOPIC, partition=partition)
 
 
-def _classic_member(number: int) -> kinds.GroupMember:
-    return kinds.GroupMember(
+def _classic_member(number: int) -> kinds.MemberMetadata:
+    return kinds.MemberMetadata(
         member_id=f"m{number}", client_id=f"c{number}", client_host="/h", rebalance_timeout_ms=1_000,
         session_timeout_ms=1_000, subscription=write_subscription(Subscription(topics=[TOPIC])), assignment=b"",
     )  # fmt: skip

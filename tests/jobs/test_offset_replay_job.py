@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Consumer, Producer
 from sparklog.jobs.job import JobContext, run_job
-from sparklog.jobs.offset_replay import JOB, Part, Tables, plan_part
+from sparklog.jobs.offset_replay import JOB, Part, ReplayTables, plan_part
 from sparklog.jobs.options import parse_options
 from sparklog.log.description import LogDescription
 from sparklog.log.epochs import NO_EPOCH, EpochStart
@@ -203,7 +203,7 @@ def part_of(log: LogDescription, *, reached: int | None, made: int = 0, epoch: i
     """What is planned for a partition whose tables are at `reached`, with a snapshot up to `made`."""
     progress = {} if reached is None else {0: Reached("id", reached, epoch)}
     same = Table(spark=None, path="", version=0, progress=progress)  # type: ignore[arg-type]
-    tables = Tables(history=same, newest=same, offsets=same, members=same)
+    tables = ReplayTables(history=same, newest=same, offsets=same, members=same)
     return plan_part(log, tables, parse_options(JOB, {"snapshot_after": 100}), {0: made})
 
 

@@ -25,7 +25,7 @@ from sparklog.jobs.options import parse_options
 from sparklog.jobs.retention import JOB, archive_to, plan_partition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.log.retention import GivenUp, removable
-from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import COLUMNS, Archived, ArchiveTable, Progress
 from support.jobs.archives import archived_rows, describe, fill_days
 from support.spark_topics import Topics
@@ -206,7 +206,7 @@ def test_the_plan_says_why() -> None:
 
 def test_a_log_that_has_lost_what_is_archived_is_left_alone(tmp_path: Path) -> None:
     """What takes the place of lost records would count as archived."""
-    place = Place(str(tmp_path / "archive"))
+    place = TableLocation(str(tmp_path / "archive"))
     ArchiveTable.create(place).commit([], {TopicPartition("t", 0): Progress("id", Archived(0, 25))})
     log = described(50, 40, 30, retention_ms=5, retention_archive=place.uri)
     log = replace(log, topic_id="id", log_end_offset=30)

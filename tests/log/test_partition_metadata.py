@@ -11,7 +11,7 @@ from sparklog.base.config import BrokerConfig
 from sparklog.base.errors import KafkaStorageError
 from sparklog.base.fs import LocalFs
 from sparklog.base.ids import TopicPartition
-from sparklog.log.directory.checkpoints import PartitionMetadata
+from sparklog.log.directory.checkpoints import PartitionMetadataFile
 from sparklog.log.directory.manager import LogManager
 from sparklog.testing.memory_fs import MemoryFs
 from sparklog.testing.sim_clock import SimClock
@@ -44,9 +44,9 @@ def rewrite(fs: MemoryFs, content: bytes) -> None:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*/partition.metadata")), ids=lambda path: path.parent.name)
 def test_the_file_is_kafkas(path: Path, tmp_path: Path) -> None:
-    topic_id = PartitionMetadata(LocalFs(), str(path.parent)).read()
+    topic_id = PartitionMetadataFile(LocalFs(), str(path.parent)).read()
     assert topic_id is not None
-    PartitionMetadata(LocalFs(), str(tmp_path)).write(topic_id)
+    PartitionMetadataFile(LocalFs(), str(tmp_path)).write(topic_id)
     assert (tmp_path / "partition.metadata").read_bytes() == path.read_bytes()
 
 

@@ -47,7 +47,7 @@ def _fields(cls: Any) -> st.SearchStrategy[Any]:
         "UUID": st.uuids(), "Sequence[int]": st.lists(small, max_size=3).map(tuple),
         "Sequence[str]": st.lists(texts, max_size=3).map(tuple),
     }  # fmt: skip
-    for name in ("GroupMember", "TopicPartitions", "AssignedPartitions", "SupportedProtocol"):
+    for name in ("MemberMetadata", "TopicPartitions", "AssignedPartitions", "SupportedProtocol"):
         items = st.deferred(lambda name=name: _fields(getattr(kinds, name)))
         by_type[f"Sequence[{name}]"] = st.lists(items, max_size=2).map(tuple)
     by_type["ClassicMemberMetadata | None"] = st.none() | st.deferred(lambda: _fields(kinds.ClassicMemberMetadata))

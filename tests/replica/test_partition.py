@@ -15,7 +15,7 @@ from sparklog.base.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, PartitionState
+from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
 from sparklog.replica.partition import ALL_IN_SYNC, COMMITTED, NOTHING, Effects, Partition, Role
 
 LAG_MS = 10_000
@@ -23,8 +23,8 @@ LAG_MS = 10_000
 
 def state(
     *, leader: int = 1, leader_epoch: int = 5, isr: tuple[int, ...] = (1, 2, 3), partition_epoch: int = 7
-) -> PartitionState:
-    return PartitionState(
+) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
         name=TopicPartition("t", 0), topic_id=UUID(int=1), leader=leader, leader_epoch=leader_epoch, isr=isr,
         replicas=(1, 2, 3), partition_epoch=partition_epoch,
     )  # fmt: skip

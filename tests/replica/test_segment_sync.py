@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.log.log import Log
-from sparklog.replica.messages import DescribeFiles, ReadFile
+from sparklog.replica.messages import DescribeFiles, ReadReplicaFile
 from support.logs.builders import batch
 from support.logs.replacements import clean, even
 from support.replicas.replicating_brokers import World, run, until
@@ -278,7 +278,7 @@ def test_nothing_is_copied_where_the_segments_are_the_same() -> None:
         write(world, 2, 10)
         await until_equal(world)
         assert [each for each in world.asked_for_files if isinstance(each, DescribeFiles)]
-        assert not [each for each in world.asked_for_files if isinstance(each, ReadFile)]
+        assert not [each for each in world.asked_for_files if isinstance(each, ReadReplicaFile)]
 
     run(test)
 

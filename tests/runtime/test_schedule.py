@@ -3,12 +3,12 @@ import logging
 
 import pytest
 
-from sparklog.runtime.schedule import Schedule
+from sparklog.runtime.schedule import PeriodicTasks
 from support.patience import PATIENCE_S
 
 
 async def test_work_comes_round_until_the_schedule_stops() -> None:
-    schedule = Schedule()
+    schedule = PeriodicTasks()
     runs = 0
     thrice = asyncio.Event()
 
@@ -27,7 +27,7 @@ async def test_work_comes_round_until_the_schedule_stops() -> None:
 
 
 async def test_a_failed_run_is_logged_and_followed_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    schedule = Schedule()
+    schedule = PeriodicTasks()
     outcomes = iter((OSError("disk"), None))
     done = asyncio.Event()
 
@@ -44,7 +44,7 @@ async def test_a_failed_run_is_logged_and_followed_by_the_next(caplog: pytest.Lo
 
 
 async def test_an_interval_of_zero_means_never() -> None:
-    schedule = Schedule()
+    schedule = PeriodicTasks()
     schedule.every(0, "never", lambda: pytest.fail("it ran"))
     await asyncio.sleep(0.01)
     await schedule.stop()

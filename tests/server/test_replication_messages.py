@@ -23,9 +23,9 @@ from sparklog.replica.messages import (
     FileRead,
     FilesDescribed,
     LeaderAndIsr,
+    LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
-    PartitionState,
-    ReadFile,
+    ReadReplicaFile,
     ReplicaFetch,
     ReplicaFetchResponse,
     SnapshotFile,
@@ -69,7 +69,7 @@ fetch_partitions = st.builds(
     log_start_offset=int64,
 )
 states = st.builds(
-    PartitionState,
+    LeaderAndIsrPartitionState,
     name=names,
     topic_id=st.uuids(),
     leader=int32,
@@ -129,7 +129,7 @@ requests = st.one_of(
         forgotten=some(fetch_partitions),
     ),
     about_files(DescribeFiles, since=int64, wants_sums=st.booleans()),
-    about_files(ReadFile, offset=int64, identity=texts, snapshot_epoch=st.none() | int32, position=int64),
+    about_files(ReadReplicaFile, offset=int64, identity=texts, snapshot_epoch=st.none() | int32, position=int64),
 )
 fetched = st.builds(
     FetchedPartition,
@@ -166,7 +166,7 @@ responses = st.one_of(
     st.tuples(st.just(UpdateMetadata), st.just(UpdateMetadataResponse())),
     st.tuples(st.just(ReplicaFetch), st.builds(ReplicaFetchResponse, session_id=int32, partitions=some(fetched))),
     st.tuples(st.just(DescribeFiles), described),
-    st.tuples(st.just(ReadFile), st.builds(FileRead, data=st.binary(max_size=300))),
+    st.tuples(st.just(ReadReplicaFile), st.builds(FileRead, data=st.binary(max_size=300))),
 )
 CALL_OF = {call.request: call for call in CALLS}
 

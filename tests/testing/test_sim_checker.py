@@ -14,8 +14,8 @@ from sparklog.testing.sim_history import (
     FinalLog,
     FindStart,
     History,
-    Lookup,
-    Outcome,
+    OffsetLookup,
+    OperationOutcome,
     Poll,
     Polled,
     ReadCommit,
@@ -42,7 +42,7 @@ class Past:
         self,
         *values: str,
         at: int | None = None,
-        outcome: Outcome = Outcome.OK,
+        outcome: OperationOutcome = OperationOutcome.OK,
         tries: int = 1,
         idempotent: bool = True,
     ) -> Past:
@@ -54,30 +54,30 @@ class Past:
     def poll(self, position: int, *records: tuple[int, str], end: int | None = None, high_watermark: int = 100) -> Past:
         operation = self.history.begin("c", Poll(partition=T, position=position))
         next_offset = end if end is not None else max((offset for offset, _ in records), default=position - 1) + 1
-        self.history.end(operation, Outcome.OK, Polled(records, high_watermark, 0, next_offset))
+        self.history.end(operation, OperationOutcome.OK, Polled(records, high_watermark, 0, next_offset))
         return self
 
-    def commit(self, offset: int, outcome: Outcome = Outcome.OK) -> Past:
+    def commit(self, offset: int, outcome: OperationOutcome = OperationOutcome.OK) -> Past:
         self.history.end(self.history.begin("c", Commit(group="g", partition=T, offset=offset)), outcome)
         return self
 
     def read_commit(self, offset: int, *, is_current: bool = False) -> Past:
         read = ReadCommit(group="g", partition=T, is_current=is_current)
-        self.history.end(self.history.begin("c", read), Outcome.OK, offset)
+        self.history.end(self.history.begin("c", read), OperationOutcome.OK, offset)
         return self
 
-    def trim(self, before_offset: int, outcome: Outcome = Outcome.OK) -> Past:
+    def trim(self, before_offset: int, outcome: OperationOutcome = OperationOutcome.OK) -> Past:
         operation = self.history.begin("a", Trim(partition=T, before_offset=before_offset))
         self.history.end(operation, outcome, before_offset)
         return self
 
     def find_start(self, told: int) -> Past:
-        self.history.end(self.history.begin("c", FindStart(partition=T)), Outcome.OK, told)
+        self.history.end(self.history.begin("c", FindStart(partition=T)), OperationOutcome.OK, told)
         return self
 
     def look_up(self, timestamp_ms: int, told: int) -> Past:
-        operation = self.history.begin("c", Lookup(partition=T, timestamp_ms=timestamp_ms))
-        self.history.end(operation, Outcome.OK, (told, timestamp_ms if told >= 0 else -1))
+        operation = self.history.begin("c", OffsetLookup(partition=T, timestamp_ms=timestamp_ms))
+        self.history.end(operation, OperationOutcome.OK, (told, timestamp_ms if told >= 0 else -1))
         return self
 
     def kinds(self, *values: str, start: int = 0, drained: bool = False) -> list[str]:
@@ -87,8 +87,14 @@ class Past:
 
 
 def test_a_history_in_which_nothing_is_wrong() -> None:
-    past = Past().send("a", "b", at=0).send("c", outcome=Outcome.INFO).send("d", outcome=Outcome.FAIL).send("e", at=3)
-    past.poll(0, (0, "a"), (1, "b")).commit(2).read_commit(2).poll(2, (2, "c")).poll(3).commit(3, Outcome.INFO)
+    past = (
+        Past()
+        .send("a", "b", at=0)
+        .send("c", outcome=OperationOutcome.INFO)
+        .send("d", outcome=OperationOutcome.FAIL)
+        .send("e", at=3)
+    )
+    past.poll(0, (0, "a"), (1, "b")).commit(2).read_commit(2).poll(2, (2, "c")).poll(3).commit(3, OperationOutcome.INFO)
     past.read_commit(2).read_commit(3).poll(3, (3, "e"))
     assert past.kinds("a", "b", "c", "e", drained=True) == []
 
@@ -103,7 +109,7 @@ def test_a_write_below_the_log_start_is_not_lost() -> None:
 
 
 def test_a_write_that_nobody_acknowledged_may_be_lost() -> None:
-    assert Past().send("a", outcome=Outcome.INFO).kinds() == []
+    assert Past().send("a", outcome=OperationOutcome.INFO).kinds() == []
 
 
 def test_duplicate_of_an_idempotent_producer() -> None:
@@ -116,17 +122,17 @@ def test_a_producer_without_idempotence_that_tried_again_may_write_twice() -> No
 
 
 def test_inconsistent_offsets_between_a_reader_and_the_end() -> None:
-    past = Past().send("a", outcome=Outcome.INFO).send("b", at=0).poll(0, (0, "a"))
+    past = Past().send("a", outcome=OperationOutcome.INFO).send("b", at=0).poll(0, (0, "a"))
     assert past.kinds("b") == ["inconsistent offset"]
 
 
 def test_what_was_read_and_is_gone() -> None:
-    past = Past().send("a", outcome=Outcome.INFO).poll(0, (0, "a"))
+    past = Past().send("a", outcome=OperationOutcome.INFO).poll(0, (0, "a"))
     assert past.kinds() == ["inconsistent offset"]
 
 
 def test_aborted_read() -> None:
-    assert Past().send("a", outcome=Outcome.FAIL).kinds("a") == ["aborted read"]
+    assert Past().send("a", outcome=OperationOutcome.FAIL).kinds("a") == ["aborted read"]
 
 
 def test_phantom() -> None:
@@ -138,7 +144,7 @@ def test_non_monotonic_send() -> None:
 
 
 def test_what_was_given_up_without_idempotence_may_be_written_late() -> None:
-    past = Past().send("a", outcome=Outcome.INFO, idempotent=False).send("b", at=0, idempotent=False)
+    past = Past().send("a", outcome=OperationOutcome.INFO, idempotent=False).send("b", at=0, idempotent=False)
     assert past.kinds("b", "a") == []
 
 
@@ -173,7 +179,9 @@ def test_unseen() -> None:
 def test_what_was_said_to_be_deleted_need_not_be_seen_though_it_is_there_again(
     told: int, asked: int, kinds: list[str]
 ) -> None:
-    past = Past().poll(0).send("a", "b", "c", at=0).trim(asked, Outcome.INFO).find_start(told).poll(2, (2, "c"))
+    past = (
+        Past().poll(0).send("a", "b", "c", at=0).trim(asked, OperationOutcome.INFO).find_start(told).poll(2, (2, "c"))
+    )
     assert past.kinds("a", "b", "c", drained=True) == kinds
 
 
@@ -208,7 +216,7 @@ def test_a_coordinator_that_was_replaced_may_answer_with_what_it_knew() -> None:
 
 
 def test_a_commit_that_was_refused_does_not_count() -> None:
-    past = Past().commit(1).commit(2, Outcome.FAIL).read_commit(2)
+    past = Past().commit(1).commit(2, OperationOutcome.FAIL).read_commit(2)
     assert past.kinds() == ["lost commit"]
 
 
@@ -230,7 +238,7 @@ def test_commits_at_the_same_time_may_come_in_either_order() -> None:
     past = Past()
     both = [past.history.begin(f"m{offset}", Commit(group="g", partition=T, offset=offset)) for offset in (1, 2)]
     for each in both:
-        past.history.end(each, Outcome.OK)
+        past.history.end(each, OperationOutcome.OK)
     assert past.read_commit(1, is_current=True).kinds() == []
 
 

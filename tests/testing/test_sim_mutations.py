@@ -25,7 +25,7 @@ from sparklog.log.segment.segment import ReadSegment
 from sparklog.records.key_map import KeyMap
 from sparklog.replica.messages import AlterIsr, IsrAltered
 from sparklog.replica.partition import Partition
-from sparklog.testing.sim_faults import Fault, Kind
+from sparklog.testing.sim_faults import Fault, FaultKind
 from sparklog.testing.sim_run import run
 from sparklog.testing.sim_seed import Scenario, scenario_of
 from support.runs.seeds import SEED, seeds
@@ -56,29 +56,29 @@ HARM = {
 }
 
 
-def of_kinds(*kinds: Kind) -> Scenarios:
+def of_kinds(*kinds: FaultKind) -> Scenarios:
     """Small clusters, nothing else in them: seeds that take less time."""
     return lambda seed: plain(scenario_of(seed, kinds=kinds))
 
 
-def with_members(*kinds: Kind) -> Scenarios:
+def with_members(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), members=3)
 
 
-def with_users(*kinds: Kind) -> Scenarios:
+def with_users(*kinds: FaultKind) -> Scenarios:
     """The real client too, and topics that are deleted and made again under it."""
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), users=2, administers=True)
 
 
-def with_tables(*kinds: Kind) -> Scenarios:
+def with_tables(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), compacts=True)
 
 
-def with_read_tables(*kinds: Kind) -> Scenarios:
+def with_read_tables(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(plain(scenario_of(seed, kinds=kinds)), users=2, compacts=True)
 
 
-def one_broker(*kinds: Kind) -> Scenarios:
+def one_broker(*kinds: FaultKind) -> Scenarios:
     return lambda seed: dataclasses.replace(
         plain(scenario_of(seed, kinds=kinds, brokers=1)), users=2, administers=False, min_insync_replicas=1
     )
@@ -106,10 +106,10 @@ def a_leader_that_nobody_can_tell(seed: int) -> Scenario:
     node, other = seed % 3, (seed + 1) % 3
     plan = tuple(
         Fault(at_s=at_s, kind=kind, node=node, other=other, lasts_s=11.0, size=0.5)
-        for at_s, kind in ((2.0, Kind.ISOLATE), (2.5, Kind.EXPIRE))
+        for at_s, kind in ((2.0, FaultKind.ISOLATE), (2.5, FaultKind.EXPIRE))
     )
     return dataclasses.replace(
-        plain(scenario_of(seed, kinds=[Kind.KILL], lasts_s=15.0)), min_insync_replicas=1, plan=plan
+        plain(scenario_of(seed, kinds=[FaultKind.KILL], lasts_s=15.0)), min_insync_replicas=1, plan=plan
     )
 
 
@@ -230,18 +230,18 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (logs_that_differ_are_not_cut, a_leader_that_nobody_can_tell, 1),
         (a_stale_leader_is_not_fenced, a_leader_that_nobody_can_tell, 0),
-        (records_are_committed_at_once, of_kinds(Kind.KILL, Kind.PAUSE), 0),
-        (a_shrunk_isr_counts_before_it_is_written, of_kinds(Kind.CUT_STORE, Kind.ISOLATE), 11),
-        (whoever_is_registered_is_who_he_was, of_kinds(Kind.POWER), 11),
-        (commits_count_at_once, with_members(Kind.KILL, Kind.ISOLATE), 5),
-        (whoever_is_online_is_elected, of_kinds(Kind.KILL, Kind.ISOLATE), 2),
-        (positions_are_of_whichever_topic_has_the_name, with_users(Kind.KILL, Kind.PAUSE), 6),
-        (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(Kind.KILL), 19),
-        (what_is_appended_is_shown_as_committed, with_members(Kind.KILL, Kind.ISOLATE, Kind.PAUSE), 22),
-        (a_gap_belongs_to_the_batch_before_it, with_read_tables(Kind.KILL, Kind.RESTART), 7),
-        (a_store_is_believed_whatever_it_has_lost, one_broker(Kind.LOST_STORE), 0),
-        (indexes_are_believed, with_users(Kind.DAMAGE), 88),
-        (a_lost_file_of_records_is_not_missed, of_kinds(Kind.BAD_LOG), 22),
+        (records_are_committed_at_once, of_kinds(FaultKind.KILL, FaultKind.PAUSE), 0),
+        (a_shrunk_isr_counts_before_it_is_written, of_kinds(FaultKind.CUT_STORE, FaultKind.ISOLATE), 11),
+        (whoever_is_registered_is_who_he_was, of_kinds(FaultKind.POWER), 11),
+        (commits_count_at_once, with_members(FaultKind.KILL, FaultKind.ISOLATE), 5),
+        (whoever_is_online_is_elected, of_kinds(FaultKind.KILL, FaultKind.ISOLATE), 2),
+        (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 6),
+        (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(FaultKind.KILL), 19),
+        (what_is_appended_is_shown_as_committed, with_members(FaultKind.KILL, FaultKind.ISOLATE, FaultKind.PAUSE), 22),
+        (a_gap_belongs_to_the_batch_before_it, with_read_tables(FaultKind.KILL, FaultKind.RESTART), 7),
+        (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
+        (indexes_are_believed, with_users(FaultKind.DAMAGE), 88),
+        (a_lost_file_of_records_is_not_missed, of_kinds(FaultKind.BAD_LOG), 22),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -10,7 +10,7 @@ import pytest
 from sparklog.client.producer.producer import AsyncProducer
 from sparklog.testing.sim import describe
 from sparklog.testing.sim_cluster import SimCluster
-from sparklog.testing.sim_faults import Kind
+from sparklog.testing.sim_faults import FaultKind
 from sparklog.testing.sim_grpc import SimChannel
 from sparklog.testing.sim_loop import SimLoop
 from sparklog.testing.sim_run import as_the_seed_says, run
@@ -64,14 +64,14 @@ def test_a_produce_is_answered_though_the_store_loses_the_answer_to_a_topic_s_cr
 @pytest.mark.parametrize(
     "kinds",
     [
-        [Kind.KILL, Kind.PAUSE, Kind.LOST_ANSWER],
-        [Kind.HANG, Kind.SLOW],
-        [Kind.DAMAGE, Kind.RESTART],
-        [Kind.DRIFT, Kind.CLOCK, Kind.DOUBLE],
+        [FaultKind.KILL, FaultKind.PAUSE, FaultKind.LOST_ANSWER],
+        [FaultKind.HANG, FaultKind.SLOW],
+        [FaultKind.DAMAGE, FaultKind.RESTART],
+        [FaultKind.DRIFT, FaultKind.CLOCK, FaultKind.DOUBLE],
     ],
     ids=str,
 )
-def test_users_lose_nothing(kinds: list[Kind]) -> None:
+def test_users_lose_nothing(kinds: list[FaultKind]) -> None:
     for seed in seeds(1, soak=20):
         verdict = run(dataclasses.replace(scenario_of(seed, kinds=kinds), users=2, administers=True))
         assert verdict.anomalies == [], describe(verdict)

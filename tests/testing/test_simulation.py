@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.replica.partition import Partition
 from sparklog.testing.sim import describe, shrink
-from sparklog.testing.sim_faults import Kind
+from sparklog.testing.sim_faults import FaultKind
 from sparklog.testing.sim_run import run
 from sparklog.testing.sim_seed import scenario_of
 from support.runs.seeds import seeds
@@ -54,14 +54,16 @@ def test_clusters_that_lose_nothing() -> None:
 @pytest.mark.soak
 def test_one_broker_that_is_killed_again_and_again() -> None:
     for seed in seeds(2, soak=20):
-        verdict = run(scenario_of(seed, brokers=1, kinds=[Kind.KILL, Kind.RESTART]))
+        verdict = run(scenario_of(seed, brokers=1, kinds=[FaultKind.KILL, FaultKind.RESTART]))
         assert verdict.anomalies == [], describe(verdict)
 
 
 @pytest.mark.slow
 def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Partition, "_count", lambda self: setattr(self, "_counted", ()))
-    scenarios = (scenario_of(seed, kinds=[Kind.KILL, Kind.PAUSE]) for seed in range(3, 60))  # 3 has few faults
+    scenarios = (
+        scenario_of(seed, kinds=[FaultKind.KILL, FaultKind.PAUSE]) for seed in range(3, 60)
+    )  # 3 has few faults
     verdict = next(verdict for scenario in scenarios if (verdict := run(scenario)).anomalies)
     text = describe(verdict)
     assert str(verdict.anomalies[0]) in text
@@ -75,16 +77,16 @@ def test_what_failed_is_told_so_that_it_can_be_seen_again(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("kinds", "chosen"),
     [
-        ([Kind.KILL, Kind.ISOLATE], {"members": 3}),
-        ([Kind.POWER, Kind.KILL, Kind.ISOLATE, Kind.EXPIRE], {"flushes": True, "members": 2}),
-        ([Kind.KILL, Kind.ISOLATE, Kind.EXPIRE], {"is_unclean": True, "min_insync_replicas": 1}),
-        ([Kind.PAUSE, Kind.ISOLATE], {"trims": True, "retention_bytes": 3_000}),
-        ([Kind.DISK, Kind.KILL], {"disks": 2}),
-        ([Kind.POWER], {"brokers": 5, "flushes": False}),
+        ([FaultKind.KILL, FaultKind.ISOLATE], {"members": 3}),
+        ([FaultKind.POWER, FaultKind.KILL, FaultKind.ISOLATE, FaultKind.EXPIRE], {"flushes": True, "members": 2}),
+        ([FaultKind.KILL, FaultKind.ISOLATE, FaultKind.EXPIRE], {"is_unclean": True, "min_insync_replicas": 1}),
+        ([FaultKind.PAUSE, FaultKind.ISOLATE], {"trims": True, "retention_bytes": 3_000}),
+        ([FaultKind.DISK, FaultKind.KILL], {"disks": 2}),
+        ([FaultKind.POWER], {"brokers": 5, "flushes": False}),
     ],
     ids=str,
 )
-def test_clusters_that_have_more_to_do(kinds: list[Kind], chosen: dict[str, Any]) -> None:
+def test_clusters_that_have_more_to_do(kinds: list[FaultKind], chosen: dict[str, Any]) -> None:
     for seed in (4, *seeds(0, soak=5)):  # in 4, offsets were lost that a coordinator had acknowledged and not flushed
         verdict = run(dataclasses.replace(scenario_of(seed, kinds=kinds, brokers=chosen.get("brokers")), **chosen))
         assert verdict.anomalies == [], describe(verdict)

@@ -74,7 +74,7 @@ from sparklog.broker.apis.controlled_shutdown import ControlledShutdownRequest
 from sparklog.broker.apis.elect_leaders import ElectLeadersRequest
 from sparklog.cluster.history import AppendHistory
 from sparklog.cluster.messages import UpdateMetadata
-from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadFile, ReplicaFetch, StopReplica
+from sparklog.replica.messages import DescribeFiles, LeaderAndIsr, ReadReplicaFile, ReplicaFetch, StopReplica
 
 APIS: tuple[Api[Any, Any], ...] = (
     produce.API,
@@ -139,7 +139,7 @@ PEER_APIS: dict[type, Api[Any, Any]] = {
     UpdateMetadata: update_metadata.API,
     ReplicaFetch: replica_fetch.API,
     DescribeFiles: describe_files.API,
-    ReadFile: read_file.API,
+    ReadReplicaFile: read_file.API,
     ControlledShutdownRequest: controlled_shutdown.API,
     AlterPartitionReassignmentsRequest: alter_partition_reassignments.API,
     ElectLeadersRequest: elect_leaders.API,

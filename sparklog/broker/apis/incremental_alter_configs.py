@@ -31,7 +31,7 @@ MAX_KEYS = 1_000
 """Most keys of one resource in a request. A translator can stop after one key more."""
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """The operations, numbered as in Kafka's protocol."""
 
     SET = 0
@@ -128,9 +128,9 @@ def _broker_revision(change: ConfigChange) -> ReviseBroker:
     def revise(given: Mapping[str, str]) -> Mapping[str, str]:
         revised = dict(given)
         for each in change.changes:
-            if each.operation == Operation.DELETE:
+            if each.operation == ConfigOperation.DELETE:
                 revised.pop(each.name, None)
-            elif each.operation == Operation.SET:
+            elif each.operation == ConfigOperation.SET:
                 revised[each.name] = each.value or ""
             else:
                 raise InvalidConfig(f"{each.name} of a broker is no list that can be changed")
@@ -159,9 +159,9 @@ def _check(changes: Sequence[KeyChange]) -> None:
     if twice := [name for name, times in Counter(change.name for change in changes).items() if times > 1]:
         raise InvalidRequest(f"{', '.join(sorted(twice))}: changed twice in one request")
     for change in changes:
-        if change.operation not in tuple(Operation):
+        if change.operation not in tuple(ConfigOperation):
             raise InvalidRequest(f"{change.name}: there is no operation {change.operation}")
-        if change.value is None and change.operation != Operation.DELETE:
+        if change.value is None and change.operation != ConfigOperation.DELETE:
             raise InvalidRequest(f"{change.name}: a null value is only for DELETE")
 
 
@@ -169,11 +169,11 @@ def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
     """Return the topic's overrides with the changes applied; the values are not checked yet."""
     overrides = dict(topic.overrides)
     for change in changes:
-        if change.operation == Operation.DELETE:
+        if change.operation == ConfigOperation.DELETE:
             if change.name not in TOPIC_KEYS:
                 raise InvalidConfig(f"cannot unset {change.name}: a topic has no such key")
             overrides.pop(change.name, None)
-        elif change.operation == Operation.SET:
+        elif change.operation == ConfigOperation.SET:
             overrides[change.name] = change.value or ""
         else:
             overrides[change.name] = _change_list(topic, change)
@@ -182,12 +182,12 @@ def _revise(topic: Topic, changes: Sequence[KeyChange]) -> dict[str, str]:
 
 def _change_list(topic: Topic, change: KeyChange) -> str:
     key = TOPIC_KEYS.get(change.name)
-    operation = Operation(change.operation)
+    operation = ConfigOperation(change.operation)
     if key is None or key.bound.type != "LIST":
         raise InvalidConfig(f"Can't {operation.name} to key {change.name} because its type is not LIST.")
     words: tuple[str, ...] = getattr(topic.config, key.field)
     given = [word.strip() for word in (change.value or "").split(",")]
-    if operation == Operation.SUBTRACT:
+    if operation == ConfigOperation.SUBTRACT:
         return render(tuple(word for word in words if word not in given))
     return render((*words, *(word for word in dict.fromkeys(given) if word not in words)))
 

@@ -21,7 +21,7 @@ from sparklog.log.files import LOG
 from sparklog.log.log import Log
 from sparklog.log.offset_snapshot import SnapshotId
 from sparklog.replica.manager import ReplicaManager
-from sparklog.replica.messages import FileRead, ReadFile
+from sparklog.replica.messages import FileRead, ReadReplicaFile
 from sparklog.replica.throttle import is_listed
 
 PIECE_BYTES = 1 << 20
@@ -29,7 +29,7 @@ LONGEST_WAIT_S = 1.0
 
 
 async def handle(
-    request: ReadFile, *, config: BrokerConfig, follower_fetches: FollowerFetches, replicas: ReplicaManager
+    request: ReadReplicaFile, *, config: BrokerConfig, follower_fetches: FollowerFetches, replicas: ReplicaManager
 ) -> FileRead:
     replica = find_led(
         replicas,
@@ -51,7 +51,7 @@ async def handle(
     return FileRead(data=data)
 
 
-def _read(log: Log, request: ReadFile) -> bytes:
+def _read(log: Log, request: ReadReplicaFile) -> bytes:
     """Read one piece. Blocks."""
     if request.snapshot_epoch is None:
         whole = log.open_file(request.offset, LOG, request.identity)

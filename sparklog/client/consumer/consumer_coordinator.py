@@ -17,9 +17,9 @@ from sparklog.client.commits import Commits, OffsetAndMetadata
 from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker, UserCall
 from sparklog.client.consumer.committer import Committer
-from sparklog.client.consumer.group import Group
+from sparklog.client.consumer.group import GroupMembership
 from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership
-from sparklog.client.consumer.subscription import Selection
+from sparklog.client.consumer.subscription import TopicSelection
 from sparklog.client.consumer.subscription_state import FetchPosition, SubscriptionState
 from sparklog.client.coordinator import Coordinator
 from sparklog.client.loop_thread import report_defect
@@ -50,8 +50,8 @@ class ConsumerCoordinator:
         self.committer = Committer(
             Commits(coordinator, config), membership, assignment, self.turns, config, cluster.clock
         )
-        self._group = Group(cluster, config, assignment, membership, self.turns, self.committer, wake)
-        self._wanted: tuple[Selection, Any] | None = None
+        self._group = GroupMembership(cluster, config, assignment, membership, self.turns, self.committer, wake)
+        self._wanted: tuple[TopicSelection, Any] | None = None
         self._polling = False
         self._polled_ms = cluster.clock.monotonic_ms()
 
@@ -67,7 +67,7 @@ class ConsumerCoordinator:
         """Whether there is work on the event loop before records may be returned."""
         return self._wanted is not None or self.turns.holds_back or self.committer.is_due
 
-    def subscribe(self, selection: Selection, listener: Any) -> None:
+    def subscribe(self, selection: TopicSelection, listener: Any) -> None:
         """Have the next `poll` subscribe."""
         self._wanted = selection, listener
         self._assignment.from_group = True

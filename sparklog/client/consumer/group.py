@@ -42,7 +42,7 @@ from sparklog.client.config import ConsumerConfig
 from sparklog.client.consumer.callback_invoker import CallbackInvoker
 from sparklog.client.consumer.committer import Committer
 from sparklog.client.consumer.membership import LEAVE_TIMEOUT_MS, Membership, is_loss
-from sparklog.client.consumer.subscription import Selection
+from sparklog.client.consumer.subscription import TopicSelection
 from sparklog.client.consumer.subscription_state import SubscriptionState
 from sparklog.client.listeners import method
 from sparklog.client.loop_thread import report_defect
@@ -53,7 +53,7 @@ MISSING_TOPIC_MS = 1_000
 logger = logging.getLogger(__name__)
 
 
-class Group:
+class GroupMembership:
     """The group of one consumer, from `subscribe` on."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Group:
             assignor.name: assignor for assignor in config.partition_assignment_strategy
         }
         self._cooperative = all(assignor.cooperative for assignor in config.partition_assignment_strategy)
-        self._selection = Selection()
+        self._selection = TopicSelection()
         self._listener: Any = None
         self._topics: frozenset[str] = frozenset()
         self._had: tuple[Sequence[TopicPartition], int] = ((), NO_GENERATION)
@@ -86,7 +86,7 @@ class Group:
         self._joining = False
         self._task: asyncio.Task[None] | None = None
 
-    def subscribe(self, selection: Selection, listener: Any) -> None:
+    def subscribe(self, selection: TopicSelection, listener: Any) -> None:
         """Read these topics from now on; a selection other than the one before makes the group rebalance."""
         changed = selection != self._selection
         self._selection, self._listener = selection, listener

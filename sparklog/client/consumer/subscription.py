@@ -11,7 +11,7 @@ from sparklog.base.ids import INTERNAL_TOPICS, check_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class TopicSelection:
     """Topics by name, or by `allow` and `deny`. Expressions must match whole names."""
 
     names: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Selection:
         return self.deny is None or not self.deny.fullmatch(name)
 
 
-def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, *, internal: bool) -> Selection:
+def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, *, internal: bool) -> TopicSelection:
     """Return the selection of a `subscribe`; raises ConfigError if it is invalid, InvalidTopic for an invalid name."""
     if (topics is None) == (pattern is None):
         raise ConfigError("subscribe takes topics or a pattern, one of the two")
@@ -40,9 +40,9 @@ def select(topics: Iterable[str] | None, pattern: str | None, deny: str | None, 
         if deny is not None:
             raise ConfigError("deny goes with a pattern: topics that are named are simply left out")
         names = [topics] if isinstance(topics, str) else list(topics)
-        return Selection(names=frozenset(check_topic(name) for name in names))
+        return TopicSelection(names=frozenset(check_topic(name) for name in names))
     assert pattern is not None  # one of the two is there
-    return Selection(
+    return TopicSelection(
         allow=_compile("pattern", pattern), deny=None if deny is None else _compile("deny", deny), internal=internal
     )
 

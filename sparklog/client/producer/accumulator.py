@@ -91,7 +91,7 @@ class TopicQueues:
             self.queues.append(PartitionQueue(self, TopicPartition(self.name, number)))
 
 
-class Work(NamedTuple):
+class ReadyQueues(NamedTuple):
     """Queues to take from now, and when to look again without being woken (monotonic ms; NEVER_MS: never)."""
 
     ready: list[PartitionQueue]
@@ -215,7 +215,7 @@ class Accumulator:
 
     # What the sender calls.
 
-    def work(self, now_ms: int) -> Work:
+    def work(self, now_ms: int) -> ReadyQueues:
         """Return queues to take from, longest filled first, and when others are due or batches expire."""
         with self._lock:
             ready = []
@@ -232,7 +232,7 @@ class Accumulator:
                     due_ms = NEVER_MS  # but without a leader it cannot be taken, and must still expire
                 times.append(min(due_ms, queue.oldest_ms() + self._delivery_timeout_ms))
             self._next_work_ms = min(times, default=NEVER_MS)
-            return Work(ready, self._next_work_ms)
+            return ReadyQueues(ready, self._next_work_ms)
 
     def take(self, queue: PartitionQueue, max_bytes: int, identity: Identity = NOBODY) -> list[Batch]:
         """Take the next batches of a ready queue, then in flight: as many as fit in `max_bytes`, but at least one.

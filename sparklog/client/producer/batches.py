@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparklog.base.ids import TopicPartition
-from sparklog.client.producer.delivery import Delivery, Outcome, Split, Written
+from sparklog.client.producer.delivery import AcknowledgedBatch, BatchDelivery, Delivery, Split
 from sparklog.records.arrow import HEADERS_TYPE, encode
 from sparklog.records.batch import HEADER_SIZE, Codec
 
@@ -50,7 +50,7 @@ class Batch(ABC):
     )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, created_ms: int) -> None:
-        self.outcome = Outcome(partition)
+        self.outcome = BatchDelivery(partition)
         self.created_ms = created_ms
         self.count = 0
         self.size = HEADER_SIZE
@@ -94,7 +94,7 @@ class Batch(ABC):
     def written(self, base_offset: int, log_append_time_ms: int) -> None:
         """Complete the batch as acknowledged by the broker."""
         self.outcome.count = self.count
-        self.outcome.written(Written(base_offset, log_append_time_ms, self.timestamps_ms()))
+        self.outcome.written(AcknowledgedBatch(base_offset, log_append_time_ms, self.timestamps_ms()))
 
     def split(self) -> tuple[Batch, Batch]:
         """Split the batch in two, and point its deliveries to them."""

@@ -1,6 +1,6 @@
 """Deliveries: the future results of records that are sent.
 
-A batch is acknowledged as a whole, so one `Outcome` serves all its records. A `Delivery` is that outcome and the
+A batch is acknowledged as a whole, so one `BatchDelivery` serves all its records. A `Delivery` is that outcome and the
 record's index in the batch (as Kafka's FutureRecordMetadata), so it is cheap. A batch that the broker finds too large
 is split: its outcome then points to the outcomes of its parts, and deliveries follow the pointer.
 
@@ -60,7 +60,7 @@ class TableMetadata(NamedTuple):
 OnDelivery = Callable[[RecordMetadata | None, SparklogError | None], None]
 
 
-class Written(NamedTuple):
+class AcknowledgedBatch(NamedTuple):
     """Result of a batch that was acknowledged."""
 
     base_offset: int
@@ -72,10 +72,10 @@ class Split(NamedTuple):
     """Result of a batch that was split: `starts[i]` is the index of the first record of `parts[i]`."""
 
     starts: tuple[int, ...]
-    parts: tuple[Outcome, ...]
+    parts: tuple[BatchDelivery, ...]
 
 
-class Outcome:
+class BatchDelivery:
     """Future result of one batch."""
 
     __slots__ = ("_callbacks", "_future", "count", "partition")
@@ -84,7 +84,7 @@ class Outcome:
         self.partition = partition
         self.count = 0
         self._callbacks: list[tuple[int, OnDelivery]] = []
-        self._future: Future[Written | Split] = Future()
+        self._future: Future[AcknowledgedBatch | Split] = Future()
         self._future.set_running_or_notify_cancel()  # cancelling one waiter must not cancel the others
 
     @property
@@ -95,7 +95,7 @@ class Outcome:
         """Call `callback` when record `index` is acknowledged or has failed; only allowed before that."""
         self._callbacks.append((index, callback))
 
-    def written(self, written: Written) -> None:
+    def written(self, written: AcknowledgedBatch) -> None:
         """Complete the batch as acknowledged, and call its records' callbacks."""
         self._future.set_result(written)
         for index, callback in self._callbacks:
@@ -117,15 +117,15 @@ class Outcome:
         self._callbacks = []
         self._future.set_result(split)
 
-    def wait(self, timeout: float | None) -> Written | Split:
+    def wait(self, timeout: float | None) -> AcknowledgedBatch | Split:
         """Block until the result is known, for `timeout` seconds; raises TimeoutError or the batch's error."""
         return self._future.result(timeout)
 
-    async def known(self) -> Written | Split:
+    async def known(self) -> AcknowledgedBatch | Split:
         """Wait for the result on the running event loop; raises the batch's error."""
         return await asyncio.wrap_future(self._future)
 
-    def metadata_of(self, written: Written, index: int) -> RecordMetadata:
+    def metadata_of(self, written: AcknowledgedBatch, index: int) -> RecordMetadata:
         """Return where record `index` was written."""
         offset = written.base_offset + index if written.base_offset >= 0 else NO_OFFSET
         timestamp_ms = written.log_append_time_ms
@@ -133,7 +133,7 @@ class Outcome:
             timestamp_ms = written.timestamps_ms[index]
         return RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
 
-    def range_of(self, written: Written) -> OffsetRange:
+    def range_of(self, written: AcknowledgedBatch) -> OffsetRange:
         """Return where all its records were written."""
         first = written.base_offset
         last = first + self.count - 1 if first >= 0 else NO_OFFSET
@@ -145,7 +145,7 @@ class Delivery:
 
     __slots__ = ("_index", "_outcome")
 
-    def __init__(self, outcome: Outcome, index: int) -> None:
+    def __init__(self, outcome: BatchDelivery, index: int) -> None:
         self._outcome = outcome
         self._index = index
 
@@ -157,7 +157,7 @@ class Delivery:
                 found = outcome.wait(0)
             except SparklogError:
                 return True
-            if isinstance(found, Written):
+            if isinstance(found, AcknowledgedBatch):
                 return True
             outcome, index = _part(found, index)
         return False
@@ -172,7 +172,7 @@ class Delivery:
         outcome, index = self._outcome, self._index
         while True:
             found = outcome.wait(None if deadline is None else max(deadline - time.monotonic(), 0))
-            if isinstance(found, Written):
+            if isinstance(found, AcknowledgedBatch):
                 return outcome.metadata_of(found, index)
             outcome, index = _part(found, index)
 
@@ -191,7 +191,7 @@ class TableDelivery:
 
     __slots__ = ("_outcomes", "_topic")
 
-    def __init__(self, topic: str, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, topic: str, outcomes: Sequence[BatchDelivery]) -> None:
         self._topic = topic
         self._outcomes = outcomes
 
@@ -232,7 +232,7 @@ class TableDelivery:
         return TableMetadata(self._topic, sum(outcome.count for outcome in self._outcomes), tuple(ranges))
 
 
-async def settled(outcomes: Sequence[Outcome]) -> None:
+async def settled(outcomes: Sequence[BatchDelivery]) -> None:
     """Wait until every batch, with the parts it was split into, is acknowledged or has failed."""
     waiting = list(outcomes)
     while waiting:
@@ -242,7 +242,7 @@ async def settled(outcomes: Sequence[Outcome]) -> None:
                 waiting.extend(found.parts)
 
 
-def _part(split: Split, index: int) -> tuple[Outcome, int]:
+def _part(split: Split, index: int) -> tuple[BatchDelivery, int]:
     part = bisect.bisect_right(split.starts, index) - 1
     return split.parts[part], index - split.starts[part]
 

@@ -35,7 +35,14 @@ from sparklog.client.loop_thread import report_defect
 from sparklog.client.options import ProducerOptions
 from sparklog.client.producer.accumulator import Accumulator, TopicQueues
 from sparklog.client.producer.batches import RECORD_OVERHEAD, Headers, headers_size
-from sparklog.client.producer.delivery import Delivery, OnDelivery, Outcome, RecordMetadata, TableDelivery, settled
+from sparklog.client.producer.delivery import (
+    BatchDelivery,
+    Delivery,
+    OnDelivery,
+    RecordMetadata,
+    TableDelivery,
+    settled,
+)
 from sparklog.client.producer.partitioner import STICKY, checked, remembered_partition
 from sparklog.client.producer.sender import Sender
 from sparklog.client.producer.tables import batches_of, checked_table, pieces
@@ -146,7 +153,7 @@ class AsyncProducer(AsyncClient):
         queues = await self._topic(topic, self._clock.monotonic_ms() + self.config.max_block_ms)
         if partition is not None:
             checked(partition, topic, len(queues.queues))
-        outcomes: list[Outcome] = []
+        outcomes: list[BatchDelivery] = []
         for piece in pieces(rows, queues, self.config):
             deadline_ms = self._clock.monotonic_ms() + self.config.max_block_ms
             batches = batches_of(

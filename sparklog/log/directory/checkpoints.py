@@ -121,7 +121,7 @@ class LeaderEpochCheckpoint:
         replace_file(self._fs, self._path, _format(f"{epoch} {offset}" for epoch, offset in epochs.entries))
 
 
-class PartitionMetadata:
+class PartitionMetadataFile:
     """The file with the id of the topic that a partition's folder belongs to (KIP-516). It never changes."""
 
     def __init__(self, fs: Fs, folder: str) -> None:
@@ -139,7 +139,7 @@ class PartitionMetadata:
 
 
 def read_topic_id(fs: ReadFs, folder: str) -> uuid.UUID | None:
-    """Read the topic id of `PartitionMetadata` from any file system; None if there is no file."""
+    """Read the topic id of `PartitionMetadataFile` from any file system; None if there is no file."""
     path = f"{folder}/{PARTITION_METADATA}"
     try:
         content = read_file(fs, path)

@@ -35,7 +35,7 @@ from sparklog.log.directory.checkpoints import (
     MetaProperties,
     OffsetCheckpoint,
 )
-from sparklog.log.directory.room import Room
+from sparklog.log.directory.room import FreeSpace
 from sparklog.log.directory.topic_configs import KeptConfig, KeptConfigs, Overrides, TopicConfigCheckpoint
 from sparklog.log.files import DELETE_FOLDER, delete_folder_name
 from sparklog.log.log import Log
@@ -50,7 +50,7 @@ class LogDirectory:
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:
         self.path = path
-        self.room = Room(fs, path, min_free_bytes)
+        self.room = FreeSpace(fs, path, min_free_bytes)
         self.failure = ""
         """The reason why the directory is no longer used; empty while it works."""
         self.was_clean = False

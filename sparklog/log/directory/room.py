@@ -24,7 +24,7 @@ PROBE_BYTES = 1 << 20
 logger = logging.getLogger(__name__)
 
 
-class Room:
+class FreeSpace:
     """The free space of one directory. The disk is queried once an appended allowance is used up, and by `look`."""
 
     def __init__(self, fs: Fs, path: str, min_free_bytes: int = 0) -> None:

@@ -43,7 +43,7 @@ class TooManyElements(InvalidRequest):
         super().__init__(f"the request names more than {most} things at once: ask in several requests")
 
 
-class Room:
+class ElementAllowance:
     """Number of elements that are still allowed."""
 
     def __init__(self, elements: int = MAX_ELEMENTS) -> None:
@@ -55,7 +55,7 @@ class Room:
             raise TooManyElements(self._most)
 
 
-Skip = Callable[[memoryview, int, Room], int]
+Skip = Callable[[memoryview, int, ElementAllowance], int]
 """Returns the end of the field at a position. Raises InvalidRequest if the data ends before it or no room is left."""
 
 
@@ -65,7 +65,7 @@ def check_array_counts(cls: Any, data: bytes | memoryview, most: int = MAX_ELEME
     Takes up to a second for a large request; call it in a thread then.
     """
     if len(data) > SMALL_BYTES or (cls.__flexible__ and _LIKE_A_HUGE_COUNT.search(data)):
-        skip_entity(cls)(memoryview(data), 0, Room(most))
+        skip_entity(cls)(memoryview(data), 0, ElementAllowance(most))
 
 
 @cache
@@ -76,7 +76,7 @@ def skip_entity(cls: Any) -> Skip:
     steps = [_skip_field(field, is_flexible) for field in fields if "tag" not in field.metadata]
     tagged = {field.metadata["tag"]: _skip_field(field, is_flexible) for field in fields if "tag" in field.metadata}
 
-    def skip(data: memoryview, at: int, room: Room) -> int:
+    def skip(data: memoryview, at: int, room: ElementAllowance) -> int:
         for step in steps:
             at = step(data, at, room)
         return _skip_tagged(tagged, data, at, room) if is_flexible else at
@@ -84,7 +84,7 @@ def skip_entity(cls: Any) -> Skip:
     return skip
 
 
-def _skip_tagged(tagged: Mapping[int, Skip], data: memoryview, at: int, room: Room) -> int:
+def _skip_tagged(tagged: Mapping[int, Skip], data: memoryview, at: int, room: ElementAllowance) -> int:
     count, at = read_varint(data, at)
     room.take(count)
     for _ in range(count):
@@ -120,26 +120,26 @@ def _skip_value(field: dataclasses.Field[Any], is_flexible: bool) -> Skip:
     return _skip_text if kind == "string" else _skip_bytes
 
 
-def _skip_compact(data: memoryview, at: int, _: Room) -> int:
+def _skip_compact(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip a compact string, bytes or records: the length plus 1, 0 for null, then the content."""
     size, at = read_varint(data, at)
     return _within(data, at + max(0, size - 1))
 
 
-def _skip_text(data: memoryview, at: int, _: Room) -> int:
+def _skip_text(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip a string: the length, -1 for null, then the content."""
     start = _within(data, at + 2)
     return _within(data, start + max(0, _INT16.unpack_from(data, at)[0]))
 
 
-def _skip_bytes(data: memoryview, at: int, _: Room) -> int:
+def _skip_bytes(data: memoryview, at: int, _: ElementAllowance) -> int:
     """Skip bytes or records: the length, -1 for null, then the content."""
     start = _within(data, at + 4)
     return _within(data, start + max(0, _INT32.unpack_from(data, at)[0]))
 
 
 def _array(element: Skip, is_flexible: bool) -> Skip:
-    def skip(data: memoryview, at: int, room: Room) -> int:
+    def skip(data: memoryview, at: int, room: ElementAllowance) -> int:
         if is_flexible:
             count, at = read_varint(data, at)
             count -= 1
@@ -159,7 +159,7 @@ def _array(element: Skip, is_flexible: bool) -> Skip:
 def _optional(entity: Skip) -> Skip:
     """Return the skip of a nullable structure: a byte, -1 for null, then the structure."""
 
-    def skip(data: memoryview, at: int, room: Room) -> int:
+    def skip(data: memoryview, at: int, room: ElementAllowance) -> int:
         start = _within(data, at + 1)
         return start if data[at] == 0xFF else entity(data, start, room)
 

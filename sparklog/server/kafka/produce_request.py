@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sparklog.base.errors import InvalidRequest
-from sparklog.server.kafka.array_counts import Room
+from sparklog.server.kafka.array_counts import ElementAllowance
 from sparklog.server.kafka.packing import read_varint, skip_tags
 
 FIRST_FLEXIBLE = 9
@@ -70,7 +70,7 @@ def _read(data: memoryview) -> WireProduceRequest:
     acks, timeout_ms, count = _ACKS_TIMEOUT_AND_COUNT.unpack_from(data, at)
     at += _ACKS_TIMEOUT_AND_COUNT.size
     topics = []
-    room = Room(MAX_PARTITIONS)
+    room = ElementAllowance(MAX_PARTITIONS)
     room.take(count)
     for _ in range(count):
         began = at
@@ -97,7 +97,7 @@ def _read_flexible(version: int, data: memoryview) -> WireProduceRequest:
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(data, at)
     count, at = read_varint(data, at + _ACKS_AND_TIMEOUT.size)
     topics = []
-    room = Room(MAX_PARTITIONS)
+    room = ElementAllowance(MAX_PARTITIONS)
     room.take(count - 1)
     for _ in range(count - 1):
         began, name, topic_id = at, "", None

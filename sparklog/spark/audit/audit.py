@@ -31,7 +31,7 @@ from sparklog.spark.audit.findings import (
     problems_of_bytes,
     problems_of_state,
 )
-from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, Tables, View, to_table, work_rows
+from sparklog.spark.audit.tables import DIFFERENCES, FINDINGS, AuditTables, View, to_table, work_rows
 from sparklog.spark.audit.tasks import read_batches, read_facts
 
 Say = Callable[[str], None]
@@ -94,7 +94,7 @@ class Auditor:
             found = findings(self._look_again(after, tables_after, problems, differences), tables_after.replicas)
         return Audited(findings=found, partitions=_summed(facts.segments))
 
-    def _look_again(self, view: View, tables: Tables, problems: DataFrame, differences: DataFrame) -> DataFrame:
+    def _look_again(self, view: View, tables: AuditTables, problems: DataFrame, differences: DataFrame) -> DataFrame:
         """Return the PROBLEMS that a second reading confirms."""
         offsets = [(row.topic, row.partition, row.offset) for row in problems.collect() if row.offset is not None]
         facts = self._read(view, "reading again", offsets).segments
@@ -154,7 +154,7 @@ def _telling(spark: SparkSession, say: Say) -> Iterator[None]:
         watcher.join()
 
 
-def _all_problems(before: Tables, after: Tables, facts: DataFrame) -> DataFrame:
+def _all_problems(before: AuditTables, after: AuditTables, facts: DataFrame) -> DataFrame:
     state = problems_of_state(before, after)
     return state.unionByName(problems_of_bytes(facts)).unionByName(hw_above_bytes(before.replicas, facts))
 

@@ -13,7 +13,7 @@ from typing import Any
 from sparklog.base.ids import TopicPartition
 from sparklog.client import Admin, Maintenance
 from sparklog.log.description import LogDescription, SegmentDescription
-from sparklog.spark.audit.tables import Replica, Segment, View
+from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
 from sparklog.spark.folders import belongs_to
 
 
@@ -67,10 +67,10 @@ def _partitions_in(path: str) -> list[TopicPartition]:
     return found
 
 
-def _replica(log: LogDescription, cluster_id: str) -> Replica:
+def _replica(log: LogDescription, cluster_id: str) -> AuditedReplica:
     *closed, last = log.segments
     is_compacted = "compact" in log.config.cleanup_policy
-    return Replica(
+    return AuditedReplica(
         broker=log.broker_id,
         partition=log.partition,
         is_leader=log.is_leader,
@@ -88,8 +88,8 @@ def _replica(log: LogDescription, cluster_id: str) -> Replica:
     )
 
 
-def _segment(segment: SegmentDescription, next_offset: int) -> Segment:
-    return Segment(
+def _segment(segment: SegmentDescription, next_offset: int) -> AuditedSegment:
+    return AuditedSegment(
         base_offset=segment.base_offset,
         next_offset=next_offset,
         size_bytes=segment.size_bytes,

@@ -27,7 +27,7 @@ import numpy as np
 from sparklog.base.config_keys import MAX_LONG
 from sparklog.records import header_kernels as h
 from sparklog.records.batch import MAGIC
-from sparklog.spark.audit.digests import Digests, Slice
+from sparklog.spark.audit.digests import Digests, DigestSlice
 from sparklog.spark.audit.indexes import OffsetEntries, TimeEntries
 from sparklog.spark.audit.walk import Batches, Bools, Damage, Ints, read_entries, walk_all
 
@@ -103,7 +103,7 @@ class SegmentFiles(Protocol):
 
 
 @dataclass(slots=True)
-class SegmentFacts:
+class SegmentBytes:
     """Facts about a segment."""
 
     size_bytes: int = 0
@@ -113,7 +113,7 @@ class SegmentFacts:
     problems: list[Problem] = field(default_factory=list)
     uncounted: int = 0
     """Problems beyond `MAX_PROBLEMS` of a kind."""
-    slices: list[Slice] = field(default_factory=list)
+    slices: list[DigestSlice] = field(default_factory=list)
     is_gone: bool = False
     """Whether the segment's log is missing."""
 
@@ -130,9 +130,9 @@ class SegmentFacts:
         self.uncounted += max(0, len(rows) - MAX_PROBLEMS)
 
 
-def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentFacts:
+def scan_segment(files: SegmentFiles, work: SegmentWork) -> SegmentBytes:
     """Read all of a segment, and return its facts."""
-    facts = SegmentFacts(end_offset=work.base_offset)
+    facts = SegmentBytes(end_offset=work.base_offset)
     offsets = OffsetEntries(_entries(files.index, "offset index", OFFSET_ENTRY, work, facts), work.base_offset)
     times = TimeEntries(
         _entries(files.time_index, "time index", TIME_ENTRY, work, facts), work.base_offset, work.gaps_to
@@ -196,7 +196,7 @@ def list_batches(files: SegmentFiles, base_offset: int, offset_from: int, offset
 
 
 def _entries(
-    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentFacts
+    read: Callable[[], bytes], name: str, layout: list[tuple[str, str]], work: SegmentWork, facts: SegmentBytes
 ) -> Ints:
     """Return the entries of an index. An unreadable file is a problem; of a closed segment, so is an incomplete one."""
     try:
@@ -220,7 +220,7 @@ class _Order:
     table waits for the next table.
     """
 
-    def __init__(self, work: SegmentWork, facts: SegmentFacts) -> None:
+    def __init__(self, work: SegmentWork, facts: SegmentBytes) -> None:
         self.was_damaged = False
         self._work = work
         self._facts = facts

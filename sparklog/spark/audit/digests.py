@@ -20,7 +20,7 @@ from sparklog.spark.audit.walk import Ints
 SLICE_OFFSETS = 1 << 16
 
 
-class Slice(NamedTuple):
+class DigestSlice(NamedTuple):
     """Batches whose base offset lies in slice number `number`, and whose last offset lies after `cut` of the cuts."""
 
     number: int
@@ -38,7 +38,7 @@ class Digests:
         self._from = offset_from
         self._to = offset_to
         self._cuts = np.array(cuts, np.int64)
-        self._slices: dict[tuple[int, int], Slice] = {}
+        self._slices: dict[tuple[int, int], DigestSlice] = {}
 
     def add(self, table: Ints) -> None:
         base, last = table[:, h.BASE_OFFSET], table[:, h.LAST_OFFSET]
@@ -52,19 +52,19 @@ class Digests:
         ends = [*starts[1:].tolist(), len(table)]
         for start, stop, digest in zip(starts.tolist(), ends, digests.tolist(), strict=True):
             self._merge(
-                Slice(
+                DigestSlice(
                     int(numbers[start]), int(cuts[start]), stop - start, digest, int(base[start]), int(last[stop - 1])
                 )
             )
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[DigestSlice]:
         return list(self._slices.values())
 
-    def _merge(self, part: Slice) -> None:
+    def _merge(self, part: DigestSlice) -> None:
         key = (part.number, part.cut)
         known = self._slices.get(key)
         if known is not None:
-            part = Slice(
+            part = DigestSlice(
                 *key,
                 known.batches + part.batches,
                 known.digest ^ part.digest,

@@ -29,7 +29,7 @@ from sparklog.spark.audit.bytes import (
     WRONG_INDEX_ENTRY,
 )
 from sparklog.spark.audit.differences import DIVERGED
-from sparklog.spark.audit.tables import PARTITION, REPLICA, Tables
+from sparklog.spark.audit.tables import PARTITION, REPLICA, AuditTables
 
 LAGGING_IN_ISR = "lagging_in_isr"
 HW_ABOVE_END = "hw_above_end"
@@ -96,7 +96,7 @@ MOVING = [LAGGING_IN_ISR, HW_ABOVE_END]
 # Problems of the store and the brokers
 
 
-def problems_of_state(before: Tables, after: Tables) -> DataFrame:
+def problems_of_state(before: AuditTables, after: AuditTables) -> DataFrame:
     """Return PROBLEMS that need no bytes. before, after: the cluster at two moments; a problem must exist at both."""
     return _union(
         before.problems.join(after.problems, ["broker", *PARTITION, "kind"], "left_semi"),
@@ -108,7 +108,7 @@ def problems_of_state(before: Tables, after: Tables) -> DataFrame:
     )
 
 
-def lagging_in_isr(before: Tables, after: Tables) -> DataFrame:
+def lagging_in_isr(before: AuditTables, after: AuditTables) -> DataFrame:
     """Return members of the ISR whose logs end below the leader's high watermark."""
     leaders = before.replicas.where("is_leader").select(
         *PARTITION, F.col("broker").alias("leader"), F.col("high_watermark").alias("committed")
@@ -149,7 +149,7 @@ def _above_end(rows: DataFrame) -> DataFrame:
     return _problems(rows.where("high_watermark > log_end_offset"), HW_ABOVE_END, "log_end_offset", found)
 
 
-def missing_replicas(tables: Tables) -> DataFrame:
+def missing_replicas(tables: AuditTables) -> DataFrame:
     """Return assigned partitions of which the broker has no log, and those whose broker is not there at all."""
     assigned = tables.store.select(*PARTITION, "isr", F.explode("replicas").alias("broker"))
     absent = assigned.join(tables.replicas, REPLICA, "left_anti")
@@ -168,7 +168,7 @@ def missing_replicas(tables: Tables) -> DataFrame:
     )  # fmt: skip
 
 
-def orphan_folders(tables: Tables) -> DataFrame:
+def orphan_folders(tables: AuditTables) -> DataFrame:
     """Return folders that the store, if there is one, does not assign to their broker, and logs of `other_topics`."""
     assigned = tables.store.select(*PARTITION, F.explode("replicas").alias("broker"))
     known = tables.store.select(*PARTITION).withColumn("is_known", F.lit(True))
@@ -193,7 +193,7 @@ def other_topics(replicas: DataFrame) -> DataFrame:
     return _problems(others.where("topic_id != usual"), ORPHAN_FOLDER, None, found)
 
 
-def epoch_disagreements(tables: Tables) -> DataFrame:
+def epoch_disagreements(tables: AuditTables) -> DataFrame:
     """Return brokers that differ from the store on whether they lead, or on the leader epoch."""
     told = tables.replicas.select(
         *REPLICA, "is_leader", F.col("leader_epoch").alias("told_epoch"), F.col("broker").alias("teller")

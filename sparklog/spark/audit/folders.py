@@ -40,7 +40,7 @@ from sparklog.log.directory.checkpoints import (
 from sparklog.log.files import CLEANED, LOG, SWAP, parse_name
 from sparklog.log.reader import LogReader
 from sparklog.spark.audit.bytes import UNREADABLE_FILE
-from sparklog.spark.audit.tables import Replica, Segment, View
+from sparklog.spark.audit.tables import AuditedReplica, AuditedSegment, View
 from sparklog.spark.folders import open_folder
 
 COMPACTED_TOPICS = INTERNAL_TOPICS - {"__cluster_history"}
@@ -59,7 +59,7 @@ class FolderSource:
         Raises ConfigError if a path is no log directory, if paths are of several clusters, or if two have the same
         partition of one broker.
         """
-        replicas: list[Replica] = []
+        replicas: list[AuditedReplica] = []
         folders, problems = [], []
         for path, broker in self._owners():
             directory = _Directory(path, broker)
@@ -96,7 +96,7 @@ def _meta(path: str) -> MetaProperties | None:
         raise ConfigError(str(error)) from None
 
 
-def _check_unique(replicas: Sequence[Replica]) -> None:
+def _check_unique(replicas: Sequence[AuditedReplica]) -> None:
     seen: dict[tuple[int, TopicPartition], str] = {}
     for replica in replicas:
         other = seen.setdefault((replica.broker, replica.partition), replica.folder)
@@ -138,13 +138,13 @@ class _Directory:
             raise ConfigError(f"path {self._location} holds segments, but its name is not <topic>-<n>")
         return found
 
-    def replica(self, partition: TopicPartition) -> Replica:
+    def replica(self, partition: TopicPartition) -> AuditedReplica:
         location = self._location if self._is_partition else f"{self._location}/{partition}"
         folder = self._path if self._is_partition else f"{self._path}/{partition}"
         segments, is_being_cleaned = _segments(self._fs, folder)
         start = self._log_starts.get(partition, segments[0].base_offset if segments else 0)
         gaps_to = self._gaps_to(partition, segments, is_being_cleaned)
-        return Replica(
+        return AuditedReplica(
             broker=self._broker,
             partition=partition,
             log_start_offset=start,
@@ -159,7 +159,7 @@ class _Directory:
             segments=segments,
         )
 
-    def _gaps_to(self, partition: TopicPartition, segments: Sequence[Segment], is_being_cleaned: bool) -> int:
+    def _gaps_to(self, partition: TopicPartition, segments: Sequence[AuditedSegment], is_being_cleaned: bool) -> int:
         if partition not in self._recovery_points:
             return MAX_LONG
         is_compacted = partition in self._cleaned or partition.topic in COMPACTED_TOPICS or is_being_cleaned
@@ -205,14 +205,14 @@ def _read_epochs(fs: ReadFs, folder: str) -> tuple[tuple[int, int], ...]:
     return LeaderEpochCheckpoint(fs, folder).read().entries  # type: ignore[arg-type]  # it only reads
 
 
-def _segments(fs: ReadFs, folder: str) -> tuple[tuple[Segment, ...], bool]:
+def _segments(fs: ReadFs, folder: str) -> tuple[tuple[AuditedSegment, ...], bool]:
     """Return the segments of a folder, and whether a cleaner is at work in it."""
     files = [file for name in fs.list(folder) if (file := parse_name(name))]
     bases = sorted(file.base_offset for file in files if file.suffix == LOG and not file.mark)
     found = []
     for base, following in zip(bases, [*bases[1:], -1], strict=True):
         size, identity = _size_and_identity(fs, f"{folder}/{base:020d}{LOG}")
-        found.append(Segment(base_offset=base, next_offset=following, size_bytes=size, identity=identity))
+        found.append(AuditedSegment(base_offset=base, next_offset=following, size_bytes=size, identity=identity))
     return tuple(found), any(file.mark in (CLEANED, SWAP) for file in files)
 
 

@@ -62,7 +62,7 @@ WORK = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class AuditedSegment:
     """One segment of a replica."""
 
     base_offset: int
@@ -74,7 +74,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class AuditedReplica:
     """One replica's log."""
 
     broker: int
@@ -95,7 +95,7 @@ class Replica:
     """All epochs that begin below this offset are in `epochs`."""
     folder: str = ""
     """The folder as visible from here; empty: the log is read through its broker."""
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[AuditedSegment, ...] = ()
 
     @property
     def compare_from(self) -> int:
@@ -121,14 +121,14 @@ class View:
     store: Sequence[tuple[Any, ...]] = ()
     """Rows of STORE."""
     brokers: Sequence[int] = ()
-    replicas: Sequence[Replica] = ()
+    replicas: Sequence[AuditedReplica] = ()
     folders: Sequence[tuple[Any, ...]] = ()
     """Rows of FOLDERS."""
     problems: Sequence[tuple[Any, ...]] = field(default=())
     """Rows of PROBLEMS: files that could not be read."""
 
-    def tables(self, spark: SparkSession) -> Tables:
-        return Tables(
+    def tables(self, spark: SparkSession) -> AuditTables:
+        return AuditTables(
             store=to_table(spark, list(self.store), STORE),
             brokers=to_table(spark, [(broker,) for broker in self.brokers], BROKERS),
             replicas=to_table(spark, [replica.row for replica in self.replicas], REPLICAS),
@@ -138,7 +138,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tables:
+class AuditTables:
     """A view as DataFrames."""
 
     store: DataFrame
@@ -164,7 +164,7 @@ def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = No
     wanted: dict[TopicPartition, list[int]] = {}
     for topic, partition, offset in suspicious or ():
         wanted.setdefault(TopicPartition(topic, partition), []).append(offset)
-    by_partition: dict[TopicPartition, list[Replica]] = {}
+    by_partition: dict[TopicPartition, list[AuditedReplica]] = {}
     for replica in view.replicas:
         by_partition.setdefault(replica.partition, []).append(replica)
     rows = []
@@ -178,11 +178,11 @@ def work_rows(view: View, suspicious: Iterable[tuple[str, int, int]] | None = No
     return rows
 
 
-def _holds(segment: Segment, offset: int) -> bool:
+def _holds(segment: AuditedSegment, offset: int) -> bool:
     return segment.base_offset <= offset and (segment.next_offset < 0 or offset <= segment.next_offset)
 
 
-def _work_row(replica: Replica, segment: Segment, cuts: list[int] | None) -> tuple[Any, ...]:
+def _work_row(replica: AuditedReplica, segment: AuditedSegment, cuts: list[int] | None) -> tuple[Any, ...]:
     """Return a row of WORK. cuts: None if there is no other replica to compare with."""
     compare_to = 0 if cuts is None else replica.compare_to
     return (

@@ -29,13 +29,13 @@ from pyspark.sql import SparkSession
 from sparklog.base.errors import SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription
-from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, Place, discard
+from sparklog.spark.history.archive_files import ArchivedFile, DatedFiles, TableLocation, discard
 from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.source.filters import EVERYTHING
 from sparklog.spark.source.lookups import open_lookup
 from sparklog.spark.source.offsets import OffsetRange
 from sparklog.spark.source.option_parsing import SECURITY_KEYS
-from sparklog.spark.source.options import BrokerOptions, Edge, Partitions, ReadMode, ReadOptions
+from sparklog.spark.source.options import Assign, BrokerOptions, Edge, ReadMode, ReadOptions
 from sparklog.spark.source.read import read_task
 from sparklog.spark.source.scan import Task, partition_of, plan_tasks, settled
 
@@ -81,7 +81,7 @@ class _Part:
 
 def archive(
     spark: SparkSession,
-    place: Place,
+    place: TableLocation,
     wanted: Iterable[Wanted],
     client: Mapping[str, Any],
     *,
@@ -205,7 +205,7 @@ def read_options(partitions: Iterable[TopicPartition], client: Mapping[str, Any]
     """Return the options of a read of these partitions that fails rather than skip records."""
     security = {name: client[name] for name in (key.replace(".", "_") for key in SECURITY_KEYS) if name in client}
     return ReadOptions(
-        selection=Partitions(frozenset(partitions)),
+        selection=Assign(frozenset(partitions)),
         starting=Edge.EARLIEST,
         ending=Edge.LATEST,
         path=None,
@@ -236,7 +236,7 @@ def plan_copies(options: ReadOptions, ranges: Sequence[OffsetRange], count: int)
         lookup.close()
 
 
-def copy_task(task: Task, *, place: Place, options: ReadOptions) -> _Part:
+def copy_task(task: Task, *, place: TableLocation, options: ReadOptions) -> _Part:
     """Write the records of a task as files of the archive, in a Spark task; remove the files if that fails."""
     partition = partition_of(task)
     writing = DatedFiles(place, partition)

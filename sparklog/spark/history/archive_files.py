@@ -45,7 +45,7 @@ _DAY_BEFORE, _DAY_AFTER = date.min.toordinal() - 1 - _EPOCH_DAY, date.max.toordi
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableLocation:
     """Location of a table: an absolute path or a URI, as it must mean the same in every process. Raises ConfigError."""
 
     uri: str
@@ -131,7 +131,12 @@ class DatedFiles:
     """Writer of one partition's rows, in offset order, as files of an archive."""
 
     def __init__(
-        self, place: Place, partition: TopicPartition, *, waiting_bytes: int = WAITING_BYTES, most_open: int = MOST_OPEN
+        self,
+        place: TableLocation,
+        partition: TopicPartition,
+        *,
+        waiting_bytes: int = WAITING_BYTES,
+        most_open: int = MOST_OPEN,
     ) -> None:
         self._place = place
         self._fs = place.files()
@@ -204,7 +209,7 @@ class DatedFiles:
         )
 
 
-def discard(place: Place, paths: Iterable[str]) -> None:
+def discard(place: TableLocation, paths: Iterable[str]) -> None:
     """Remove files that no commit names; files that cannot be removed are left to VACUUM."""
     fs = place.files()
     for path in paths:

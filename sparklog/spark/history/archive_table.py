@@ -41,7 +41,7 @@ from pyspark.sql.types import DateType, StructField, StructType
 from sparklog.base.errors import ConfigError, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import TYPES
-from sparklog.spark.history.archive_files import ArchivedFile, FilePart, Place
+from sparklog.spark.history.archive_files import ArchivedFile, FilePart, TableLocation
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DATE = "date"
@@ -73,13 +73,13 @@ class Progress(NamedTuple):
 class ArchiveTable:
     """An archive's table as of its opening, or of the last `refresh`."""
 
-    def __init__(self, place: Place, table: DeltaTable) -> None:
+    def __init__(self, place: TableLocation, table: DeltaTable) -> None:
         self.place = place
         self._table = table
         _check(place.uri, table)
 
     @classmethod
-    def open(cls, place: Place) -> ArchiveTable | None:
+    def open(cls, place: TableLocation) -> ArchiveTable | None:
         """Open the table; return None if there is none. Raises ConfigError if it is no archive, or is unreadable."""
         try:
             return cls(place, DeltaTable(place.folder or place.uri))
@@ -89,7 +89,7 @@ class ArchiveTable:
             raise ConfigError(f"archive {place.uri} cannot be opened: {error}") from error
 
     @classmethod
-    def create(cls, place: Place) -> ArchiveTable:
+    def create(cls, place: TableLocation) -> ArchiveTable:
         """Open the table; create it if there is none. Raises as `open`, and ConfigError if it cannot be created."""
         if found := cls.open(place):
             return found

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import InputPartition
 from sparklog.base.errors import DataLost
 from sparklog.log.reader import ReadRange
 from sparklog.spark.columns import TableShape, table_schema
-from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, Place
+from sparklog.spark.history.archive_files import WAITING_BYTES, FilePart, TableLocation
 from sparklog.spark.source.files import from_elsewhere, read_files
 from sparklog.spark.source.offsets import OffsetRange, report_losses
 from sparklog.spark.source.options import ReadOptions
@@ -45,7 +45,7 @@ class ArchiveTask(InputPartition):
     """Offsets of one partition to read from these files of an archive."""
 
     whole: OffsetRange
-    place: Place
+    place: TableLocation
     files: tuple[FilePart, ...]
 
 
@@ -54,7 +54,7 @@ class LogTask(InputPartition):
     """A task that reads from the log, and the archive to which its records may move."""
 
     task: Task
-    place: Place | None
+    place: TableLocation | None
     topic_id: str
 
 

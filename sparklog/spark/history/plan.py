@@ -25,7 +25,7 @@ from pyspark.sql.datasource import InputPartition
 
 from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
-from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_files import TableLocation
 from sparklog.spark.history.archive_table import Archived, ArchiveTable
 from sparklog.spark.history.archived import ArchiveTask, LogTask, read_file
 from sparklog.spark.source.filters import Interval, Predicate
@@ -60,7 +60,7 @@ def plan_history(options: ReadOptions, lookup: Lookup, predicate: Predicate) -> 
     remaining = replace(options, min_partitions=max(0, options.min_partitions - len(tasks)))
     for task in plan_tasks(remaining, lookup, newer, predicate):
         name = names[partition_of(task)]
-        tasks.append(LogTask(task, Place(name.uri) if name.uri else None, name.topic_id))
+        tasks.append(LogTask(task, TableLocation(name.uri) if name.uri else None, name.topic_id))
     return tasks
 
 
@@ -69,7 +69,7 @@ def find_pasts(names: Mapping[TopicPartition, ArchiveName], *, must_exist: bool)
 
     Raises ConfigError if a table is no archive, or if `must_exist` is set and there is no table.
     """
-    tables = {uri: ArchiveTable.open(Place(uri)) for uri in {name.uri for name in names.values()}}
+    tables = {uri: ArchiveTable.open(TableLocation(uri)) for uri in {name.uri for name in names.values()}}
     if must_exist and (missing := sorted(uri for uri, table in tables.items() if table is None)):
         raise ConfigError(f"archive {', '.join(missing)}: there is no Delta table")
     pasts = {}

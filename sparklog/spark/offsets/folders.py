@@ -9,7 +9,7 @@ from sparklog.base.ids import TopicPartition, encode_id
 from sparklog.log.description import LogDescription
 from sparklog.log.directory.checkpoints import COMPACTED, CorruptCheckpoint, read_offsets, read_topic_id
 from sparklog.spark.folders import FolderLookup, open_folder
-from sparklog.spark.source.options import Topics
+from sparklog.spark.source.options import Subscribe
 
 
 def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescription | KafkaError]:
@@ -19,7 +19,7 @@ def describe_folders(path: str, topic: str) -> dict[TopicPartition, LogDescripti
     """
     lookup = FolderLookup(path)
     found: dict[TopicPartition, LogDescription | KafkaError] = {}
-    for partition, bounds in lookup.bounds(Topics((topic,))).items():
+    for partition, bounds in lookup.bounds(Subscribe((topic,))).items():
         fs, folder = open_folder(lookup.folder(partition))
         try:
             topic_id = read_topic_id(fs, folder)

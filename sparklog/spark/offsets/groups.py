@@ -32,7 +32,7 @@ TopicNames = Mapping[str, str]
 logger = logging.getLogger(__name__)
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """Offset and timestamp of a record in the log."""
 
     offset: int
@@ -47,7 +47,7 @@ class Groups:
         self._members: dict[tuple[str, str], dict[str, Any]] = {}
         self._current: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def take(self, key: bytes, value: bytes | None, place: Place) -> bool:
+    def take(self, key: bytes, value: bytes | None, place: RecordPosition) -> bool:
         """Take a record, and return whether it describes members. Log and skip a record that cannot be read."""
         try:
             return self._take(key, value, place)
@@ -55,7 +55,7 @@ class Groups:
             logger.warning("the record at offset %d cannot be read: %s", place.offset, error)
             return False
 
-    def _take(self, key: bytes, value: bytes | None, place: Place) -> bool:
+    def _take(self, key: bytes, value: bytes | None, place: RecordPosition) -> bool:
         kind, names = read_key(key, OFFSETS_TOPIC)
         if names is None or kind not in (CLASSIC_GROUP, CONSUMER_MEMBER, CURRENT_ASSIGNMENT):
             return False
@@ -105,7 +105,7 @@ class Groups:
         )
 
 
-def _classic_members(group_id: str, fields: dict[str, Any], place: Place) -> list[dict[str, Any]]:
+def _classic_members(group_id: str, fields: dict[str, Any], place: RecordPosition) -> list[dict[str, Any]]:
     is_of_consumers = fields["protocolType"] == PROTOCOL_TYPE
     return [
         {
@@ -145,7 +145,7 @@ def _assigned(data: bytes) -> list[dict[str, Any]]:
     return [{"topic": topic, "topic_id": None, "partitions": numbers} for topic, numbers in by_topic.items()]
 
 
-def _consumer_member(fields: dict[str, Any], place: Place) -> dict[str, Any]:
+def _consumer_member(fields: dict[str, Any], place: RecordPosition) -> dict[str, Any]:
     return {
         "group_instance_id": fields["instanceId"],
         "client_id": fields["clientId"],
@@ -159,7 +159,7 @@ def _consumer_member(fields: dict[str, Any], place: Place) -> dict[str, Any]:
     }
 
 
-def _current(fields: dict[str, Any], place: Place) -> dict[str, Any]:
+def _current(fields: dict[str, Any], place: RecordPosition) -> dict[str, Any]:
     return {
         "epoch": fields["memberEpoch"],
         "assignment": [

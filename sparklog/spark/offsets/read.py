@@ -53,14 +53,14 @@ class Compacted(SparklogError):
     """Records of a slice have been compacted away since its survey."""
 
 
-class Marker(NamedTuple):
+class TransactionMarker(NamedTuple):
     """The end of a producer's transaction."""
 
     offset: int
     is_commit: bool
 
 
-Markers = Mapping[int, tuple[Marker, ...]]
+Markers = Mapping[int, tuple[TransactionMarker, ...]]
 """Markers of each producer id, in offset order."""
 
 
@@ -86,13 +86,13 @@ class Survey(NamedTuple):
     partition: int
     offset_to: int
     """All transactions below have ended."""
-    markers: dict[int, tuple[Marker, ...]]
+    markers: dict[int, tuple[TransactionMarker, ...]]
     is_complete: bool
     """Whether there is a record at each offset: compaction has removed nothing."""
 
 
 def survey(slice_: Slice) -> Survey:
-    markers: dict[int, list[Marker]] = {}
+    markers: dict[int, list[TransactionMarker]] = {}
     begun: dict[int, int] = {}
     seen = OffsetGapCheck(slice_.offset_from)
     for data in batches(slice_):
@@ -103,7 +103,7 @@ def survey(slice_: Slice) -> Survey:
             if header.is_control:
                 for record in iterate_records(data, position):
                     is_commit = int.from_bytes((record.key or b"")[2:4], "big") == COMMIT_MARKER
-                    markers.setdefault(header.producer_id, []).append(Marker(record.offset, is_commit))
+                    markers.setdefault(header.producer_id, []).append(TransactionMarker(record.offset, is_commit))
                 begun.pop(header.producer_id, None)
             elif header.is_transactional:
                 begun.setdefault(header.producer_id, header.base_offset)

@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparklog.offsets_topic.commits import COMMITS as COMMIT_COLUMNS
 from sparklog.offsets_topic.commits import read_offset_records
-from sparklog.spark.offsets.groups import Groups, Place
+from sparklog.spark.offsets.groups import Groups, RecordPosition
 from sparklog.spark.offsets.read import Slice, Survey, records, survey
 
 _TIME = pa.timestamp("us", "UTC")
@@ -73,13 +73,13 @@ MEMBERS = pa.schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class ReplayTask:
     """A slice for a task, and the groups before it."""
 
     slice: Slice
     history_from: int
     """Commits below are already in the history; offsets below are read for their other records."""
-    groups: Sequence[tuple[bytes, bytes, Place]] = ()
+    groups: Sequence[tuple[bytes, bytes, RecordPosition]] = ()
     """The newest records of groups and their members below the slice, in log order."""
 
 
@@ -89,11 +89,11 @@ def surveys(spark: SparkSession, slices: Sequence[Slice]) -> list[Survey]:
     return found
 
 
-def commits(spark: SparkSession, works: Sequence[Work]) -> DataFrame:
+def commits(spark: SparkSession, works: Sequence[ReplayTask]) -> DataFrame:
     return _in_tasks(spark, works, read_commits, COMMITS)
 
 
-def changes(spark: SparkSession, works: Sequence[Work]) -> DataFrame:
+def changes(spark: SparkSession, works: Sequence[ReplayTask]) -> DataFrame:
     return _newest_of(_in_tasks(spark, works, read_changes, NEWEST))
 
 
@@ -115,7 +115,7 @@ def current_members(of: DataFrame) -> DataFrame:
     return of.repartition("log_partition").mapInArrow(_members_of, _spark_schema(MEMBERS))
 
 
-def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
+def read_commits(work: ReplayTask) -> Iterator[pa.RecordBatch]:
     """Yield the commits of a slice from `history_from` on, each with the member that had the partition then."""
     groups = Groups()
     for key, value, place in work.groups:
@@ -134,7 +134,7 @@ def read_commits(work: Work) -> Iterator[pa.RecordBatch]:
                 yield from kept.to_batches()
 
 
-def read_changes(work: Work) -> Iterator[pa.RecordBatch]:
+def read_changes(work: ReplayTask) -> Iterator[pa.RecordBatch]:
     """Yield the records of a slice, raw; of the records with one key in a chunk, only the last."""
     number = work.slice.partition.partition
     for batch in records(work.slice):
@@ -171,7 +171,7 @@ class _Owners:
             if end > begin:
                 yield self._with_owners(table.slice(begin, end - begin))
                 begin = end
-            place = Place(offset, batch.column("timestamp")[row].value)
+            place = RecordPosition(offset, batch.column("timestamp")[row].value)
             if self._groups.take(batch.column("key")[row].as_py(), batch.column("value")[row].as_py(), place):
                 self._owners = None
         if begin < table.num_rows:
@@ -213,7 +213,7 @@ def _members_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for number, rows in by_partition.items():
         groups = Groups()
         for offset, time_ms, key, value in sorted(rows):
-            groups.take(key, value, Place(offset, time_ms))
+            groups.take(key, value, RecordPosition(offset, time_ms))
         members = [_member_row(row, number, names) for row in groups.rows()]
         yield from pa.Table.from_pylist(members, MEMBERS).to_batches()
 
@@ -257,7 +257,10 @@ def _newest_of(rows: DataFrame) -> DataFrame:
 
 
 def _in_tasks(
-    spark: SparkSession, works: Sequence[Work], read: Callable[[Work], Iterator[pa.RecordBatch]], schema: pa.Schema
+    spark: SparkSession,
+    works: Sequence[ReplayTask],
+    read: Callable[[ReplayTask], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
 ) -> DataFrame:
     """Return the rows that `read` yields for each work, with a task for each work."""
 

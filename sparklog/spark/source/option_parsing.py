@@ -30,19 +30,19 @@ from sparklog.base.ids import TopicPartition, check_topic
 from sparklog.spark.source.options import (
     EARLIEST_IN_JSON,
     AllTopics,
+    Assign,
     AtCommitted,
     AtOffsets,
     AtTimestamps,
     BrokerOptions,
     Edge,
     NoMatch,
-    Partitions,
     Position,
     ReadMode,
     ReadOptions,
     Selection,
-    TopicPattern,
-    Topics,
+    Subscribe,
+    SubscribePattern,
     WriteOptions,
 )
 
@@ -251,19 +251,19 @@ def _topic(raw: str) -> str:
     return check_topic(raw.strip())
 
 
-def _topics(raw: str) -> Topics:
-    return Topics(tuple(dict.fromkeys(_topic(name) for name in raw.split(","))))
+def _topics(raw: str) -> Subscribe:
+    return Subscribe(tuple(dict.fromkeys(_topic(name) for name in raw.split(","))))
 
 
-def _pattern(raw: str) -> TopicPattern:
+def _pattern(raw: str) -> SubscribePattern:
     try:
         re.compile(raw)
     except re.error as wrong:
         raise ValueError(raw) from wrong
-    return TopicPattern(raw)
+    return SubscribePattern(raw)
 
 
-def _assignment(raw: str) -> Partitions:
+def _assignment(raw: str) -> Assign:
     topics: dict[str, list[int]] = json.loads(raw)
     partitions = frozenset(
         TopicPartition(check_topic(topic), _number(partition, low=0))
@@ -272,7 +272,7 @@ def _assignment(raw: str) -> Partitions:
     )
     if not partitions:
         raise ValueError
-    return Partitions(partitions)
+    return Assign(partitions)
 
 
 def _per_partition(raw: str, low: int) -> dict[TopicPartition, int]:

@@ -70,14 +70,14 @@ class AllTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class Subscribe:
     """Topics by name."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPattern:
+class SubscribePattern:
     """Topics whose whole name matches a regular expression, except internal topics."""
 
     pattern: str
@@ -87,13 +87,13 @@ class TopicPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitions:
+class Assign:
     """Partitions by name."""
 
     partitions: frozenset[TopicPartition]
 
 
-Selection = AllTopics | Topics | TopicPattern | Partitions
+Selection = AllTopics | Subscribe | SubscribePattern | Assign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ OF_RECORD = ("key", "value", "headers", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class TaskCommitMessage(WriterCommitMessage):
     """How many records a task wrote."""
 
     records: int
@@ -54,7 +54,7 @@ class TopicWriter(DataSourceArrowWriter):
         check_written(schema, options)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         return send(iterator, self._options)
 
 
@@ -65,7 +65,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         check_written(schema, options)
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         return send(iterator, self._options)
 
 
@@ -82,7 +82,7 @@ def check_written(schema: StructType, options: WriteOptions) -> None:
         raise ConfigError("where to write? Give the option topic, or a column topic")
 
 
-def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
+def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> TaskCommitMessage:
     """Send all rows, and return once they are acknowledged. Raises the errors of the producer."""
     records = 0
     with Producer(**options.producer) as producer:
@@ -93,7 +93,7 @@ def send(batches: Iterator[pa.RecordBatch], options: WriteOptions) -> Written:
                 records += rows.num_rows
         for delivery in deliveries:
             delivery.result()
-    return Written(records)
+    return TaskCommitMessage(records)
 
 
 def routed(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str, int | None, pa.Table]]:

@@ -23,7 +23,7 @@ from sparklog.log.description import LogDescription
 from sparklog.records.arrow import decode_batches, encode_all
 from sparklog.spark.offsets.read import Slice, batches
 from sparklog.spark.offsets.snapshots import batches_of
-from sparklog.spark.offsets.topic import Work, read_changes
+from sparklog.spark.offsets.topic import ReplayTask, read_changes
 from sparklog.testing import RunningBroker, start_broker
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -63,7 +63,7 @@ def whole(log: LogDescription, broker: RunningBroker, *, offset_from: int = 0, t
 
 
 def newest(log: LogDescription, broker: RunningBroker) -> list[bytes]:
-    (changes,) = read_changes(Work(slice=whole(log, broker), history_from=0))
+    (changes,) = read_changes(ReplayTask(slice=whole(log, broker), history_from=0))
     return list(batches_of([changes]))
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sparklog.client.producer.accumulator import Accumulator, PartitionQueue, TopicQueues
 from sparklog.client.producer.batches import HEADER_SIZE, RECORD_OVERHEAD, RowBatch
-from sparklog.client.producer.delivery import Delivery, Written
+from sparklog.client.producer.delivery import AcknowledgedBatch, Delivery
 from sparklog.client.producer.partitioner import STICKY
 from sparklog.testing import SimClock
 from support.runs.seeds import examples
@@ -279,7 +279,7 @@ class Delivering(RuleBasedStateMachine):
         for batch in queue.in_flight:
             assert isinstance(batch, RowBatch)
             self.acknowledged[queue.partition.partition] += batch.values
-            batch.outcome.written(Written(0, -1, batch.timestamps))
+            batch.outcome.written(AcknowledgedBatch(0, -1, batch.timestamps))
         self.buffer.accumulator.done(queue)
 
     @precondition(lambda self: self.queues(in_flight=True))

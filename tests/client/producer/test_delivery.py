@@ -10,14 +10,14 @@ import pytest
 from sparklog.base.errors import DeliveryTimeout, SparklogError
 from sparklog.base.ids import TopicPartition
 from sparklog.client.producer.delivery import (
+    AcknowledgedBatch,
+    BatchDelivery,
     Delivery,
     OffsetRange,
-    Outcome,
     RecordMetadata,
     Split,
     TableDelivery,
     TableMetadata,
-    Written,
     settled,
 )
 from support.patience import PATIENCE_S
@@ -25,8 +25,8 @@ from support.patience import PATIENCE_S
 PLACE = TopicPartition("t", 1)
 
 
-def outcome_of(count: int) -> Outcome:
-    outcome = Outcome(PLACE)
+def outcome_of(count: int) -> BatchDelivery:
+    outcome = BatchDelivery(PLACE)
     outcome.count = count
     return outcome
 
@@ -36,7 +36,7 @@ def test_records_of_a_batch_have_consecutive_offsets_and_their_own_timestamps() 
     deliveries = [Delivery(outcome, index) for index in range(3)]
     assert not deliveries[0].done()
 
-    outcome.written(Written(40, -1, [7, 8, 9]))
+    outcome.written(AcknowledgedBatch(40, -1, [7, 8, 9]))
 
     assert [delivery.result() for delivery in deliveries] == [
         RecordMetadata("t", 1, 40, 7), RecordMetadata("t", 1, 41, 8), RecordMetadata("t", 1, 42, 9),
@@ -46,14 +46,14 @@ def test_records_of_a_batch_have_consecutive_offsets_and_their_own_timestamps() 
 
 def test_the_brokers_time_stands_where_the_topic_says_so() -> None:
     outcome = outcome_of(1)
-    outcome.written(Written(40, 1234, [7]))
+    outcome.written(AcknowledgedBatch(40, 1234, [7]))
 
     assert Delivery(outcome, 0).result().timestamp_ms == 1234
 
 
 def test_without_acknowledgement_there_is_no_offset() -> None:
     outcome = outcome_of(2)
-    outcome.written(Written(-1, -1, [7, 8]))
+    outcome.written(AcknowledgedBatch(-1, -1, [7, 8]))
 
     assert Delivery(outcome, 1).result() == RecordMetadata("t", 1, -1, 8)
     assert TableDelivery("t", [outcome]).result().ranges == (OffsetRange("t", 1, -1, -1),)
@@ -78,9 +78,9 @@ def test_deliveries_follow_a_batch_that_was_split_and_split_again() -> None:
 
     whole.split(Split((0, 2), (left, right)))
     assert not deliveries[0].done()
-    left.written(Written(10, -1, [0, 1]))
+    left.written(AcknowledgedBatch(10, -1, [0, 1]))
     right.split(Split((0, 3), (middle, end)))
-    middle.written(Written(12, -1, [2, 3, 4]))
+    middle.written(AcknowledgedBatch(12, -1, [2, 3, 4]))
     end.failed(DeliveryTimeout("too late"))
 
     assert [delivery.result().offset for delivery in deliveries[:5]] == [10, 11, 12, 13, 14]
@@ -98,7 +98,7 @@ def test_callbacks_are_called_once_even_where_the_batch_was_split_and_one_of_the
 
     whole.split(Split((0, 1), (left, right)))
     right.failed(failure)
-    left.written(Written(10, -1, [5]))
+    left.written(AcknowledgedBatch(10, -1, [5]))
 
     assert seen == [(None, failure), (RecordMetadata("t", 1, 10, 5), None)]
 
@@ -107,10 +107,10 @@ def test_a_table_has_a_range_for_each_batch_in_order() -> None:
     first, second, left, right = outcome_of(2), outcome_of(3), outcome_of(1), outcome_of(2)
     delivery = TableDelivery("t", [first, second])
     second.split(Split((0, 1), (left, right)))
-    first.written(Written(0, -1, [0, 0]))
+    first.written(AcknowledgedBatch(0, -1, [0, 0]))
     assert not delivery.done()
-    left.written(Written(5, -1, [0]))
-    right.written(Written(9, -1, [0, 0]))
+    left.written(AcknowledgedBatch(5, -1, [0]))
+    right.written(AcknowledgedBatch(9, -1, [0, 0]))
 
     assert delivery.done()
     assert delivery.result() == TableMetadata(
@@ -123,7 +123,7 @@ async def test_cancelling_one_who_waits_does_not_disturb_the_others() -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(_await(Delivery(outcome, 0)), 0.01)
 
-    threading.Timer(0.01, outcome.written, [Written(3, -1, [0, 0])]).start()
+    threading.Timer(0.01, outcome.written, [AcknowledgedBatch(3, -1, [0, 0])]).start()
 
     assert (await Delivery(outcome, 1)).offset == 4
     assert (await Delivery(outcome, 0)).offset == 3
@@ -137,7 +137,7 @@ async def test_settled_waits_for_parts_and_does_not_mind_failures() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
 
-    right.written(Written(0, -1, [0]))
+    right.written(AcknowledgedBatch(0, -1, [0]))
 
     await asyncio.wait_for(waiting, PATIENCE_S)
 

@@ -8,7 +8,7 @@ import pytest
 
 from sparklog.base.errors import InvalidRequest
 from sparklog.server.kafka.apis import TRANSLATIONS
-from sparklog.server.kafka.array_counts import Room, skip_entity
+from sparklog.server.kafka.array_counts import ElementAllowance, skip_entity
 from sparklog.server.kafka.messages import read_request, write
 from support.kafka.random_requests import make_request
 
@@ -39,5 +39,5 @@ def test_every_request_is_walked_through_to_its_end(key: int, version: int) -> N
     for seed in range(20):
         request = make_request(Random(seed), key, version)
         data = write(request)
-        assert skip_entity(type(request))(memoryview(data), 0, Room()) == len(data)
+        assert skip_entity(type(request))(memoryview(data), 0, ElementAllowance()) == len(data)
         assert read_request(key, version, data + b"\xff\xff\xff\xff\x0f") == request

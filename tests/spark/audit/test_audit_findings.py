@@ -26,7 +26,7 @@ from sparklog.spark.audit.tables import (
     PROBLEMS,
     REPLICAS,
     STORE,
-    Tables,
+    AuditTables,
     to_table,
 )
 
@@ -37,8 +37,8 @@ T = ("orders", 0)
 def tables(spark):
     """Makes a cluster: three brokers, one partition led by broker 1, all in sync; or what a test says."""
 
-    def make(*, store=None, brokers=(1, 2, 3), replicas=None, folders=()) -> Tables:
-        return Tables(
+    def make(*, store=None, brokers=(1, 2, 3), replicas=None, folders=()) -> AuditTables:
+        return AuditTables(
             store=to_table(spark, [(*T, 1, 4, [1, 2, 3], [1, 2, 3])] if store is None else store, STORE),
             brokers=to_table(spark, [(broker,) for broker in brokers], BROKERS),
             replicas=to_table(spark, [replica(n) for n in (1, 2, 3)] if replicas is None else replicas, REPLICAS),

@@ -14,7 +14,7 @@ from sparklog.base.errors import ConfigError
 from sparklog.base.ids import TopicPartition
 from sparklog.log.description import LogDescription, SegmentDescription
 from sparklog.spark.history.archive import Wanted, next_slice
-from sparklog.spark.history.archive_files import DatedFiles, Place, by_day, date_of
+from sparklog.spark.history.archive_files import DatedFiles, TableLocation, by_day, date_of
 from sparklog.spark.history.archive_table import Archived, ArchiveTable, Moved, Progress
 from sparklog.spark.source.offsets import OffsetRange
 from support.jobs.archives import (
@@ -103,7 +103,7 @@ def test_two_runs_at_once_archive_each_offset_once(topics: Topics, topic: str, u
             met.yes = True
             both_have_copied.wait()
 
-    ArchiveTable.create(Place(uri))
+    ArchiveTable.create(TableLocation(uri))
     outcomes: list[dict] = []
 
     def run() -> None:
@@ -200,7 +200,7 @@ def test_a_new_topic_of_an_old_name_is_not_mixed_with_it(topics: Topics, topic: 
     before = archived_rows(uri)
     log = replace(describe(topics, topic)[TopicPartition(topic, 0)], topic_id="another")
     with pytest.raises(ConfigError, match="of an earlier topic of that name"):
-        ArchiveTable.create(Place(uri)).archived(log.partition, log.topic_id)
+        ArchiveTable.create(TableLocation(uri)).archived(log.partition, log.topic_id)
     assert archived_rows(uri) == before
 
 
@@ -212,20 +212,20 @@ def test_a_table_of_another_kind_is_refused_and_left_alone(topics: Topics, topic
 
 
 def test_a_table_that_readers_must_know_more_about_is_refused(uri: str) -> None:
-    ArchiveTable.create(Place(uri))
+    ArchiveTable.create(TableLocation(uri))
     DeltaTable(uri).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
     with pytest.raises(ConfigError, match="features"):
-        ArchiveTable.open(Place(uri))
+        ArchiveTable.open(TableLocation(uri))
 
 
 def test_where_there_is_no_table_none_is_found(uri: str) -> None:
-    assert ArchiveTable.open(Place(uri)) is None
-    assert ArchiveTable.create(Place(uri)).archived(TopicPartition("t", 0)) is None
-    assert ArchiveTable.create(Place(f"file://{uri}")).archived(TopicPartition("t", 0)) is None
+    assert ArchiveTable.open(TableLocation(uri)) is None
+    assert ArchiveTable.create(TableLocation(uri)).archived(TopicPartition("t", 0)) is None
+    assert ArchiveTable.create(TableLocation(f"file://{uri}")).archived(TopicPartition("t", 0)) is None
 
 
 def test_a_commit_upon_what_another_has_moved_on_is_refused(uri: str) -> None:
-    one, other = ArchiveTable.create(Place(uri)), ArchiveTable.create(Place(uri))
+    one, other = ArchiveTable.create(TableLocation(uri)), ArchiveTable.create(TableLocation(uri))
     partition = TopicPartition("t", 0)
     one.commit([], {partition: Progress("id", Archived(0, 10))})
     with pytest.raises(Moved):
@@ -233,11 +233,11 @@ def test_a_commit_upon_what_another_has_moved_on_is_refused(uri: str) -> None:
     other.refresh()
     assert other.archived(partition, "id") == (0, 10)
     other.commit([], {partition: Progress("id", Archived(0, 20))})
-    assert ArchiveTable.create(Place(uri)).archived(partition, "id") == (0, 20)
+    assert ArchiveTable.create(TableLocation(uri)).archived(partition, "id") == (0, 20)
 
 
 def test_what_others_commit_to_the_table_is_no_conflict(uri: str) -> None:
-    one = ArchiveTable.create(Place(uri))
+    one = ArchiveTable.create(TableLocation(uri))
     DeltaTable(uri).create_write_transaction(
         [],
         "append",
@@ -249,12 +249,12 @@ def test_what_others_commit_to_the_table_is_no_conflict(uri: str) -> None:
 
 
 def test_how_far_the_table_is_outlives_a_checkpoint_and_the_commits_before_it(uri: str) -> None:
-    table = ArchiveTable.create(Place(uri))
+    table = ArchiveTable.create(TableLocation(uri))
     table.commit([], {TopicPartition("t", 0): Progress("id", Archived(5, 10))})
     DeltaTable(uri).create_checkpoint()
     for commit in Path(uri, "_delta_log").glob("*.json"):
         commit.unlink()
-    found = ArchiveTable.open(Place(uri))
+    found = ArchiveTable.open(TableLocation(uri))
     assert found is not None
     assert found.archived(TopicPartition("t", 0), "id") == (5, 10)
 
@@ -272,7 +272,7 @@ def rows_at(offsets: list[int], times_us: list[int]) -> pa.RecordBatch:
 
 
 def test_timestamps_all_over_the_calendar_take_bounded_files_and_memory(tmp_path: Path) -> None:
-    writing = DatedFiles(Place(str(tmp_path)), TopicPartition("t", 0), waiting_bytes=10_000, most_open=4)
+    writing = DatedFiles(TableLocation(str(tmp_path)), TopicPartition("t", 0), waiting_bytes=10_000, most_open=4)
     day = 86_400_000_000
     far = 2**62  # in a year that no date can name
     for first in range(0, 1000, 50):

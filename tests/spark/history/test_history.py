@@ -22,7 +22,7 @@ from sparklog.base.errors import ConfigError, DataLost
 from sparklog.base.ids import TopicPartition
 from sparklog.spark import broker
 from sparklog.spark.history import archived
-from sparklog.spark.history.archive_files import DatedFiles, FilePart, Place
+from sparklog.spark.history.archive_files import DatedFiles, FilePart, TableLocation
 from sparklog.spark.history.archive_table import IN_FILES, Archived, ArchiveTable, Progress
 from sparklog.spark.history.archived import ArchiveTask, LogTask, merged, overlapping, read_file
 from sparklog.spark.source.filters import EVERYTHING
@@ -146,7 +146,7 @@ def test_filters_leave_files_closed(topics: Topics, trimmed: Trimmed) -> None:
 
 def test_large_records_come_few_at_a_time(tmp_path: Path) -> None:
     partition, rows = TopicPartition("t", 0), 40
-    writing = DatedFiles(Place(str(tmp_path)), partition, waiting_bytes=100_000)
+    writing = DatedFiles(TableLocation(str(tmp_path)), partition, waiting_bytes=100_000)
     for first in range(0, rows, 10):
         offsets = pa.array(range(first, first + 10), pa.int64())
         times, values = pa.array([0] * 10, pa.timestamp("us", "UTC")), pa.array([bytes(10_000)] * 10)
@@ -154,8 +154,8 @@ def test_large_records_come_few_at_a_time(tmp_path: Path) -> None:
     (file,) = writing.finish()
     found = FilePart(path=file.path, size_bytes=file.size_bytes, offset_first=0, offset_last=rows - 1, alone=True)
 
-    read = list(read_file(Place(str(tmp_path)).files(), found, OffsetRange(partition, 0, rows), ("offset", "value"),
-                          size_bytes=100_000))  # fmt: skip
+    files, whole = TableLocation(str(tmp_path)).files(), OffsetRange(partition, 0, rows)
+    read = list(read_file(files, found, whole, ("offset", "value"), size_bytes=100_000))
 
     assert [offset for batch in read for offset in batch.column("offset").to_pylist()] == list(range(rows))
     assert max(batch.num_rows for batch in read) < rows / 2
@@ -173,7 +173,7 @@ def test_what_moves_on_while_the_archive_is_read_is_read_there_too(
         yield offsets_from(task.whole)
 
     def archived_since(_: Any, left: OffsetRange) -> ArchiveTask:
-        return ArchiveTask(left._replace(offset_to=next(archive)), Place(str(tmp_path)), ())
+        return ArchiveTask(left._replace(offset_to=next(archive)), TableLocation(str(tmp_path)), ())
 
     monkeypatch.setattr(archived, "_from_log", log)
     monkeypatch.setattr(archived, "_archived_since", archived_since)
@@ -292,8 +292,8 @@ def test_folders_without_a_broker_have_a_history_too(name: str, tmp_path: Path) 
     lookup = open_lookup(options)
     (whole,), _ = batch_ranges(options, lookup)
     boundary = rows[len(rows) // 2]["offset"]
-    writing = DatedFiles(Place(str(tmp_path / "archive")), whole.partition)
-    table = ArchiveTable.create(Place(str(tmp_path / "archive")))
+    writing = DatedFiles(TableLocation(str(tmp_path / "archive")), whole.partition)
+    table = ArchiveTable.create(TableLocation(str(tmp_path / "archive")))
     for task in plan_tasks(options, lookup, [whole._replace(offset_to=boundary)], EVERYTHING):
         for batch in read_task(task, options, IN_FILES):
             writing.add(batch)
@@ -339,7 +339,7 @@ def test_a_new_topic_of_an_old_name_has_no_past(topics: Topics, tmp_path: Path) 
     uri = str(tmp_path / "archive")
     topic = topics.create(retention_archive=uri)
     partition = TopicPartition(topic, 0)
-    ArchiveTable.create(Place(uri)).commit([], {partition: Progress("earlier", Archived(0, 100))})
+    ArchiveTable.create(TableLocation(uri)).commit([], {partition: Progress("earlier", Archived(0, 100))})
     with pytest.raises(ConfigError, match="of an earlier topic of that name"):
         past(topics, topic).partitions()
 

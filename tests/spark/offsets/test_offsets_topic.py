@@ -18,10 +18,10 @@ from sparklog.log.log import Log
 from sparklog.offsets_topic.schemas import OFFSETS_TOPIC, write_key, write_value
 from sparklog.records.arrow import decode_batches
 from sparklog.records.records import Record, write_records
-from sparklog.spark.offsets.groups import Groups, Place
+from sparklog.spark.offsets.groups import Groups, RecordPosition
 from sparklog.spark.offsets.read import Compacted, Slice, survey, whole_batches
 from sparklog.spark.offsets.snapshots import batches_of
-from sparklog.spark.offsets.topic import Work, _offsets_of, read_changes, read_commits
+from sparklog.spark.offsets.topic import ReplayTask, _offsets_of, read_changes, read_commits
 from sparklog.testing import SimClock
 
 PARTITION = TopicPartition("__consumer_offsets", 0)
@@ -105,7 +105,7 @@ class Topic:
         work = {"history_from": offset_from, **work}
         return [
             tuple(row[name] for name in ("log_offset", "group_id", "offset", "client_id"))
-            for batch in read_commits(Work(slice=self.slice(offset_from, offset_to), **work))
+            for batch in read_commits(ReplayTask(slice=self.slice(offset_from, offset_to), **work))
             for row in batch.to_pylist()
         ]
 
@@ -138,7 +138,7 @@ def test_members_of_the_new_protocol_have_topics_by_id(topic: Topic) -> None:
 def test_who_was_who_before_a_slice_is_taken_from_what_the_topic_had_come_to(topic: Topic) -> None:
     topic.write(generation("g", a=[0]))
     topic.write(commit("g", 0, 1), commit("g", 0, 2))
-    (key, value), place = generation("g", a=[0]), Place(0, 1)
+    (key, value), place = generation("g", a=[0]), RecordPosition(0, 1)
     assert value is not None
 
     assert topic.commits(2, groups=[(key, value, place)]) == [(2, "g", 2, "a")]
@@ -181,7 +181,7 @@ def test_what_is_added_to_what_was_known_has_a_record_at_each_offset_when_it_is_
 
     def read(offset_to: int) -> int:
         slice_ = replace(topic.slice(0, offset_to), must_be_complete=True)
-        return sum(batch.num_rows for batch in read_changes(Work(slice=slice_, history_from=0)))
+        return sum(batch.num_rows for batch in read_changes(ReplayTask(slice=slice_, history_from=0)))
 
     assert read(2) == 2
     with pytest.raises(Compacted, match="records below 4 were compacted away"):
@@ -193,7 +193,7 @@ def test_of_each_key_in_a_chunk_the_last_is_kept(topic: Topic) -> None:
         topic.write(commit("g", number % 2, number), (b"", b"of no kind"))
     topic.write(commit("g", 0, None))
 
-    (found,) = read_changes(Work(slice=topic.slice(), history_from=0))
+    (found,) = read_changes(ReplayTask(slice=topic.slice(), history_from=0))
 
     rows = {(row["key"], row["log_offset"], row["value"]) for row in found.to_pylist()}
     assert rows == {(commit("g", 1, 3)[0], 6, commit("g", 1, 3)[1]), (commit("g", 0, 0)[0], 10, None),
@@ -223,8 +223,8 @@ def test_offsets_of_several_partitions_in_one_chunk_stay_apart() -> None:
 def test_members_are_told_with_all_that_is_known_of_them() -> None:
     groups = Groups()
     for at, (key, value) in enumerate([generation("c", a=[0, 1]), member("n", "b"), current("n", "b", 2)]):
-        assert groups.take(key, value, Place(at, 10 * at))
-    assert not groups.take(b"\0\2", b"damaged", Place(9, 9))
+        assert groups.take(key, value, RecordPosition(at, 10 * at))
+    assert not groups.take(b"\0\2", b"damaged", RecordPosition(9, 9))
 
     classic, new = groups.rows()
 

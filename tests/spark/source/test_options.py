@@ -12,14 +12,14 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.source.option_parsing import OPTIONS, Use, parse_read_options, parse_write_options
 from sparklog.spark.source.options import (
     AllTopics,
+    Assign,
     AtOffsets,
     AtTimestamps,
     Edge,
     NoMatch,
-    Partitions,
     ReadMode,
-    TopicPattern,
-    Topics,
+    Subscribe,
+    SubscribePattern,
 )
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9094"}
@@ -41,9 +41,9 @@ def test_a_batch_reads_everything_and_a_stream_what_comes():
 @pytest.mark.parametrize(
     ("option", "raw", "selection"),
     [
-        ("subscribe", "a, b,a", Topics(("a", "b"))),
-        ("subscribePattern", "a.*", TopicPattern("a.*")),
-        ("assign", '{"a": [0, 2]}', Partitions(frozenset({TopicPartition("a", 0), TopicPartition("a", 2)}))),
+        ("subscribe", "a, b,a", Subscribe(("a", "b"))),
+        ("subscribePattern", "a.*", SubscribePattern("a.*")),
+        ("assign", '{"a": [0, 2]}', Assign(frozenset({TopicPartition("a", 0), TopicPartition("a", 2)}))),
     ],
 )
 def test_topics_are_chosen_as_in_the_kafka_source(option, raw, selection):
@@ -52,13 +52,13 @@ def test_topics_are_chosen_as_in_the_kafka_source(option, raw, selection):
 
 def test_a_path_reads_all_topics_or_those_that_are_named():
     assert parse_read_options({"path": "/logs"}, Use.BATCH).selection == AllTopics()
-    assert parse_read_options({"path": "/logs", "subscribe": "a"}, Use.BATCH).selection == Topics(("a",))
+    assert parse_read_options({"path": "/logs", "subscribe": "a"}, Use.BATCH).selection == Subscribe(("a",))
     assert parse_read_options({"path": "/logs"}, Use.BATCH).broker is None
 
 
 def test_a_pattern_matches_whole_names():
-    assert TopicPattern("a+").matches("aaa")
-    assert not TopicPattern("a+").matches("aaab")
+    assert SubscribePattern("a+").matches("aaa")
+    assert not SubscribePattern("a+").matches("aaab")
 
 
 def test_offsets_for_each_partition_come_as_json():

@@ -16,7 +16,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.spark.columns import table_schema
 from sparklog.spark.folders import FolderLookup
 from sparklog.spark.source.offsets import Bounds
-from sparklog.spark.source.options import AllTopics, Topics
+from sparklog.spark.source.options import AllTopics, Subscribe
 from support import GOLDEN
 
 FOLDERS = sorted(folder.parent.name for folder in GOLDEN.glob("*/expected.jsonl"))
@@ -92,10 +92,10 @@ def test_a_partition_that_is_only_being_made_is_empty(tmp_path):
 
 def test_topics_that_are_not_in_the_directory_are_named():
     with pytest.raises(UnknownTopicOrPartition, match="orders, segments-1"):
-        FolderLookup(str(GOLDEN)).bounds(Topics(("orders", "segments-1", "compacted")))
+        FolderLookup(str(GOLDEN)).bounds(Subscribe(("orders", "segments-1", "compacted")))
 
 
 def test_internal_topics_are_read_when_they_are_named():
     lookup = FolderLookup(str(GOLDEN))
     assert not any(partition.topic.startswith("__") for partition in lookup.bounds(AllTopics()))
-    assert lookup.bounds(Topics(("__consumer_offsets",))).keys() == {TopicPartition("__consumer_offsets", 0)}
+    assert lookup.bounds(Subscribe(("__consumer_offsets",))).keys() == {TopicPartition("__consumer_offsets", 0)}

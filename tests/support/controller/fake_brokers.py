@@ -36,8 +36,8 @@ from sparklog.controller.controller import Controller
 from sparklog.replica.messages import (
     AlterIsr,
     LeaderAndIsr,
+    LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
-    PartitionState,
     StopReplica,
     StopReplicaResponse,
 )
@@ -71,7 +71,7 @@ class FakeBroker:
 
     async def start(self) -> None:
         self.is_up = True
-        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.partitions: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         self.metadata = MetadataCache()
         self.seen = (0, 0)
         self.store = MemoryStore(self.world.tree, call_soon=asyncio.get_running_loop().call_soon)

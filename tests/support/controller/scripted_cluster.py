@@ -32,8 +32,8 @@ from sparklog.controller.controller import Controller
 from sparklog.replica.messages import (
     AlterIsr,
     LeaderAndIsr,
+    LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
-    PartitionState,
     StopReplica,
     StopReplicaResponse,
 )
@@ -62,7 +62,7 @@ class ScriptedBroker:
         self.logs = logs
         """Partitions that are on its disk; that stays when it dies."""
         self.store = WatchedStore(cluster, broker_id)
-        self.states: dict[TopicPartition, PartitionState] = {}
+        self.states: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         self.metadata = MetadataCache()
         self.refuses_to_delete = False
         self.is_alive = True
@@ -97,7 +97,7 @@ class ScriptedBroker:
                     self.logs.difference_update([name for name in self.logs if self._is_stray(name)])
                 return UpdateMetadataResponse()
 
-    def _become(self, state: PartitionState) -> None:
+    def _become(self, state: LeaderAndIsrPartitionState) -> None:
         known = self.states.get(state.name)
         if known and known.leader_epoch >= state.leader_epoch:
             return
@@ -275,15 +275,15 @@ class ScriptedCluster:
                 continue  # it is not the leader any more, and will be told
             leader.states[name] = _with(state, altered.isr, altered.partition_epoch)
 
-    def _follows(self, broker_id: int, state: PartitionState) -> bool:
+    def _follows(self, broker_id: int, state: LeaderAndIsrPartitionState) -> bool:
         broker = self.brokers.get(broker_id)
         told = broker.states.get(state.name) if broker else None
         return told is not None and told.leader_epoch == state.leader_epoch
 
 
-def _with(state: PartitionState, isr: tuple[int, ...], partition_epoch: int) -> PartitionState:
-    values = {field: getattr(state, field) for field in PartitionState.__dataclass_fields__}
-    return PartitionState(**{**values, "isr": isr, "partition_epoch": partition_epoch})
+def _with(state: LeaderAndIsrPartitionState, isr: tuple[int, ...], partition_epoch: int) -> LeaderAndIsrPartitionState:
+    values = {field: getattr(state, field) for field in LeaderAndIsrPartitionState.__dataclass_fields__}
+    return LeaderAndIsrPartitionState(**{**values, "isr": isr, "partition_epoch": partition_epoch})
 
 
 def simulated(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -13,7 +13,7 @@ from sparklog.base.ids import TopicPartition
 from sparklog.client import Maintenance
 from sparklog.log.description import LogDescription
 from sparklog.spark.history.archive import Copied, Wanted, archive
-from sparklog.spark.history.archive_files import Place
+from sparklog.spark.history.archive_files import TableLocation
 from support.spark_topics import Topics
 
 DAY_MS = 86_400_000
@@ -75,7 +75,7 @@ def archive_closed(
         if log.closed_segments
     ]
     client = {"bootstrap_servers": topics.bootstrap}
-    return archive(spark or InProcess(), Place(str(uri)), wanted, client, **options)
+    return archive(spark or InProcess(), TableLocation(str(uri)), wanted, client, **options)
 
 
 def archived_rows(uri: str | Path) -> list[dict[str, Any]]:

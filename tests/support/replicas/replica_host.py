@@ -27,8 +27,8 @@ from sparklog.replica.messages import (
     AlterIsr,
     IsrAltered,
     LeaderAndIsr,
+    LeaderAndIsrPartitionState,
     LeaderAndIsrResponse,
-    PartitionState,
     StopPartition,
     StopReplica,
     StopReplicaResponse,
@@ -148,7 +148,7 @@ class Host:
         broker_epoch: int | None = None,
     ) -> LeaderAndIsrResponse:
         self.number += 1
-        state = PartitionState(
+        state = LeaderAndIsrPartitionState(
             name=NAME, topic_id=topic_id, leader=leader, leader_epoch=leader_epoch, isr=isr, replicas=(1, 2, 3),
             partition_epoch=partition_epoch,
         )  # fmt: skip

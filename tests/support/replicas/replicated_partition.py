@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, PartitionState
+from sparklog.replica.messages import NO_LEADER, AlterIsr, IsrAltered, LeaderAndIsrPartitionState
 from sparklog.replica.partition import Effects, Partition
 
 NAME = TopicPartition("t", 0)
@@ -58,7 +58,7 @@ class Broker:
     log: list[Record] = field(default_factory=list)
     checkpoint: int = 0
     partition: Partition | None = None
-    inbox: list[tuple[PartitionState, dict[int, int]]] = field(default_factory=list)
+    inbox: list[tuple[LeaderAndIsrPartitionState, dict[int, int]]] = field(default_factory=list)
     """LeaderAndIsr, and the live brokers' epochs as UpdateMetadata has them."""
     known_epochs: dict[int, int] = field(default_factory=dict)
     writes: list[AlterIsr] = field(default_factory=list)
@@ -254,7 +254,7 @@ class Cluster:
             self.leader_epoch, self.version = self.leader_epoch + 1, self.version + 1
 
     def tell_all(self) -> None:
-        state = PartitionState(
+        state = LeaderAndIsrPartitionState(
             name=NAME, topic_id=TOPIC_ID, leader=self.leader, leader_epoch=self.leader_epoch, isr=self.isr,
             replicas=BROKERS, partition_epoch=self.version,
         )  # fmt: skip

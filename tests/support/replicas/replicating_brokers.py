@@ -30,8 +30,8 @@ from sparklog.replica.messages import (
     DescribeFiles,
     IsrAltered,
     LeaderAndIsr,
-    PartitionState,
-    ReadFile,
+    LeaderAndIsrPartitionState,
+    ReadReplicaFile,
     ReplicaFetch,
     ReplicaFetchResponse,
 )
@@ -121,7 +121,7 @@ class World:
         self.unreachable: set[int] = set()
         self.loss = 0.0
         self.asked: list[ReplicaFetch] = []
-        self.asked_for_files: list[DescribeFiles | ReadFile] = []
+        self.asked_for_files: list[DescribeFiles | ReadReplicaFile] = []
         self.answers: list[ReplicaFetchResponse] = []
         self.spoil: Callable[[ReplicaFetchResponse], ReplicaFetchResponse] = lambda response: response
         self.leader_epoch = 0
@@ -159,7 +159,7 @@ class World:
         self.leader_epoch += 1
         self.version += 1
         self.isr = tuple(isr) or (leader,)
-        self.state = PartitionState(
+        self.state = LeaderAndIsrPartitionState(
             name=name, topic_id=TOPIC_ID, leader=leader, leader_epoch=self.leader_epoch, isr=self.isr,
             replicas=(1, 2, 3), partition_epoch=self.version,
         )  # fmt: skip
@@ -188,7 +188,7 @@ class World:
         self.answers.append(response)
         return response
 
-    async def _ask_for_files(self, follower: Broker, leader: int, request: DescribeFiles | ReadFile) -> Any:
+    async def _ask_for_files(self, follower: Broker, leader: int, request: DescribeFiles | ReadReplicaFile) -> Any:
         self.asked_for_files.append(request)
         await self._travel(follower.id, leader)
         answer = await PEER_APIS[type(request)].bind(self.brokers[leader].services)(request)
