@@ -28,6 +28,8 @@ class Api(Generic[Request, Response]):
     name: str
     handle: Callable[Concatenate[Request, ...], Awaitable[Response]] | Callable[..., Handler[Request, Response]]
     """A function, or a class whose instances take the request."""
+    summary: str = ""
+    """What it does, for the reference; empty: the first sentence of the handler's file says so."""
     key: int | None = None
     """The API's key in Kafka's protocol; None: served over gRPC only."""
     versions: tuple[int, int] = (0, -1)

@@ -13,19 +13,10 @@ from sparklog.base.consumer_protocol import PROTOCOL_TYPE, read_assignment, read
 from sparklog.base.errors import GroupIdNotFound, InvalidRequest
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_groups,
-    describe_groups,
     find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
+    group_apis,
     offset_commit,
     offset_delete,
-    offset_fetch,
-    sync_group,
 )
 from sparklog.broker.node import Broker
 from sparklog.group import requests as group
@@ -50,14 +41,14 @@ class GroupsServicer:
         groups_pb2.FindCoordinatorResponse,
         answered=lambda response: {"coordinators": [_coordinator(found) for found in response.coordinators]},
     )
-    SyncGroup = by_names(sync_group.API, group.SyncGroup, groups_pb2.SyncGroupResponse)
-    Heartbeat = by_names(heartbeat.API, group.Heartbeat, groups_pb2.HeartbeatResponse)
-    LeaveGroup = by_names(leave_group.API, group.LeaveGroup, groups_pb2.LeaveGroupResponse)
+    SyncGroup = by_names(group_apis.SYNC_GROUP, group.SyncGroup, groups_pb2.SyncGroupResponse)
+    Heartbeat = by_names(group_apis.HEARTBEAT, group.Heartbeat, groups_pb2.HeartbeatResponse)
+    LeaveGroup = by_names(group_apis.LEAVE_GROUP, group.LeaveGroup, groups_pb2.LeaveGroupResponse)
     OffsetCommit = by_names(offset_commit.API, group.OffsetCommit, groups_pb2.OffsetCommitResponse)
-    OffsetFetch = by_names(offset_fetch.API, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
+    OffsetFetch = by_names(group_apis.OFFSET_FETCH, group.OffsetFetch, groups_pb2.OffsetFetchResponse)
     OffsetDelete = by_names(offset_delete.API, group.OffsetDelete, groups_pb2.OffsetDeleteResponse)
-    ListGroups = by_names(list_groups.API, group.ListGroups, groups_pb2.ListGroupsResponse)
-    DeleteGroups = by_names(delete_groups.API, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
+    ListGroups = by_names(group_apis.LIST_GROUPS, group.ListGroups, groups_pb2.ListGroupsResponse)
+    DeleteGroups = by_names(group_apis.DELETE_GROUPS, group.DeleteGroups, groups_pb2.DeleteGroupsResponse)
 
     async def JoinGroup(self, request: groups_pb2.JoinGroupRequest, context: Any) -> groups_pb2.JoinGroupResponse:
         wanted = to_value(
@@ -67,7 +58,7 @@ class GroupsServicer:
             client_host=_client_host(context),
             rebalance_timeout_ms=request.rebalance_timeout_ms or request.session_timeout_ms,
         )
-        response = await self.broker.serve(join_group.API, wanted)
+        response = await self.broker.serve(group_apis.JOIN_GROUP, wanted)
         answer: groups_pb2.JoinGroupResponse = to_message(response, groups_pb2.JoinGroupResponse)
         return answer
 
@@ -87,7 +78,7 @@ class GroupsServicer:
             subscribed_topic_regex=regex,
             owned_partitions=read_partitions(request.owned) if request.member_epoch else [],
         )
-        response = await self.broker.serve(consumer_group_heartbeat.API, wanted)
+        response = await self.broker.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted)
         answer: groups_pb2.ConsumerGroupHeartbeatResponse = to_message(
             response,
             groups_pb2.ConsumerGroupHeartbeatResponse,
@@ -97,10 +88,12 @@ class GroupsServicer:
 
     async def DescribeGroups(self, request: groups_pb2.DescribeGroupsRequest) -> groups_pb2.DescribeGroupsResponse:
         asked = list(request.group_ids)
-        newer = await self.broker.serve(consumer_group_describe.API, group.ConsumerGroupDescribe(group_ids=asked))
+        newer = await self.broker.serve(
+            group_apis.CONSUMER_GROUP_DESCRIBE, group.ConsumerGroupDescribe(group_ids=asked)
+        )
         found = {item.group_id: item for item in newer.groups if not isinstance(item.error, GroupIdNotFound)}
         others = [group_id for group_id in asked if group_id not in found]
-        classic = await self.broker.serve(describe_groups.API, group.DescribeGroups(group_ids=others))
+        classic = await self.broker.serve(group_apis.DESCRIBE_GROUPS, group.DescribeGroups(group_ids=others))
         messages = {group_id: _consumer_group(item) for group_id, item in found.items()}
         messages |= {item.group_id: _classic_group(item) for item in classic.groups}
         for message in messages.values():

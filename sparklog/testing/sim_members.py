@@ -29,13 +29,8 @@ from sparklog.base.errors import (
 )
 from sparklog.base.ids import TopicPartition
 from sparklog.broker.apis import (
-    consumer_group_heartbeat,
-    heartbeat,
-    join_group,
-    leave_group,
+    group_apis,
     offset_commit,
-    offset_fetch,
-    sync_group,
 )
 from sparklog.group import requests
 from sparklog.testing.sim_client import SimClient
@@ -152,7 +147,7 @@ class SimClassicMember(SimMember):
             await self._join()
             return
         request = requests.Heartbeat(group_id=self.group.name, generation=self.epoch, member_id=self.member_id)
-        answer = await self.client.ask(await self.coordinator(), heartbeat.API, request)
+        answer = await self.client.ask(await self.coordinator(), group_apis.HEARTBEAT, request)
         if isinstance(answer.error, RebalanceInProgress):
             await self._join()
         elif answer.error:
@@ -169,7 +164,7 @@ class SimClassicMember(SimMember):
             protocol_type="consumer", protocols=[("deal", b"")],
             session_timeout_ms=SESSION_TIMEOUT_MS, rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
         )  # fmt: skip
-        joined = await self.client.ask(await self.coordinator(), join_group.API, request, JOIN_TIMEOUT_MS)
+        joined = await self.client.ask(await self.coordinator(), group_apis.JOIN_GROUP, request, JOIN_TIMEOUT_MS)
         if isinstance(joined.error, MemberIdRequired):
             self.member_id = joined.member_id
             return
@@ -182,7 +177,7 @@ class SimClassicMember(SimMember):
             group_id=self.group.name, generation=joined.generation, member_id=self.member_id,
             protocol_type="consumer", protocol="deal", assignments=dealt,
         )  # fmt: skip
-        answer = await self.client.ask(await self.coordinator(), sync_group.API, sync, JOIN_TIMEOUT_MS)
+        answer = await self.client.ask(await self.coordinator(), group_apis.SYNC_GROUP, sync, JOIN_TIMEOUT_MS)
         if isinstance(answer.error, RebalanceInProgress):
             return  # and join again
         if answer.error:
@@ -201,7 +196,7 @@ class SimClassicMember(SimMember):
         leaving = requests.LeavingMember(member_id=self.member_id)
         self._begin_anew()
         request = requests.LeaveGroup(group_id=self.group.name, members=[leaving])
-        await self.client.ask(await self.coordinator(), leave_group.API, request)
+        await self.client.ask(await self.coordinator(), group_apis.LEAVE_GROUP, request)
 
 
 class SimConsumerMember(SimMember):
@@ -234,7 +229,7 @@ class SimConsumerMember(SimMember):
             subscribed_topic_names=[self.group.partitions[0].topic], owned_partitions=list(self.owned),
         )  # fmt: skip
         answer: requests.ConsumerGroupHeartbeatResponse = await self.client.ask(
-            await self.coordinator(), consumer_group_heartbeat.API, request
+            await self.coordinator(), group_apis.CONSUMER_GROUP_HEARTBEAT, request
         )
         if answer.error:
             raise answer.error
@@ -248,7 +243,7 @@ class SimConsumerMember(SimMember):
             group_id=self.group.name, partitions=[partition], member_id=self.member_id, member_epoch=self.epoch
         )
         try:
-            answer = await self.client.ask(await self.coordinator(), offset_fetch.API, request)
+            answer = await self.client.ask(await self.coordinator(), group_apis.OFFSET_FETCH, request)
             if error := answer.error or answer.offsets[0].error:
                 raise error
         except KafkaError as error:

@@ -25,7 +25,7 @@ from sparklog.base.errors import (
     UnknownLeaderEpoch,
 )
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import fetch, init_producer_id, list_offsets, offset_commit, offset_fetch, produce
+from sparklog.broker.apis import fetch, group_apis, init_producer_id, list_offsets, offset_commit, produce
 from sparklog.group.requests import OffsetCommit, OffsetFetch, OffsetToCommit
 from sparklog.log.log import Log
 from sparklog.records.batch import BatchHeader, read_header
@@ -292,7 +292,7 @@ class SimGroup:
         async def read() -> int:
             address = await self._client.coordinator(self._group)
             request = OffsetFetch(group_id=self._group, partitions=[partition])
-            answer = await self._client.ask(address, offset_fetch.API, request)
+            answer = await self._client.ask(address, group_apis.OFFSET_FETCH, request)
             if error := answer.error or answer.offsets[0].error:
                 raise error
             return int(answer.offsets[0].offset)

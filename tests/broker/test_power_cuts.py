@@ -13,7 +13,7 @@ import pytest
 from sparklog.base.config import Setting, parse_broker_config
 from sparklog.base.errors import KafkaError
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import create_topics, delete_records, fetch, offset_commit, offset_fetch, produce
+from sparklog.broker.apis import create_topics, delete_records, fetch, group_apis, offset_commit, produce
 from sparklog.broker.node import Broker
 from sparklog.cluster.sqlite import SqliteStore
 from sparklog.cluster.store import Store
@@ -142,7 +142,7 @@ async def test_a_commit_that_was_acknowledged_after_a_flush_survives(
     await broker._schedule.stop()
     broker = await start(fs.crash(random.Random(seed)), store)
     await broker.services.groups.loaded()
-    answer = await broker.serve(offset_fetch.API, OffsetFetch(group_id="g", partitions=[place]))
+    answer = await broker.serve(group_apis.OFFSET_FETCH, OffsetFetch(group_id="g", partitions=[place]))
     assert [each.offset for each in answer.offsets] == [5]
     await broker.stop()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparklog.base.errors import InvalidRequest, NetworkException, RequestTimedOut
-from sparklog.broker.apis import heartbeat, list_topics
+from sparklog.broker.apis import group_apis, list_topics
 from sparklog.testing.sim_loop import SimLoop, SimProcess
 from sparklog.testing.sim_network import SimNetwork
 from sparklog.testing.sim_trace import Trace
@@ -109,7 +109,7 @@ def test_a_paused_process_answers_when_it_goes_on() -> None:
     net.run(main)
 
 
-@pytest.mark.parametrize("api", [heartbeat.API, list_topics.API])
+@pytest.mark.parametrize("api", [group_apis.HEARTBEAT, list_topics.API])
 def test_the_trace_of_a_seed_is_always_the_same(api: Any) -> None:
     def digest(seed: int) -> str:
         net = Network(seed)

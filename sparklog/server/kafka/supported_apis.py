@@ -128,7 +128,9 @@ def _served(key: int, api: Api[object, object]) -> tuple[str, ...]:
 
 
 def _summary(api: Api[object, object]) -> str:
-    """Return the summary of an API: the first sentence of its file, without the API's name and key."""
+    """Return the summary of an API: its own, or the first sentence of its file, without the API's name and key."""
+    if api.summary:
+        return api.summary
     head = (sys.modules[api.handle.__module__].__doc__ or "").strip().partition("\n\n")[0]
     sentence = " ".join(head.split()).removeprefix(f"{api.name}: ").partition(". ")[0]
     return re.sub(r" \(key [^)]*\)", "", sentence).rstrip(".")

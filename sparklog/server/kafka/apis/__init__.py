@@ -1,22 +1,20 @@
-"""The APIs of Kafka's protocol: one file for each, and this table of them."""
+"""The APIs of Kafka's protocol: a file for each or for a few of a kind, and this table of them."""
 
 from __future__ import annotations
 
 from sparklog.server.kafka.apis import (
+    acls,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
-    create_acls,
     create_partitions,
     create_topics,
-    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
-    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -87,9 +85,9 @@ TRANSLATIONS: tuple[Translation, ...] = (
     offset_delete.TRANSLATION,
     consumer_group_heartbeat.TRANSLATION,
     consumer_group_describe.TRANSLATION,
-    describe_acls.TRANSLATION,
-    create_acls.TRANSLATION,
-    delete_acls.TRANSLATION,
+    acls.DESCRIBE_ACLS,
+    acls.CREATE_ACLS,
+    acls.DELETE_ACLS,
     elect_leaders.TRANSLATION,
     alter_partition_reassignments.TRANSLATION,
     list_partition_reassignments.TRANSLATION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.base.errors import KafkaError
-from sparklog.broker.apis import consumer_group_describe
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ConsumerGroupDescribe, DescribedConsumer, DescribedConsumerGroup
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
@@ -17,7 +17,7 @@ CLASSIC, CONSUMER = 0, 1
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.serve(consumer_group_describe.API, ConsumerGroupDescribe(group_ids=request.group_ids))
+    response = await call.serve(group_apis.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribe(group_ids=request.group_ids))
     ask = request.include_authorized_operations
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 
@@ -59,5 +59,5 @@ def _member(member: DescribedConsumer, ids: TopicIds) -> dict[str, Any]:
 
 
 TRANSLATION = Translation(
-    api=consumer_group_describe.API, serve=serve, refuse=refuse, wide=Wide(("group_ids",), ("groups",))
+    api=group_apis.CONSUMER_GROUP_DESCRIBE, serve=serve, refuse=refuse, wide=Wide(("group_ids",), ("groups",))
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparklog.base.errors import InvalidRequest, KafkaError
-from sparklog.broker.apis import consumer_group_heartbeat
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResponse
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.text import message_of
@@ -32,7 +32,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         server_assignor=request.server_assignor,
         owned_partitions=None if owned is None else ids.partitions(owned),
     )
-    return _answer(call, await call.serve(consumer_group_heartbeat.API, wanted))
+    return _answer(call, await call.serve(group_apis.CONSUMER_GROUP_HEARTBEAT, wanted))
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
@@ -53,4 +53,4 @@ def _answer(call: KafkaCall, response: ConsumerGroupHeartbeatResponse) -> Messag
     )
 
 
-TRANSLATION = Translation(api=consumer_group_heartbeat.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=group_apis.CONSUMER_GROUP_HEARTBEAT, serve=serve, refuse=refuse)

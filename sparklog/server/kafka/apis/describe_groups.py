@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparklog.base.errors import GroupIdNotFound, KafkaError
-from sparklog.broker.apis import describe_groups
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import DescribedGroup, DescribeGroups
 from sparklog.server.kafka import operations
 from sparklog.server.kafka.messages import Message
@@ -19,7 +19,7 @@ FIRST_WITH_NOT_FOUND = 6
 
 
 async def serve(call: KafkaCall, request: Message) -> Message:
-    response = await call.serve(describe_groups.API, DescribeGroups(group_ids=request.groups))
+    response = await call.serve(group_apis.DESCRIBE_GROUPS, DescribeGroups(group_ids=request.groups))
     ask = getattr(request, "include_authorized_operations", False)
     return call.answer(groups=[_group(call, group, ask_operations=ask) for group in response.groups])
 
@@ -55,4 +55,6 @@ def _group(call: KafkaCall, group: DescribedGroup, *, ask_operations: bool) -> d
     }
 
 
-TRANSLATION = Translation(api=describe_groups.API, serve=serve, refuse=refuse, wide=Wide(("groups",), ("groups",)))
+TRANSLATION = Translation(
+    api=group_apis.DESCRIBE_GROUPS, serve=serve, refuse=refuse, wide=Wide(("groups",), ("groups",))
+)

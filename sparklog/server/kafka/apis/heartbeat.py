@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparklog.broker.apis import heartbeat
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import Heartbeat
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import KafkaCall, Translation
@@ -15,8 +15,8 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         member_id=request.member_id,
         group_instance_id=getattr(request, "group_instance_id", None),
     )
-    response = await call.serve(heartbeat.API, wanted)
+    response = await call.serve(group_apis.HEARTBEAT, wanted)
     return call.answer(error_code=response.error)
 
 
-TRANSLATION = Translation(api=heartbeat.API, serve=serve)
+TRANSLATION = Translation(api=group_apis.HEARTBEAT, serve=serve)

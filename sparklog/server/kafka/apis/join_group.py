@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from sparklog.base.errors import KafkaError
-from sparklog.broker.apis import join_group
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import JoinGroup, JoinGroupResponse
 from sparklog.server.kafka.messages import Message, whole_ms
 from sparklog.server.kafka.translation import KafkaCall, Translation
@@ -35,7 +35,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         supports_skipping_assignment=call.version >= FIRST_WITH_SKIP_ASSIGNMENT,
         reason=getattr(request, "reason", None) or "",
     )
-    return _answer(call, await call.serve(join_group.API, wanted))
+    return _answer(call, await call.serve(group_apis.JOIN_GROUP, wanted))
 
 
 def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
@@ -62,4 +62,4 @@ def _answer(call: KafkaCall, response: JoinGroupResponse) -> Message:
     )
 
 
-TRANSLATION = Translation(api=join_group.API, serve=serve, refuse=refuse, max_elements=1_000)
+TRANSLATION = Translation(api=group_apis.JOIN_GROUP, serve=serve, refuse=refuse, max_elements=1_000)

@@ -7,7 +7,7 @@ UNKNOWN_MEMBER_ID if the group does not exist.
 from __future__ import annotations
 
 from sparklog.base.errors import KafkaError, UnknownMemberId
-from sparklog.broker.apis import leave_group
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import LeaveGroup, LeaveGroupResponse, LeavingMember, LeftMember
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import KafkaCall, Translation, Wide
@@ -17,7 +17,7 @@ FIRST_WITH_SEVERAL = 3
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = LeaveGroup(group_id=request.group_id, members=_members(call, request))
-    response = await call.serve(leave_group.API, wanted)
+    response = await call.serve(group_apis.LEAVE_GROUP, wanted)
     if isinstance(response.error, UnknownMemberId) and call.version >= FIRST_WITH_SEVERAL:
         response = LeaveGroupResponse(members=[_not_there(member, response.error) for member in wanted.members])
     return _answer(call, response)
@@ -61,4 +61,4 @@ def _answer(call: KafkaCall, response: LeaveGroupResponse) -> Message:
     )
 
 
-TRANSLATION = Translation(api=leave_group.API, serve=serve, refuse=refuse, wide=Wide(("members",), ("members",)))
+TRANSLATION = Translation(api=group_apis.LEAVE_GROUP, serve=serve, refuse=refuse, wide=Wide(("members",), ("members",)))

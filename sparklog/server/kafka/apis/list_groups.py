@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparklog.base.errors import KafkaError
-from sparklog.broker.apis import list_groups
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import ListGroups
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import KafkaCall, Translation
@@ -11,7 +11,7 @@ from sparklog.server.kafka.translation import KafkaCall, Translation
 
 async def serve(call: KafkaCall, request: Message) -> Message:
     wanted = ListGroups(states=getattr(request, "states_filter", ()), types=getattr(request, "types_filter", ()))
-    response = await call.serve(list_groups.API, wanted)
+    response = await call.serve(group_apis.LIST_GROUPS, wanted)
     return call.answer(
         error_code=response.error,
         groups=[
@@ -30,4 +30,4 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, groups=[])
 
 
-TRANSLATION = Translation(api=list_groups.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=group_apis.LIST_GROUPS, serve=serve, refuse=refuse)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparklog.base.errors import KafkaError, UnknownTopicId
 from sparklog.base.ids import TopicPartition
-from sparklog.broker.apis import offset_fetch
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import CommittedOffset, OffsetFetch, OffsetFetchResponse
 from sparklog.server.kafka.grouping import by_topic
 from sparklog.server.kafka.messages import Message
@@ -29,7 +29,7 @@ NOTHING = CommittedOffset(partition=TopicPartition("", -1))
 async def serve(call: KafkaCall, request: Message) -> Message:
     ids = TopicIds(call.broker.metadata)
     groups = [
-        _group(call, asked, ids, await call.serve(offset_fetch.API, _wanted(request, asked, ids)))
+        _group(call, asked, ids, await call.serve(group_apis.OFFSET_FETCH, _wanted(request, asked, ids)))
         for asked in _asked(call, request)
     ]
     return call.answer(groups=groups) if call.version >= FIRST_WITH_SEVERAL else call.answer(**groups[0])
@@ -114,7 +114,7 @@ def _part(number: int, found: CommittedOffset, error: KafkaError | None) -> dict
 
 
 TRANSLATION = Translation(
-    api=offset_fetch.API,
+    api=group_apis.OFFSET_FETCH,
     serve=serve,
     refuse=refuse,
     wide=Wide(("groups", *PARTITIONS.asks), ("groups", *PARTITIONS.tells)),

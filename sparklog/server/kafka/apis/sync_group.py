@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparklog.base.errors import InconsistentGroupProtocol, KafkaError
-from sparklog.broker.apis import sync_group
+from sparklog.broker.apis import group_apis
 from sparklog.group.requests import SyncGroup
 from sparklog.server.kafka.messages import Message
 from sparklog.server.kafka.translation import KafkaCall, Translation
@@ -23,7 +23,7 @@ async def serve(call: KafkaCall, request: Message) -> Message:
         protocol=getattr(request, "protocol_name", None),
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    response = await call.serve(sync_group.API, wanted)
+    response = await call.serve(group_apis.SYNC_GROUP, wanted)
     return call.answer(
         error_code=response.error,
         protocol_type=response.protocol_type,
@@ -36,4 +36,4 @@ def refuse(call: KafkaCall, request: Message, error: KafkaError) -> Message:
     return call.answer(error_code=error, assignment=b"")
 
 
-TRANSLATION = Translation(api=sync_group.API, serve=serve, refuse=refuse)
+TRANSLATION = Translation(api=group_apis.SYNC_GROUP, serve=serve, refuse=refuse)

@@ -1,0 +1,105 @@
+"""The APIs that the group coordinator serves alone; the handlers pass each request on to it.
+
+OffsetCommit and OffsetDelete check the partitions first, and have files of their own. The versions are Kafka 4's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from sparklog.broker.api import Api
+from sparklog.group.coordinator import GroupCoordinator
+
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
+
+
+class _Handle(Protocol[Request_contra, Response_co]):
+    def __call__(self, request: Request_contra, *, groups: GroupCoordinator) -> Awaitable[Response_co]: ...
+
+
+def _by(
+    method: Callable[[GroupCoordinator, Request_contra], Awaitable[Response_co]],
+) -> _Handle[Request_contra, Response_co]:
+    """Return the handler that passes a request on to this method of the coordinator."""
+
+    def handle(request: Request_contra, *, groups: GroupCoordinator) -> Awaitable[Response_co]:
+        return method(groups, request)
+
+    return handle
+
+
+OFFSET_FETCH = Api(
+    name="OffsetFetch",
+    summary="read the committed offsets of groups",
+    handle=_by(GroupCoordinator.fetch_offsets),
+    key=9,
+    versions=(1, 10),
+)
+JOIN_GROUP = Api(
+    name="JoinGroup",
+    summary="join a group, or its next generation",
+    handle=_by(GroupCoordinator.join),
+    key=11,
+    versions=(0, 9),
+)
+"""The answer waits until all members have joined or the rebalance timeout has passed."""
+HEARTBEAT = Api(
+    name="Heartbeat",
+    summary="keep a member of a group alive, and tell it whether it must rejoin",
+    handle=_by(GroupCoordinator.heartbeat),
+    key=12,
+    versions=(0, 4),
+)
+LEAVE_GROUP = Api(
+    name="LeaveGroup",
+    summary="remove members at once, instead of when their sessions expire",
+    handle=_by(GroupCoordinator.leave),
+    key=13,
+    versions=(0, 5),
+)
+SYNC_GROUP = Api(
+    name="SyncGroup",
+    summary="distribute the assignments of a group's leader, each member's to that member",
+    handle=_by(GroupCoordinator.sync),
+    key=14,
+    versions=(0, 5),
+)
+"""The answer to a member waits for the request of the group's leader."""
+DESCRIBE_GROUPS = Api(
+    name="DescribeGroups",
+    summary="describe groups of the classic protocol, with their members",
+    handle=_by(GroupCoordinator.describe),
+    key=15,
+    versions=(0, 6),
+)
+LIST_GROUPS = Api(
+    name="ListGroups",
+    summary="list the groups that this broker coordinates",
+    handle=_by(GroupCoordinator.list),
+    key=16,
+    versions=(0, 5),
+)
+DELETE_GROUPS = Api(
+    name="DeleteGroups",
+    summary="delete groups without members, with their committed offsets",
+    handle=_by(GroupCoordinator.delete),
+    key=42,
+    versions=(0, 2),
+)
+CONSUMER_GROUP_HEARTBEAT = Api(
+    name="ConsumerGroupHeartbeat",
+    summary="keep a member of a consumer group alive, and assign it partitions",
+    handle=_by(GroupCoordinator.consumer_heartbeat),
+    key=68,
+    versions=(0, 1),
+)
+"""The newer consumer protocol, KIP-848."""
+CONSUMER_GROUP_DESCRIBE = Api(
+    name="ConsumerGroupDescribe",
+    summary="describe groups of the newer consumer protocol (KIP-848), with their members",
+    handle=_by(GroupCoordinator.consumer_describe),
+    key=69,
+    versions=(0, 1),
+)
