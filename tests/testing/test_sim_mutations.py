@@ -237,7 +237,7 @@ def a_lost_file_of_records_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
         (whoever_is_online_is_elected, of_kinds(FaultKind.KILL, FaultKind.ISOLATE), 2),
         (positions_are_of_whichever_topic_has_the_name, with_users(FaultKind.KILL, FaultKind.PAUSE), 6),
         (what_lies_below_the_first_dirty_offset_is_superseded, with_tables(FaultKind.KILL), 19),
-        (what_is_appended_is_shown_as_committed, with_members(FaultKind.KILL, FaultKind.ISOLATE, FaultKind.PAUSE), 22),
+        (what_is_appended_is_shown_as_committed, with_members(FaultKind.KILL, FaultKind.ISOLATE, FaultKind.PAUSE), 130),
         (a_gap_belongs_to_the_batch_before_it, with_read_tables(FaultKind.KILL, FaultKind.RESTART), 7),
         (a_store_is_believed_whatever_it_has_lost, one_broker(FaultKind.LOST_STORE), 0),
         (indexes_are_believed, with_users(FaultKind.DAMAGE), 88),
