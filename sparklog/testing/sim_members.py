@@ -1,13 +1,13 @@
 """Members of consumer groups in a simulation: they join, get partitions, commit for them, leave, and come back.
 
-    ClassicMember    JoinGroup, SyncGroup, Heartbeat; whoever is the group's leader deals out the partitions
-    ConsumerMember   ConsumerGroupHeartbeat (KIP-848). Each time it is given a partition, it asks what is committed, as
-                     a member: a coordinator that was replaced cannot answer that for it, so it is the current offset
-    Guest            a ConsumerMember in a group of real clients, which are classic: the group goes over to the new
-                     protocol when it comes, and back when it leaves. It reads and commits nothing
+    ClassicMember    uses JoinGroup, SyncGroup and Heartbeat; the group's leader assigns the partitions
+    ConsumerMember   uses ConsumerGroupHeartbeat (KIP-848). For each partition that it is assigned, it fetches the
+                     committed offset as a member. A replaced coordinator refuses that, so the offset is the current one
+    Guest            a ConsumerMember in a group of real, classic clients. The group changes to the new protocol when
+                     the guest joins, and back when it leaves. The guest reads and commits nothing
 
-What is committed for a partition is a number that nobody has committed before, each greater than the last one. Once all
-is well, the members of a group must come together: every partition has one of them.
+Each committed offset of a partition is a new number, greater than all before. After the faults, the members of a group
+must settle: each partition is assigned to exactly one of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REBALANCE_TIMEOUT_MS = 3_000
 JOIN_TIMEOUT_MS = 8_000
 HEARTBEAT_S = 0.4
 REFUSED = (IllegalGeneration, StaleMemberEpoch, FencedMemberEpoch, UnknownMemberId, RebalanceInProgress)
-"""What a coordinator answers to a commit of somebody who is no member, or of another time: nothing is written."""
+"""Errors for a commit by a former member or of an old generation. The coordinator then writes nothing."""
 CHANCE_TO_LEAVE = 0.03
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -53,7 +53,7 @@ SETTINGS = {
 
 
 class MemberGroup:
-    """What the members of a group share: its name, the partitions, and the numbers that they commit."""
+    """The shared state of a group's members: its name, its partitions, and the offsets that they commit."""
 
     def __init__(self, name: str, history: History, partitions: Sequence[TopicPartition]) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class MemberGroup:
 
 
 class SimMember(ABC):
-    """What both kinds have in common."""
+    """The common part of classic members and members of KIP-848."""
 
     def __init__(self, client: SimClient, group: MemberGroup) -> None:
         self.owned: list[TopicPartition] = []
@@ -81,13 +81,13 @@ class SimMember(ABC):
             await self._commit_one()
 
     async def settle(self) -> None:
-        """Go on as a member, without committing anything, until cancelled."""
+        """Stay a member until cancelled, without committing."""
         self._may_leave = False
         while True:
             await self.step()
 
     async def step(self) -> None:
-        """Wait a little, then do what a member has to do next."""
+        """Wait a little, then do the member's next step."""
         await asyncio.sleep(HEARTBEAT_S * self.client.chance.uniform(0.5, 1.5))
         try:
             if self._may_leave and self.owned and self.client.chance.random() < CHANCE_TO_LEAVE:
@@ -107,11 +107,11 @@ class SimMember(ABC):
 
     @abstractmethod
     async def _stay(self) -> None:
-        """Join, or say that it is still there."""
+        """Join the group, or send a heartbeat."""
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Leave the group, and begin anew."""
+        """Leave the group, and forget the membership."""
 
     def _begin_anew(self) -> None:
         self.owned, self.epoch = [], -1
@@ -222,7 +222,7 @@ class SimConsumerMember(SimMember):
         await self._heartbeat(-1)
 
     async def _heartbeat(self, epoch: int) -> requests.ConsumerGroupHeartbeatResponse:
-        """Says all about itself each time, as who has not heard the last answer must."""
+        """Send a full heartbeat: a member that missed the last response must repeat all fields."""
         request = requests.ConsumerGroupHeartbeat(
             group_id=self.group.name, member_id=self.member_id, member_epoch=epoch,
             client_id=self.client.name, client_host="sim", rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
@@ -236,7 +236,7 @@ class SimConsumerMember(SimMember):
         return answer
 
     async def _read(self, partition: TopicPartition) -> None:
-        """What the one who had it before has committed: asked as a member, so only who coordinates now can answer."""
+        """Fetch the offset that the previous owner committed; only the current coordinator answers a member."""
         action = ReadCommit(group=self.group.name, partition=partition, is_current=True)
         operation = self.group.history.begin(self.client.name, action)
         request = requests.OffsetFetch(
@@ -253,7 +253,7 @@ class SimConsumerMember(SimMember):
 
 
 class Guest(SimConsumerMember):
-    """Comes, stays for a while, and leaves, or goes without a word."""
+    """A member that joins, stays for a while, and leaves, with or without LeaveGroup."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -272,10 +272,10 @@ class Guest(SimConsumerMember):
             self._coordinator = None
 
     async def _read(self, partition: TopicPartition) -> None:
-        """What is committed is the business of the others."""
+        """Do nothing: a guest does not use committed offsets."""
 
 
 def is_together(members: Sequence[SimMember]) -> bool:
-    """Whether each of the group's partitions has one member, and one only."""
+    """Return whether each partition of the group is assigned to exactly one member."""
     owned = sorted(partition for member in members for partition in member.owned)
     return owned == sorted(members[0].group.partitions)

@@ -1,8 +1,8 @@
-"""Upkeep in a simulation: closed segments of a leader's log are replaced by one that has all that they have.
+"""Segment replacement in a simulation: closed segments of a leader's log are merged into one.
 
-As a cleaner does it, through the broker's leases and with the same fences; but nothing is taken away, so that the log
-can be checked as if nobody had been there. What a job sends from outside, in pieces, is put together inside of the
-broker: the request is on its way through the network, and carried out by the broker's process.
+A merge uses the leases and the fences that compaction uses. It removes no record, so the log can be checked as if it
+had not been merged. A real job uploads the new segment in pieces. Here the broker's process builds it when the request
+arrives over the network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Merge:
     partition: TopicPartition
     first: int
     count: int
-    """So many of the closed segments."""
+    """The number of closed segments to merge."""
 
 
 async def _merge(request: Merge, *, replacements: Replacements, replicas: ReplicaManager) -> None:
@@ -59,7 +59,7 @@ MERGE = Api(name=commit_replace.API.name, handle=_merge)
 
 
 class Merger:
-    """Has some segments of checked partitions merged, several times a second."""
+    """Merges some segments of the checked partitions, several times a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -75,5 +75,5 @@ class Merger:
 
 
 def borders_of(log: Log, start: int) -> Iterator[tuple[int, int]]:
-    """Where the closed segments from `start` on begin, and their sizes."""
+    """Yield the base offset and the size in bytes of each closed segment from offset `start` on."""
     return ((each.base_offset, each.size_bytes) for each in log.segments[:-1] if each.base_offset >= start)

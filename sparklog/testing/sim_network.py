@@ -1,14 +1,14 @@
-"""A network between processes of a simulation: every message takes its own time, and some never come.
+"""A network between the processes of a simulation: each message has its own delay, and some are lost.
 
-    call        a request, and its answer, each on its own way: either may be late, be overtaken, or be lost
-    doubled     what one broker asks another may arrive twice, the second time whenever; the first answer counts
-    lost        the caller is told that the connection broke, or hears nothing until its time is up; what it asked for
-                may have been done, or may be done later still
-    blocked     nothing from one process reaches another one, until `heal`: one way, or both if both are blocked
-    killed      whoever waits for an answer of a process that was killed is told soon; of a machine without power, never
-    copies      a message is copied when it is sent, bytes in files that it refers to included: nobody shares memory
+    call        a request and its response travel separately; each may be late, overtaken or lost
+    doubled     a request between brokers may arrive twice, the second time at any later time; the first response counts
+    lost        the caller gets NetworkException, or no response within its timeout; the request may have been carried
+                out, or may still be
+    blocked     no message of one process reaches another one until `heal`; each direction is blocked separately
+    killed      callers of a killed process soon get an error; callers of a machine without power get none
+    copies      a message is copied when it is sent, with the bytes of files that it names: processes share no memory
 
-`SimPeers` is a broker's end of it (cluster/peers.py); clients use `SimNetwork.call` themselves.
+Brokers use it through `SimPeers` (cluster/peers.py), clients through `SimNetwork.call`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Serve = Callable[[Api[Any, Any], Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SentSlice:
-    """What a LogSlice named, on its way to a client."""
+    """The bytes of a LogSlice, on their way to a client."""
 
     data: bytes
 
@@ -51,7 +51,7 @@ class SentSlice:
 
 
 def copied(value: Any) -> Any:
-    """The same value, with nothing in it that somebody else can change; what nobody can change is not copied."""
+    """Return a copy that shares nothing mutable with the value; immutable parts are not copied."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, Enum):
         return value
@@ -101,7 +101,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def served_by_listener(name: str) -> Api[Any, Any]:
-    """For what travels as bytes: the receiver gives it to one of its listeners, and not to a handler."""
+    """Return the API of requests that travel as bytes; the receiver passes them to its listener of that name."""
 
     async def handle(*_: Any) -> None:
         raise TypeError(f"{name} came without a listener")
@@ -111,16 +111,16 @@ def served_by_listener(name: str) -> Api[Any, Any]:
 
 @dataclass(slots=True)
 class Weather:
-    """How the network is at the moment."""
+    """The delays and losses of the network at present."""
 
     delay_ms: float = 0.5
-    """On average; most messages take less, a few much more."""
+    """The mean delay in milliseconds; most messages take less, a few much more."""
     chance_of_loss: float = 0.0
     chance_of_delay: float = 0.002
-    """Of being held up for up to `long_delay_ms`."""
+    """The chance that a message is delayed by up to `long_delay_ms`."""
     long_delay_ms: float = 2_000.0
     chance_of_double: float = 0.0
-    """Of a request of a broker's."""
+    """The chance that a request between brokers arrives twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +146,28 @@ class SimNetwork:
         self._endpoints: dict[str, _Endpoint] = {}
         self._blocked: set[tuple[str, str]] = set()
         self._calls: dict[_Call, None] = {}
-        self._context = copy_context()  # of no process: a message on its way outlives its sender
+        self._context = copy_context()  # belongs to no process: a message in flight outlives its sender
 
     def attach(self, name: str, process: SimProcess, serve: Serve) -> None:
-        """From now on `process` is who is reached as `name`."""
+        """Deliver messages for `name` to `process` from now on."""
         self._endpoints[name] = _Endpoint(process, serve)
 
     # Faults
 
     def block(self, source: str, target: str) -> None:
-        """Let nothing that `source` sends reach `target`; the other direction works."""
+        """Drop all messages from `source` to `target`; the other direction works."""
         self._blocked.add((source, target))
 
     def unblock(self, source: str, target: str) -> None:
         self._blocked.discard((source, target))
 
     def heal(self) -> None:
-        """Every message arrives again."""
+        """Remove all blocks."""
         self._blocked.clear()
         self.weather = Weather(chance_of_delay=0.0)
 
     def break_connections(self, name: str) -> None:
-        """The process is gone, its machine is there and says so."""
+        """Fail the calls to a process that has ended while its machine runs."""
         for call in list(self._calls):
             if name in (call.source, call.target):
                 self._later(self._fail, call, NetworkException(f"the connection to {name} was closed"))
@@ -177,7 +177,10 @@ class SimNetwork:
     async def call(
         self, source: str, target: str, api: Api[Any, Any], request: Any, *, timeout_ms: int, may_double: bool = False
     ) -> Any:
-        """The answer, or the KafkaError that refuses the request; NetworkException, RequestTimedOut."""
+        """Send a request and return the response.
+
+        Raises the KafkaError that refuses the request, NetworkException or RequestTimedOut.
+        """
         call = _Call(source, target, api, self._loop.create_future())
         self._calls[call] = None
         timer = self._loop.call_later(timeout_ms / 1000, self._time_out, call, timeout_ms, context=self._context)
@@ -263,7 +266,7 @@ class SimNetwork:
 
 
 class SimPeers:
-    """Implements Peers for the process `name`; brokers are known by their gRPC addresses."""
+    """Implements Peers for the process `name`; it addresses brokers by their gRPC addresses."""
 
     def __init__(self, network: SimNetwork, name: str) -> None:
         self._network = network

@@ -1,11 +1,11 @@
-"""One run of a simulated cluster, from its seed to its verdict.
+"""One run of a simulated cluster, from seed to verdict.
 
-    1. brokers start, a topic is made
-    2. producers, consumers, groups and an administrator work while the plan of faults is carried out
-    3. everything heals; the cluster must settle: all replicas in sync, all moves done, within a bound of virtual time
-    4. consumers read to the end; the logs are compared, byte by byte up to the high watermark, and the history checked
+    1. Brokers start, and a topic is created.
+    2. Producers, consumers, groups and an administrator work while the planned faults happen.
+    3. All faults end. Within a bound of virtual time, all replicas must be in sync and all reassignments done.
+    4. Consumers read to the end. The logs are compared byte by byte up to the high watermark. The history is checked.
 
-The same seed and plan do the same in every process, whatever its hash seed: `Verdict.digest` is the proof.
+The same seed and plan give the same run in every process, whatever its hash seed: `Verdict.digest` proves it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sparklog.testing.sim_workload import SimConsumer, bytes_of, times_of, value
 
 SETTLES_S = 90.0
 LOOKUPS = 20
-"""Offsets of each log that are looked up in the end."""
+"""The number of offsets to look up in each log at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdict:
-    """Run it to its end; what goes wrong with the simulation itself is an anomaly too."""
+    """Run the scenario and return its verdict. An exception in the simulation itself is an anomaly, too."""
     loop = SimLoop()
     with as_the_seed_says(scenario.seed):
         keys = {**scenario.settings, **(settings or {})}
@@ -90,7 +90,7 @@ def run(scenario: Scenario, *, settings: dict[str, str] | None = None) -> Verdic
 
 @contextmanager
 def as_the_seed_says(seed: int) -> Iterator[None]:
-    """Nothing but the seed decides: identifiers come from it, and memory is freed at no moment of its own."""
+    """Make a run depend on its seed alone: identifiers come from the seed, and garbage collection is off."""
     chance = random.Random(f"{seed}/identifiers")
     real, uuid.uuid4 = uuid.uuid4, lambda: uuid.UUID(int=chance.getrandbits(128), version=4)
     state = random.getstate()
@@ -98,7 +98,7 @@ def as_the_seed_says(seed: int) -> Iterator[None]:
     gc.disable()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of processes that were killed
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines of killed processes
             yield
     finally:
         uuid.uuid4 = real
@@ -180,7 +180,7 @@ class _Run:
         return next(self._unsettled(), None) is None
 
     def _unsettled(self) -> Iterator[str]:
-        """What is still to come to rest, in words."""
+        """Yield a text for each thing that has not settled yet."""
         cluster = self._cluster
         states = cluster.states()
         yield from (f"{node.name} is not up" for node in cluster.nodes.values() if not node.is_up)
@@ -205,7 +205,7 @@ class _Run:
             self._cluster.report("unsettled", text)
 
     async def _come_together(self, members: Sequence[SimMember]) -> None:
-        """Each partition gets one member of the group, and each of them stays what it is; then all leave it alone."""
+        """Wait until each partition has exactly one member of the group, and the assignment stays; then stop all."""
         tasks = [asyncio.create_task(member.settle()) for member in members]
         name = members[0].group.name
         if not await self._cluster.wait_until(lambda: is_together(members), SETTLES_S, f"{name} has come together"):
@@ -239,7 +239,7 @@ class _Run:
         await self._read_commit("group", self._partitions[0])
 
     async def _see_all(self, group: UserGroup, users: Sequence[UserMember]) -> None:
-        """Its members share all partitions out, and what is there has been shown to the group, or is now."""
+        """Wait until the members have all partitions, and the group has received every record."""
         tasks = [asyncio.create_task(user.settle()) for user in users]
         partitions = [name for name in self._cluster.states() if group.reads(name.topic)]
 
@@ -299,7 +299,7 @@ class _Run:
             self.anomalies.append(Anomaly("no replica", f"{name}: {broker} was in sync and no replica"))
 
     async def _compare_segments(self) -> None:
-        """Closed segments become the same files everywhere, whatever was replaced where."""
+        """Wait until all replicas have equal closed segments, also where segments were replaced."""
         replaced = [*(self._partitions if self._scenario.merges else ()), *self._compacted]
         for name in (each for each in replaced if each in self._cluster.states()):
             if not await self._cluster.wait_until(partial(self._are_alike, name), SETTLES_S, f"{name}: equal segments"):
@@ -312,7 +312,7 @@ class _Run:
         return len({tuple(borders_of(log, start)) for log in logs}) == 1
 
     def _look_up_offsets(self) -> None:
-        """A read from any offset on begins with the batch that holds it, or with the next one."""
+        """Check that a read from an offset begins with the batch that holds it, or with the next one."""
         chance = self._cluster.stream("offsets")
         for name in self._cluster.states():
             for broker, log in self._logs_in_sync(name).items():
@@ -327,7 +327,7 @@ class _Run:
                         )
 
     def _look_at_beginnings(self) -> None:
-        """No log begins later than somebody has asked for, but where retention may have removed records."""
+        """Check that no log starts above the offset of a DeleteRecords, unless retention may have removed records."""
         may_expire = set(self._partitions) if self._scenario.retention_bytes >= 0 else set()
         for name in self._cluster.states().keys() - may_expire - self._cluster.tree.unclean.keys():
             asked = max((trim.before_offset for _, trim in self.history.of(Trim) if trim.partition == name), default=0)
@@ -348,10 +348,10 @@ class _Run:
         return {broker: log for broker in brokers if (log := self._log_of(name, broker))}
 
     def _compare_replicas(self) -> None:
-        """All bytes below the leader's high watermark, and above where all logs begin, are the same everywhere.
+        """Check that replicas have equal bytes between the highest log start and the leader's high watermark.
 
-        Where segments are replaced, those of closed segments: who was cut back into a compacted one goes on in it, and
-        the others take it over once it is closed.
+        Where segments are replaced, only closed segments are compared. A replica that was truncated into a compacted
+        segment appends to it; the others copy that segment once it is closed.
         """
         for name, state in self._cluster.states().items():
             node = self._cluster.nodes.get(state.get("leader", -1))

@@ -1,32 +1,32 @@
 """The vocabulary of scenarios on a simulated cluster (tests/testing/scenarios): real brokers, and a client beside them.
 
-    brokers 3 [KEY=VALUE]            first of all: brokers 0 to 2 start, with this configuration
-    create t 0,1,2 1,2,0 [KEY=VALUE] a topic, with the replicas of each partition, and its configuration
-    grow t 1,2                       it gets more partitions
-    config t KEY=VALUE               it is configured otherwise; `KEY=`: as the brokers are
+    brokers 3 [KEY=VALUE]            start brokers 0 to 2 with this configuration; the first command
+    create t 0,1,2 1,2,0 [KEY=VALUE] create a topic with these replicas of each partition and this configuration
+    grow t 1,2                       add a partition with these replicas
+    config t KEY=VALUE               change the topic's configuration; `KEY=` removes the override
     delete t
-    topics                           those that there are
-    state t                          what the cluster store says of its partitions
-    move t-0 3,2 / cancel t-0        reassignment
-    elect t-0 [unclean]              preferred leader election; `unclean`: any replica will do
-    produce t-0 a b c [at=0]         a batch with acks=all, to the leader; `at`: to this broker, whatever it is
-    read t-0 [at=1]                  all that a consumer is shown
-    logs t-0                         which brokers have a log of it, and what is in it
-    controller                       who it is, and its epoch
-    kill 0                           the process ends, and later its session
-    power 0                          the same with the whole machine: what was not flushed is lost
+    topics                           list the topics
+    state t                          print the state of the partitions in the cluster store
+    move t-0 3,2 / cancel t-0        begin or cancel a reassignment
+    elect t-0 [unclean]              elect the preferred leader; `unclean`: any replica
+    produce t-0 a b c [at=0]         send a batch with acks=all to the leader; `at`: to this broker
+    read t-0 [at=1]                  print all records that a consumer gets
+    logs t-0                         print each broker's log of the partition
+    controller                       print the controller and its epoch
+    kill 0                           kill the process; its session expires later
+    power 0                          cut the power of the machine: unflushed bytes are lost, too
     start 0
-    stop 0                           in order: controlled shutdown first
-    expire 0                         the session ends, the process lasts
-    pause 0 / resume 0               the process stands still / goes on, and does not know that it stood still
-    cut 0 1 2                        nothing passes between broker 0 and the others that are named
-    heal                             everything passes again
-    advance 5s                       time passes
-    settle                           wait until the cluster store has stayed as it is for some seconds
+    stop 0                           stop with a controlled shutdown
+    expire 0                         expire the session; the process runs on
+    pause 0 / resume 0               stop the process for a while; it does not notice
+    cut 0 1 2                        block all messages between broker 0 and the other brokers named
+    heal                             unblock all messages
+    advance 5s                       let virtual time pass
+    settle                           wait until the cluster store has not changed for some seconds
 
-`kill`, `power` and `start` take several brokers; for the number of a broker, `controller` may stand. A request is sent
-again while its error is one that may pass, unless the command says `at`. A command that does not know its end within a
-bound says so. What the simulation finds wrong meanwhile is an outcome, too.
+`kill`, `power` and `start` take several brokers. `controller` may stand for a broker's number. A request is repeated
+while its error is retriable, unless the command has `at`. A command without a result within its bound says so. An
+anomaly that the simulation finds meanwhile is printed, too.
 """
 
 from __future__ import annotations
@@ -259,14 +259,14 @@ class ClusterScenario:
 
     async def _leader(self, name: TopicPartition) -> str:
         self._client.forget_leader(name)
-        for _ in range(TRIES):  # some of those who are asked may be dead
+        for _ in range(TRIES):  # some of the brokers may be dead
             with suppress(LeaderNotAvailable):
                 return (await self._client.leader(name))[0]
             await asyncio.sleep(0.05)
         raise LeaderNotAvailable(str(name))
 
     async def _try(self, ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
-        """What comes of it, asking again while the error is one that may pass."""
+        """Return the result; repeat the request while its error is retriable."""
         outcome: list[str] = []
         for _ in range(TRIES):
             try:
@@ -315,7 +315,7 @@ async def _once(ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
 
 
 def _well(error: KafkaError | None) -> list[str]:
-    """Nothing to say; raises the error, if there is one."""
+    """Return no lines. Raises the error, if there is one."""
     if error:
         raise error
     return []

@@ -1,4 +1,4 @@
-"""What a seed of a simulation chooses: the cluster, what is asked of it, and what is done to it."""
+"""The choices of a seed: the cluster, its clients, and the faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparklog.testing.sim_faults import FaultKind, Plan, make_plan
 BOUNCES = frozenset(
     {FaultKind.KILL, FaultKind.POWER, FaultKind.DISK, FaultKind.DAMAGE, FaultKind.BAD_LOG, FaultKind.LOST_STORE}
 )
-"""Faults after which a process begins with what its disk has."""
+"""Faults after which a process starts with the contents of its disk."""
 ENDS_OF_ALL = (
     FaultKind.KILL,
     FaultKind.ISOLATE,
@@ -22,12 +22,12 @@ ENDS_OF_ALL = (
     FaultKind.RESTART,
     FaultKind.CUT_STORE,
 )
-"""Faults that may leave a partition without anyone in sync."""
+"""Faults that may leave a partition without an in-sync replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What a run is made of."""
+    """The settings of a run."""
 
     seed: int
     brokers: int = 3
@@ -37,29 +37,29 @@ class Scenario:
     producers: int = 3
     administers: bool = True
     flushes: bool = False
-    """Whether nothing is acknowledged that is not on disk: power may be cut anywhere at any time."""
+    """Whether brokers flush before they acknowledge; then the power of any machine may be cut at any time."""
     members: int = 0
-    """How many there are in each of two groups: one of classic members, one of KIP-848's."""
+    """The number of members in each of two groups: one classic, one of KIP-848."""
     trims: bool = False
-    """Whether somebody deletes records."""
+    """Whether the run calls DeleteRecords."""
     retention_bytes: int = -1
     disks: int = 1
     is_unclean: bool = False
-    """Whether a replica that is not in sync may be elected."""
+    """Whether unclean leader election is enabled."""
     users: int = 0
-    """How many consumers there are in each of two groups of the real client; with any, it produces and reads too."""
+    """The number of real consumers in each of two groups. If positive, real producers and readers run, too."""
     fetch_bytes: int = 1 << 20
-    """Most that a follower fetches of a partition at once."""
+    """The maximum number of bytes that a follower fetches of a partition at once."""
     merges: bool = False
-    """Whether closed segments are replaced by one that has all that they have."""
+    """Whether closed segments are merged into one, without removing records."""
     compacts: bool = False
-    """Whether there is a table that is compacted, and the offsets topic is."""
+    """Whether there is a compacted table, and the offsets topic is compacted."""
     snapshots: bool = False
-    """Whether snapshots of the offsets topic are taken."""
+    """Whether snapshots of the offsets topic are made."""
     guests: bool = False
-    """Whether members of the new protocol come into the groups of the real client, and go."""
+    """Whether members of KIP-848 join and leave the groups of the real client."""
     has_sqlite: bool = False
-    """Whether the cluster store is the embedded one's tables."""
+    """Whether the cluster store uses the tables of the embedded SQLite store."""
     plan: Plan = ()
 
     @property
@@ -68,7 +68,7 @@ class Scenario:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Of the brokers."""
+        """The configuration of the brokers."""
         return {
             "replica.fetch.max.bytes": str(self.fetch_bytes),
             **({"log.flush.interval.messages": "1"} if self.flushes else {}),
@@ -80,7 +80,7 @@ class Scenario:
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        """Of the topic that is checked."""
+        """The configuration of the checked topic."""
         return {
             "min.insync.replicas": str(self.min_insync_replicas),
             "internal.segment.bytes": "2000",
@@ -97,14 +97,14 @@ class Scenario:
 
     @property
     def keeps_log_starts(self) -> bool:
-        """Whether a log start that was acknowledged lasts: it is on disk a little later only, as in Apache Kafka."""
+        """Whether an acknowledged log start survives; as in Apache Kafka, it reaches the disk a little later."""
         return not BOUNCES & {fault.kind for fault in self.plan}
 
 
 def scenario_of(
     seed: int, *, brokers: int | None = None, lasts_s: float = 12.0, kinds: Sequence[FaultKind] = ()
 ) -> Scenario:
-    """What the seed says; `kinds`: with faults of these kinds."""
+    """Return the scenario of a seed; with `kinds`, its faults are of these kinds."""
     chance = random.Random(f"{seed}/scenario")
     brokers = brokers or chance.choice((3, 3, 3, 3, 4, 5))
     scenario = Scenario(
@@ -142,7 +142,7 @@ def scenario_of(
             brokers=1,
             min_insync_replicas=1,
             is_unclean=False,
-            administers=False,  # a store that goes back behind a topic's second life has the id of its first
+            administers=False,  # a store restored from before a topic was deleted and created again has the id of the first topic
             plan=plan,
         )
     return scenario

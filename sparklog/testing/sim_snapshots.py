@@ -1,7 +1,7 @@
-"""Snapshots of the offsets topic in a simulation, as the offsets replay job makes them, for coordinators to load.
+"""Snapshots of the offsets topic in a simulation, as the offset_replay job makes them for coordinators to load.
 
-What the job reads and sends from outside is put together inside of the leader, as in sim_merges.py; a while passes
-between its reading and its sending, in which others may lead, compact or append.
+The leader's process builds the snapshot itself, as in sim_merges.py. Some time passes between reading and installing;
+meanwhile the leader may change, and others may compact or append.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TAKE_SNAPSHOT = Api(name=install_snapshot.API.name, handle=_take)
 
 
 def _newest(log: Log, end_offset: int) -> bytes:
-    """The newest record of each key below the offset, without tombstones, as record batches."""
+    """Return the newest record of each key below the offset as record batches, without tombstones."""
     newest: dict[bytes, Record] = {}
     for _, records in batches_of(bytes_of(log, log.log_start_offset, end_offset)):
         newest.update((record.key or b"", record) for record in records)
@@ -54,7 +54,7 @@ def _newest(log: Log, end_offset: int) -> bytes:
 
 
 class Snapshotter:
-    """Has a snapshot of a partition of the offsets topic taken, about once a second."""
+    """Makes a snapshot of a partition of the offsets topic, about once a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client

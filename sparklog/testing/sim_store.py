@@ -1,4 +1,4 @@
-"""A simulated cluster's store in the tables of the embedded one: its SQL, and its bytes where it goes back."""
+"""The store of a simulated cluster, with the SQL of the embedded store; a copy of its file can be restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SqliteNodes(SqliteTree):
         super().__init__(IN_MEMORY, busy_timeout_s=1)
 
     def copy(self) -> bytes:
-        """The file that it would be."""
+        """Return the bytes of the database file."""
         return self._db.serialize()
 
     def go_back(self, copy: bytes) -> None:

@@ -1,11 +1,11 @@
-"""Compaction in a simulation: tables of a few keys, written by the real client, and whoever removes what is superseded.
+"""Compaction in a simulation: the real client writes tables of a few keys, and a compactor removes old values.
 
-TableProducer   newest values of keys, and tombstones
-Compactor       plans as the job does, and rewrites with the job's own kernels, through the broker's leases. What a
-                job does from outside is done inside of the broker, as in sim_merges.py. It takes the offsets topic
-                too, whose segments it has made small
-check_table     what a table says of a key at the end is what was acknowledged for it last, or what may have come
-                later: a value that was superseded or deleted is never back
+TableProducer   writes values of keys, and tombstones
+Compactor       plans as the compaction job does, and rewrites with the job's kernels under the broker's leases. The
+                broker's process does the work of the job, as in sim_merges.py. It compacts the offsets topic, too,
+                with small segments
+check_table     checks that the final value of each key is the last acknowledged one, or one sent later without an
+                answer. A superseded or deleted value never comes back
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ TABLE_CONFIG = {
 }
 LEASE_MS = 5_000
 SEGMENT_BYTES = "4000"
-"""Of the offsets topic: a group that goes over to the other protocol is one batch of up to 2 kB."""
+"""The segment size of the offsets topic. A group's change of protocol is one batch of up to 2 kB."""
 MAP_BYTES = 64 << 10
 
 
 class TableProducer:
-    """Puts values, and now and then deletes a key."""
+    """Writes values, and sometimes deletes a key."""
 
     def __init__(self, user: SimUser, history: History, partitions: Sequence[TopicPartition]) -> None:
         self._user = user
@@ -137,7 +137,7 @@ async def _pieces(data: bytes) -> AsyncIterator[bytes]:
 
 
 class _Survey:
-    """What is in the segments of a plan, and which of it stays."""
+    """The records in the planned segments, and which of them survive."""
 
     def __init__(self, plan: CompactionPlan, description: LogDescription, data: Mapping[int, bytes]) -> None:
         self._config = description.config
@@ -157,7 +157,7 @@ class _Survey:
         self._kept = survivors(newest, strategy, plan.keys_from_offset)
 
     def rewritten(self, group: Segments, now_ms: int) -> tuple[bytes, int]:
-        """The bytes of the segment that takes the group's place, and their CRC-32C."""
+        """Return the bytes of the segment that replaces the group, and their CRC-32C."""
         bases = [segment.base_offset for segment in group]
         rewriter = Rewriter(
             now_ms=now_ms,
@@ -176,7 +176,7 @@ def _survey(log: Log, plan: CompactionPlan, description: LogDescription) -> _Sur
 
 
 class Compactor:
-    """Has a partition of a table, or of the offsets topic, compacted, several times a second."""
+    """Compacts a partition of a table or of the offsets topic, several times a second."""
 
     def __init__(self, client: SimClient, partitions: Sequence[TopicPartition]) -> None:
         self._client = client
@@ -192,7 +192,7 @@ class Compactor:
             await self._client.ask_leader(partition, COMPACT, Compact(partition=partition))
 
     async def _make_segments_small(self) -> bool:
-        """Those of the offsets topic; whether it was there already."""
+        """Set the segment size of the offsets topic; return whether the topic exists."""
         small = incremental_alter_configs.KeyChange(name="internal.segment.bytes", operation=0, value=SEGMENT_BYTES)
         change = incremental_alter_configs.ConfigChange(
             resource=ConfigResource(ResourceType.TOPIC, CONSUMER_OFFSETS), changes=[small]
@@ -212,7 +212,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(data: bytes) -> Iterator[Entry]:
-    """The records of some batches."""
+    """Yield the records of these batches."""
     for _, records in batches_of(data):
         for record in records:
             value = None if record.value is None else record.value.decode()
@@ -220,7 +220,7 @@ def entries_of(data: bytes) -> Iterator[Entry]:
 
 
 def check_table(history: History, partition: TopicPartition, entries: Sequence[Entry]) -> Iterator[Anomaly]:
-    """All that is wrong with a table of which no election was unclean."""
+    """Yield the anomalies of a table. It must not have had an unclean election."""
     said: dict[str, Entry] = {entry.key: entry for entry in entries}
     puts = [(operation, put) for operation, put in history.of(Put) if put.partition == partition]
     for key in KEYS:
