@@ -1,4 +1,4 @@
-"""For tests: a real broker in this process, or a cluster of them, on a folder of its own. pytest finds the fixtures
+"""For tests: a real broker in this process, or a cluster of brokers, on a folder of its own. pytest finds the fixtures
 `sparklog_broker` and `sparklog_cluster` itself.
 
 with start_broker() as broker:

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures that any project gets by having sparklog installed."""
+"""The pytest plugin: fixtures for every project that has sparklog installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
     `sparklog_broker.kafka` is the one for Kafka's clients.
     """
-    # Imported here, as pytest imports this module in every project that has sparklog, wanted or not.
+    # Imported here, because pytest imports this module in every project that has sparklog installed.
     module = importlib.import_module("sparklog.testing.broker")
     with module.start_broker(tmp_path / "sparklog-data", kafka=True) as broker:
         yield broker
@@ -30,8 +30,8 @@ def sparklog_broker(tmp_path: Path) -> Iterator[RunningBroker]:
 def sparklog_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
     """Three running brokers that are a cluster, on an empty folder, for one test.
 
-    `sparklog_cluster.bootstrap` has their addresses, `sparklog_cluster.kafka` those for Kafka's clients; a broker goes
-    and comes with `stop_broker` and `start_broker`.
+    `sparklog_cluster.bootstrap` has their addresses, `sparklog_cluster.kafka` those for Kafka's clients. `stop_broker`
+    and `start_broker` stop and start one of them.
     """
     module = importlib.import_module("sparklog.testing.cluster")
     with module.start_cluster(3, tmp_path / "sparklog-cluster", kafka=True) as cluster:

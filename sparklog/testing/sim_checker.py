@@ -1,28 +1,27 @@
-"""What a log must never do, looked for in the history of its clients and in what is left at the end.
+"""Checks the history of clients and the final logs for anomalies.
 
-    lost write             acknowledged by all in-sync replicas, and not there
-    duplicate              a value is there twice, though its producer is idempotent or tried only once
-    inconsistent offset    two saw different values at one offset: two readers, a reader and the end, or a producer
-    aborted read           a value was read, or is there, though its producer was told that it was not written
-    phantom                a value that nobody sent
-    non-monotonic send     of one producer, what was sent later is earlier in the partition
-    non-monotonic poll     a consumer was shown an offset that is not greater than the one before
-    poll skip              a consumer passed over a record that is there
-    unseen                 a consumer read to the end, and was not shown what is there; but for what it was told to be
-                           deleted, as somebody had asked for. It may be there again: a log start that nobody has
-                           acknowledged does not outlive its leader
-    above high watermark   a record was shown that the answer itself says is not committed; or one below the log start
-    lost commit            a group's committed offset is not there at the end, or one that nobody committed is. Who does
-                           not know yet that it coordinates no more answers with what it knew, as in Apache Kafka
-    vanished commit        a group's committed offset was shown, and who coordinates it later has an older one
-    wrong lookup           a record was told to be the first of some time, and it is not, or an earlier one is; or none
-                           was, though who asked had been shown one (what others have, a replaced leader may not know)
-    log start moved back   DeleteRecords was acknowledged, and the log begins lower at the end
+    lost write             a write that all in-sync replicas acknowledged is missing at the end
+    duplicate              a value is in the log twice, though its producer is idempotent or sent it only once
+    inconsistent offset    two observers saw different values at one offset: readers, a producer, or the final log
+    aborted read           a value was read or is in the log, though its producer was told that it was not written
+    phantom                a value that was never sent
+    non-monotonic send     a producer's later value has a lower offset than an earlier one
+    non-monotonic poll     a consumer received an offset that is not greater than the one before
+    poll skip              a consumer skipped an existing record
+    unseen                 a consumer read to the end, and never received an existing record. Records that it was told
+                           were deleted do not count: they may come back, because an unacknowledged log start ends with
+                           its leader
+    above high watermark   a response has a record above its own high watermark, or below its log start
+    lost commit            a group's committed offset is missing at the end, or another offset is there. Answers of a
+                           coordinator that does not know yet that it was replaced do not count, as in Apache Kafka
+    vanished commit        a group's committed offset was returned, and a later coordinator has an older one
+    wrong lookup           a lookup by timestamp returned a record that is not the first one; or none, though the client
+                           had received one (a replaced leader need not know what others have)
+    log start moved back   DeleteRecords was acknowledged, and the final log starts lower
 
-Where an unclean election has taken place, what the new leader did not have may be gone, and other values may be there;
-its log may also begin lower.
+After an unclean election, records that the new leader lacked may be gone or replaced, and its log may start lower.
 
-Names are those of Jepsen's queue workload where it has one. Pure: a history and the logs in, anomalies out.
+Names come from Jepsen's queue workload where it has one. Pure: a history and logs in, anomalies out.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Anomaly(NamedTuple):
 def check(
     history: History, final: Final, *, drained: frozenset[tuple[str, TopicPartition]] = frozenset()
 ) -> list[Anomaly]:
-    """All that is wrong. drained: the consumers that have read their partitions to the end."""
+    """Return all anomalies. drained: the consumers that have read their partitions to the end."""
     found = [anomaly for look in _LOOKS for anomaly in look(history, final)]
     return [*found, *_unseen(history, final, drained)]
 
@@ -133,11 +132,11 @@ def _non_monotonic_sends(history: History, final: Final) -> Iterator[Anomaly]:
     last: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     for operation, send in history.of(Send):
         if not send.is_idempotent and operation.tries > 1:
-            continue  # it may be there twice, and of the first one a part may be below the log start
+            continue  # it may be there twice, and part of the first copy may be below the log start
         for value in send.values:
             offset = offsets.get((send.partition, value))
             if offset is None or not operation.is_ok:
-                continue  # what was given up may still be written later: the request may be on its way
+                continue  # a request that was given up may still arrive and be written
             before = last.get((operation.client, send.partition))
             if before and before[0] > offset:
                 yield Anomaly(
@@ -153,7 +152,7 @@ def _non_monotonic_polls(history: History, final: Final) -> Iterator[Anomaly]:
         last, told = -1, 0
         for poll, polled in polls:
             if poll.position != told:
-                last = -1  # the consumer went elsewhere by itself
+                last = -1  # the consumer has sought another offset
             told = polled.next_offset
             for offset, _ in polled.records:
                 if offset <= last or offset < poll.position:
@@ -200,7 +199,7 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
         known = {offset for each, offset in made if each.is_ok and each.ended_at >= newest}
         late = {
             offset for each, offset in made if each.outcome is OperationOutcome.INFO
-        }  # may be on its way, or come late
+        }  # may be in flight, or arrive late
         if operation.result not in late | known | ({-1} if newest < 0 else set()):
             last = max((each.action.offset for each in before), default=-1)
             yield Anomaly(
@@ -213,7 +212,7 @@ def _lost_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
     late: dict[tuple[str, TopicPartition], set[int]] = {}
     for operation, commit in history.of(Commit):
-        if operation.outcome is OperationOutcome.INFO:  # on its way for long, it may come after later ones
+        if operation.outcome is OperationOutcome.INFO:  # after a long delay it may arrive after later ones
             late.setdefault((commit.group, commit.partition), set()).add(commit.offset)
     shown: dict[tuple[str, TopicPartition], tuple[int, Operation]] = {}
     reads = [(operation, read) for operation, read in history.of(ReadCommit) if operation.is_ok]
@@ -237,7 +236,7 @@ def _vanished_commits(history: History, final: Final) -> Iterator[Anomaly]:
 def _moved_starts(history: History, final: Final) -> Iterator[Anomaly]:
     for operation, trim in history.of(Trim):
         log = final.get(trim.partition)
-        if not operation.is_ok or log is None or log.unclean:  # who was not in sync may not know of it
+        if not operation.is_ok or log is None or log.unclean:  # a replica out of sync may not know of it
             continue
         if log.keeps_start and log.log_start_offset < operation.result:
             yield Anomaly(
@@ -323,7 +322,7 @@ def _acknowledged(history: History) -> Iterator[tuple[Operation, Place, str]]:
 
 
 def _observations(history: History, final: Final) -> Iterator[tuple[Place, str, str]]:
-    """Who has seen what where; acknowledgements are seen too."""
+    """Yield each observation: place, value and observer. An acknowledgement is an observation, too."""
     for partition, log in final.items():
         for offset, value in log.records.items():
             yield (partition, offset), value, "the log at the end"

@@ -142,7 +142,7 @@ def scenario_of(
             brokers=1,
             min_insync_replicas=1,
             is_unclean=False,
-            administers=False,  # a store restored from before a topic was deleted and created again has the id of the first topic
+            administers=False,  # a restored store may have the id of a deleted topic
             plan=plan,
         )
     return scenario

@@ -1,4 +1,4 @@
-"""What happened in a simulation, in its order: a digest of all of it, and the last lines in words."""
+"""The events of a simulation in order: a digest of all, and the text of the last ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEPT = 400
 
 
 class Trace:
-    """Two runs with the same digest did the same at the same times."""
+    """Records events. Two runs with equal digests did the same things at the same times."""
 
     def __init__(self, now: Callable[[], float], *, keeps: int = KEPT) -> None:
         self._now = now
@@ -19,13 +19,13 @@ class Trace:
         self._events: list[str] = []
 
     def note(self, text: str) -> None:
-        """Something that is of interest only right before a failure."""
+        """Record a detail; only those right before a failure are shown."""
         line = f"{self._now():11.6f} {text}"
         self._digest.update(line.encode())
         self._last.append(line)
 
     def event(self, text: str) -> None:
-        """Something that is worth showing whenever it happened: a fault, a change of leaders."""
+        """Record an event that is always shown, such as a fault or a change of leader."""
         self.note(text)
         self._events.append(self._last[-1])
 

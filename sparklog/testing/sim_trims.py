@@ -1,4 +1,4 @@
-"""DeleteRecords in a simulation: the log start of checked partitions moves up, to somewhere that was committed."""
+"""DeleteRecords in a simulation: it raises the log start of checked partitions to a committed offset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_MS = 2_500
 
 
 class Trimmer:
-    """Deletes, every few seconds, some of what consumers know to be committed."""
+    """Deletes some records that consumers know to be committed, every few seconds."""
 
     def __init__(self, client: SimClient, history: History, consumers: Sequence[SimConsumer]) -> None:
         self._client = client

@@ -1,14 +1,14 @@
 """The real `sparklog.client` in a simulation: producers, consumers and groups of consumers, over the gRPC listener.
 
-    UserProducer    many records at once: several batches and partitions a request, several requests on their way; with
-                    acks=all, or with less, which promises nothing that is checked but that no value is invented
-    UserConsumer    reads one partition from its start on; where it is told that a log begins later, goes on there
-    UserGroup       consumers that share topics: by name or by pattern, eagerly or step by step, some with a
-                    group_instance_id. They are killed, or close, and begin anew. What a group is shown is at least all
-                    that is there, of topics that were deleted and made again too
+    UserProducer    sends many records at once: several batches and partitions a request, several requests in flight.
+                    With acks below all, the only check is that nobody reads a value that was never sent
+    UserConsumer    reads one partition from its log start; if the log start has risen, it continues there
+    UserGroup       consumers that share topics, subscribed by name or by pattern, with eager or cooperative
+                    rebalances, some with a group_instance_id. They are killed or close, and start again. The group must
+                    receive every record that is there at the end, also of topics that were deleted and created again
 
-Each life of a client is a process of its own: one that is killed says nothing to anybody. So nothing here is in an
-`async with`: what is to be awaited at its end never is, once it is killed.
+Each client runs in a process of its own, and a killed process sends nothing more. So no code here uses `async with`: a
+killed client never awaits its exit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REQUEST_TIMEOUT_MS = 2_500
 DELIVERY_TIMEOUT_MS = 8_000
 SESSION_TIMEOUT_MS = 3_000
 LIFE_S = 4.0
-"""How long a consumer of a group lives, on average, where it does not live on."""
+"""The mean lifetime of a consumer of a group, in seconds, unless it runs to the end."""
 EVERYTHING = 1 << 62
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
@@ -51,7 +51,7 @@ Report = Callable[[str, str], None]
 
 
 class SimUser:
-    """Who runs clients: a name, a clock, and the network."""
+    """A process that runs clients: a name, a clock, and the network."""
 
     def __init__(self, name: str, loop: SimLoop, network: SimNetwork, bootstrap: Sequence[str], seed: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ class SimUser:
         self._bootstrap = list(bootstrap)
 
     def options(self) -> dict[str, Any]:
-        """Those that every client is made with."""
+        """The options of every client."""
         return {
             "clock": LoopClock(self._loop),
             "random": random.Random(self.chance.random()),
@@ -74,7 +74,7 @@ class SimUser:
         }
 
     async def live(self, life: Coroutine[Any, Any, None], lasts_s: float | None = None) -> None:
-        """Run it in a process of its own, which is killed after a time; raises what it raises."""
+        """Run the coroutine in a process of its own, and kill the process after a time; raises what it raises."""
         self.process = process = SimProcess(self.name)
         task = process.context().run(lambda: self._loop.create_task(life))
         await asyncio.wait([task], timeout=lasts_s)
@@ -85,7 +85,7 @@ class SimUser:
 
 
 class UserProducer:
-    """Sends records of one value each, some at a time."""
+    """Sends several records at a time, each with its own value."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class UserProducer:
 
 
 class UserConsumer:
-    """Reads one partition, from offset 0 on."""
+    """Reads one partition from offset 0."""
 
     def __init__(self, user: SimUser, history: History, partition: TopicPartition, report: Report) -> None:
         self.partition = partition
@@ -166,14 +166,14 @@ class UserConsumer:
         await self._user.live(self._read(is_over.is_set))
 
     async def run_again_and_again(self, is_over: asyncio.Event) -> None:
-        """As one consumer after the other, each from the log's start on."""
+        """Run one consumer after the other, each from the log start."""
         chance = self._user.chance
         while not is_over.is_set():
             self.position = 0
             await self._user.live(self._read(is_over.is_set), chance.expovariate(1))
 
     async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
-        """Read on until `is_enough`; whether it was before `deadline`."""
+        """Read until `is_enough`; return whether that was before `deadline`."""
         loop = asyncio.get_running_loop()
         await self._user.live(self._read(lambda: is_enough() or loop.time() > deadline))
         return is_enough()
@@ -211,7 +211,7 @@ class UserConsumer:
         self._history.end(operation, OperationOutcome.OK, Polled(shown, EVERYTHING, 0, self.position))
 
     async def _go_to_the_start(self, consumer: AsyncConsumer) -> None:
-        """As auto_offset_reset="earliest"."""
+        """Seek to the log start, as auto_offset_reset="earliest" does."""
         operation = self._history.begin(self.name, FindStart(partition=self.partition))
         try:
             self.position = (await consumer.beginning_offsets([self.partition]))[self.partition]
@@ -223,7 +223,7 @@ class UserConsumer:
 
 
 class UserGroup:
-    """What the members of a group have been shown, all together."""
+    """The records that all members of a group have received together."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class UserGroup:
         pattern: str | None = None,
         checked: Sequence[TopicPartition] = (),
     ) -> None:
-        """checked: partitions of which what each member was shown is taken down; others may begin anew meanwhile."""
+        """Of `checked` partitions, the history has what each member received; other topics may be created again."""
         self.name = name
         self.topics = topics
         self.pattern = pattern
@@ -243,7 +243,7 @@ class UserGroup:
         self._history = history
 
     def show(self, member: str, partition: TopicPartition, records: Sequence[tuple[int, str]]) -> None:
-        """Consecutive records of a partition, at least one."""
+        """Add consecutive records of a partition, at least one, that a member received."""
         self.shown.setdefault(partition, set()).update(value for _, value in records)
         if partition not in self._checked:
             return
@@ -252,17 +252,17 @@ class UserGroup:
         self._history.end(operation, OperationOutcome.OK, Polled(tuple(records), EVERYTHING, 0, last + 1))
 
     def reads(self, topic: str) -> bool:
-        """Whether the group is subscribed to it."""
+        """Return whether the group is subscribed to the topic."""
         return topic in self.topics if self.topics else re.search(self.pattern or "", topic) is not None
 
     def unseen(self, partition: TopicPartition, values: Mapping[int, str]) -> list[str]:
-        """What none of the members was shown of the partition, which has these values by their offsets."""
+        """Return the values, given by offset, that no member has received of the partition."""
         shown = self.shown.get(partition, set())
         return [f"{partition}@{offset} = {value!r}" for offset, value in values.items() if value not in shown]
 
 
 class UserMember:
-    """One consumer after the other: a member of the group, and again one when it comes back."""
+    """One consumer after the other, each a member of the group."""
 
     def __init__(self, user: SimUser, group: UserGroup, *, is_static: bool, strategy: str) -> None:
         self.owned: set[TopicPartition] = set()
@@ -289,14 +289,14 @@ class UserMember:
         while not is_over.is_set():
             lasts_s = chance.expovariate(1 / LIFE_S)
             ends = asyncio.get_running_loop().time() + lasts_s
-            if chance.random() < 0.5:  # closed in good order
+            if chance.random() < 0.5:  # closed, not killed
                 await self._live(is_over, ends)
             else:
                 await self._live(is_over, None, lasts_s)
             await asyncio.sleep(chance.uniform(0, 1))
 
     async def settle(self) -> None:
-        """Be a member until cancelled."""
+        """Stay a member until cancelled."""
         while True:
             await self._live(asyncio.Event(), None)
 

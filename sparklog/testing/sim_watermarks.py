@@ -1,9 +1,9 @@
-"""Looks at high watermarks while a simulated cluster runs.
+"""Checks high watermarks while a simulated cluster runs.
 
-moved back     a leader's high watermark is lower than it was, in the same process and without another leader between
-beyond a log   a broker that may be elected, as the store has it, lacks what the leader shows as committed. A broker
-               that was killed, and that the controller has not taken up since, does not count: it may have lost what
-               it had not flushed, and is not elected before it has caught up
+moved back     a leader's high watermark has fallen, in the same process and the same leader epoch
+beyond a log   a broker that may be elected, according to the store, lacks committed records. A killed broker does not
+               count until the controller has registered it again: it may have lost unflushed records, and is not
+               elected before it has caught up
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sparklog.testing.sim_cluster import SimCluster, SimNode
 
 EVERY_S = 0.05
 Life = tuple[TopicPartition, UUID | None, str, int, int]
-"""A partition, of which topic of that name, who leads it, in which start of the process, since which leader epoch."""
+"""The partition, its topic's id, the leader, the start of the leader's process, and the leader epoch."""
 
 
 async def watch_high_watermarks(cluster: SimCluster) -> None:
-    """Never returns; reports what it finds."""
+    """Report anomalies until cancelled."""
     shown: dict[Life, int] = {}
     while True:
         _check(cluster, shown)
@@ -54,14 +54,14 @@ def _check(cluster: SimCluster, shown: dict[Life, int]) -> None:
 
 
 def _epochs(cluster: SimCluster) -> dict[int, int]:
-    """The lives of brokers that count, by what the controller has written."""
+    """Return the epochs of the registered brokers, as the controller has written them."""
     node = cluster.tree.find(BROKER_EPOCHS)
     found = json.loads(node.data)["epochs"] if node else {}
     return {int(broker_id): epoch for broker_id, epoch in found.items()}
 
 
 def _log_end(node: SimNode, name: TopicPartition, epoch: int | None) -> int | None:
-    """None: it cannot be seen, or does not count."""
+    """Return the log end offset; None if the log cannot be seen or does not count."""
     if not node.is_running or node.broker is None or not hasattr(node.broker, "services"):
         return None
     if node.broker.services.registration.epoch != epoch:

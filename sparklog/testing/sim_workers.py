@@ -1,7 +1,7 @@
-"""Who works in a simulated cluster: the clients that a scenario asks for, each with its name and its own chance.
+"""The clients of a simulated cluster that a scenario asks for, each with a name and a random generator of its own.
 
-What they were asked and told stands in the history that is checked; of topics that are deleted and made again, and of
-tables, in others that nobody looks at.
+Their operations go into the history that is checked. Operations on tables, and on topics that are deleted and created
+again, go into histories that are not.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ OFFSETS_PARTITIONS = 2
 
 
 class Worker(Protocol):
-    """A client that works until it is told that all is over."""
+    """A client that works until the run is over."""
 
     async def run(self, is_over: asyncio.Event) -> None: ...
 
 
 class Workers:
-    """All of a run."""
+    """All clients of a run."""
 
     def __init__(self, cluster: SimCluster, scenario: Scenario, history: History) -> None:
         self._cluster = cluster
@@ -47,7 +47,7 @@ class Workers:
         self._history = history
         self._bootstrap = [node.name for node in cluster.nodes.values()]
         self.partitions = [TopicPartition(TOPIC, number) for number in range(scenario.partitions)]
-        """Those that are checked."""
+        """The checked partitions."""
         self.tables = [TopicPartition(TABLE, number) for number in range(scenario.partitions * scenario.compacts)]
         self._offsets = [TopicPartition(CONSUMER_OFFSETS, number) for number in range(OFFSETS_PARTITIONS)]
         self.compacted = [*self.tables, *self._offsets] if scenario.compacts else []
@@ -61,7 +61,7 @@ class Workers:
             for name in (self.partitions if scenario.users else ())
         ]
         self.readers: list[SimConsumer | UserConsumer] = [*self._consumers, *users]
-        """Who reads a partition from its start, and in the end to its end."""
+        """The consumers that read a partition from its start, and finally to its end."""
         self.admin = Administrator(
             self._client("admin"),
             history,
@@ -73,7 +73,7 @@ class Workers:
         self.user_groups = list(self._groups_of_users())
 
     def work(self, is_over: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
-        """What each of them does."""
+        """Return the coroutine of each client."""
         watcher = SimGroup(self._client("watcher"), self._history, "group", self._consumers[0])
         readers = [
             UserConsumer(self._user(f"{name}-reader"), self._unchecked(), name, self._report) for name in self.tables
@@ -85,7 +85,7 @@ class Workers:
         ]
 
     def reader_of_commits(self, group: str, partition: TopicPartition) -> SimGroup:
-        """Who asks what a group has committed for a partition."""
+        """Return a client that fetches the group's committed offset of a partition."""
         consumer = next(each for each in self._consumers if each.partition == partition)
         return SimGroup(self._client(f"{group}-reader"), self._history, group, consumer)
 
@@ -116,14 +116,14 @@ class Workers:
             yield Merger(self._client("merger"), self.partitions)
 
     def _groups_of_members(self) -> Iterator[list[SimMember]]:
-        """Of each protocol one, where there are members at all."""
+        """Yield one group of each protocol, if the scenario has members."""
         for name, kind in (("classic", SimClassicMember), ("consumer", SimConsumerMember)):
             if self._scenario.members:
                 group = MemberGroup(name, self._history, self.partitions)
                 yield [kind(self._client(f"{name}-{number}"), group) for number in range(self._scenario.members)]
 
     def _groups_of_users(self) -> Iterator[tuple[UserGroup, list[UserMember]]]:
-        """One that shares the topic eagerly, and one of every topic there is, step by step."""
+        """Yield an eager group of the checked topic, and a cooperative group of all topics."""
         checked = self.partitions if self._scenario.keeps_all else ()
         eager = UserGroup("eager", self._history, topics=[TOPIC], checked=checked)
         stepwise = UserGroup("stepwise", self._history, pattern=ALL_TOPICS, checked=checked)
@@ -139,7 +139,7 @@ class Workers:
                 )
 
     def _guest(self, group: UserGroup) -> Guest:
-        """Its history is nobody's: the group's own members tell what is shown."""
+        """Return a guest with a history of its own: the group's members record what the group receives."""
         name = f"{group.name}-guest"
         return Guest(self._client(name), MemberGroup(group.name, self._unchecked(), self.partitions))
 
@@ -162,7 +162,7 @@ class Workers:
         )
 
     def _writer_of_other_topics(self) -> SimProducer:
-        """Gives records to topics that are deleted and made again."""
+        """Return a producer for topics that are deleted and created again."""
         return SimProducer(
             self._client("scratch"), self._unchecked(), SCRATCH_PARTITIONS, self._report,
             is_idempotent=False, tries_again=False,
@@ -172,8 +172,10 @@ class Workers:
         return History(self._cluster.loop.time)
 
     def _report(self, kind: str, text: str) -> None:
-        """A sequence that is out of order, or records that were read and are gone: after unclean elections, and only
-        then, a leader does not know what its clients do."""
+        """Report a sequence that is out of order, or a loss of records that were read.
+
+        Both are allowed after unclean elections, and only then: the leader may lack what its clients know.
+        """
         if not self._cluster.tree.unclean:
             self._cluster.report(kind, text)
 
@@ -189,4 +191,4 @@ class Workers:
 
 
 def _nothing(kind: str, text: str) -> None:
-    """A topic that is made again knows nothing of what was written to the one before."""
+    """Report nothing: a topic that was created again lacks the records of its predecessor."""

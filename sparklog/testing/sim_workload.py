@@ -1,12 +1,13 @@
-"""What clients do to a simulated cluster, each step taken down in a history.
+"""The clients of a simulated cluster that call its APIs directly; a history records each operation.
 
-    producer    sends small batches with acks=all, one after the other. An idempotent one tries again until it is told,
-                and takes a new id after it gave up; another tries once, or again too, and may then write twice
-    consumer    reads each partition from its start on, from leaders and at times from any replica
-    group       commits the offset that it has got to, and asks now and then what is committed
-    admin       makes topics, lets them grow, deletes them, moves partitions, elects leaders, changes configurations
+    producer    sends small batches with acks=all, one at a time. An idempotent producer repeats a request until it is
+                answered, and takes a new id after it gives up. Another one sends once, or repeats and may write twice
+    consumer    reads a partition from its start, from leaders and sometimes from other replicas
+    group       commits its position, and sometimes fetches the committed offset
+    admin       creates and deletes topics, adds partitions, moves them, elects leaders, changes configurations
 
-A batch was certainly not written (FAIL) only where every try was refused before anything was appended, or never left.
+An operation has failed (FAIL) only if each attempt was refused before an append, or never left the client. Otherwise
+its batch may have been written.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ from sparklog.testing.sim_history import (
 )
 
 NOT_WRITTEN = (NotEnoughReplicas, LeaderNotAvailable, UnknownLeaderEpoch, FencedLeaderEpoch)
-"""Errors that a broker answers before it appends."""
+"""Errors that a broker returns before it appends."""
 GIVE_UP_S = 8.0
 MAX_READ = 1 << 30
 Report = Callable[[str, str], None]
 
 
 class SimProducer:
-    """Sends until it is told to stop."""
+    """Sends until it is stopped."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class SimProducer:
                 self._history.end(
                     operation, OperationOutcome.INFO if is_in_doubt else OperationOutcome.FAIL, str(error)
                 )
-                self._producer_id = -1  # where the numbers go on from is not known
+                self._producer_id = -1  # the next sequence number is unknown
                 return
             operation.tries = tries
             self._history.end(operation, OperationOutcome.OK, offset)
@@ -125,7 +126,7 @@ class SimProducer:
             return
 
     async def _try(self, send: Send) -> tuple[int, int | None]:
-        """The offset that it was told, and the leader epoch that the request has named."""
+        """Return the offset of the response, and the leader epoch of the request."""
         address, epoch = await self._client.leader(send.partition)
         says_epoch = self._says_epochs or self._client.chance.random() < 0.5
         part = produce.PartitionProduce(
@@ -150,7 +151,7 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads one partition, from offset 0 on."""
+    """Reads one partition from offset 0."""
 
     def __init__(
         self, client: SimClient, history: History, partition: TopicPartition, *, from_followers: float = 0.0
@@ -171,7 +172,7 @@ class SimConsumer:
             await self.poll()
 
     async def drain(self, is_enough: Callable[[], bool], deadline: float) -> bool:
-        """Read on until `is_enough`; whether it was before `deadline`."""
+        """Read until `is_enough`; return whether that was before `deadline`."""
         self._from_followers = 0.0
         while not is_enough():
             if asyncio.get_running_loop().time() > deadline:
@@ -180,7 +181,7 @@ class SimConsumer:
         return True
 
     async def poll(self) -> None:
-        """Fetch once; what comes is taken down."""
+        """Fetch once, and record the result."""
         operation = self._history.begin(self.name, Poll(partition=self.partition, position=self.position))
         try:
             polled = await self._fetch()
@@ -198,7 +199,7 @@ class SimConsumer:
         self.high_watermark = polled.high_watermark
 
     async def _go_to_the_start(self) -> None:
-        """As auto.offset.reset=earliest."""
+        """Seek to the log start, as auto.offset.reset=earliest does."""
         query = list_offsets.PartitionOffsetQuery(
             topic=self.partition.topic, partition=self.partition.partition, position=list_offsets.EARLIEST
         )
@@ -243,7 +244,7 @@ class SimConsumer:
 
 
 class SimGroup:
-    """Commits how far a consumer has got; nobody else commits for it."""
+    """Commits the position of a consumer; it is the only one that commits for its group."""
 
     def __init__(self, client: SimClient, history: History, group: str, consumer: SimConsumer) -> None:
         self._client = client
@@ -262,7 +263,7 @@ class SimGroup:
                 await self.read()
 
     async def watch(self, is_over: asyncio.Event) -> None:
-        """Only ask what is committed, while somebody else commits."""
+        """Fetch the committed offset again and again, while another client commits."""
         while not is_over.is_set():
             await asyncio.sleep(self._client.chance.expovariate(3))
             await self.read()
@@ -284,7 +285,10 @@ class SimGroup:
         await self._do(operation, commit)
 
     async def read(self, *, is_current: bool = False) -> bool:
-        """Ask what is committed; whether there was an answer. is_current: only one coordinator can be left."""
+        """Fetch the committed offset; return whether there was an answer.
+
+        is_current: no stale coordinator can be left that might answer.
+        """
         partition = self._consumer.partition
         action = ReadCommit(group=self._group, partition=partition, is_current=is_current)
         operation = self._history.begin(self._client.name, action)
@@ -311,7 +315,7 @@ class SimGroup:
 
 
 def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Some batches, one after the other."""
+    """Yield the header and the records of each batch."""
     at = 0
     while at < len(data):
         header = read_header(data, at)
@@ -320,7 +324,7 @@ def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
 
 
 def bytes_of(log: Log, offset: int, end_offset: int) -> bytes:
-    """All that is in the log from an offset on."""
+    """Return the bytes of the log between two offsets."""
     pieces = []
     while offset < end_offset:
         piece = log.read(offset, MAX_READ, max_offset=end_offset)
@@ -339,10 +343,10 @@ def _read(data: bytes, position: int) -> Iterator[tuple[int, str]]:
 
 
 def values_of(data: bytes, from_offset: int = 0) -> dict[int, str]:
-    """The values in some batches, by their offsets; a batch may begin before the offset that is asked for."""
+    """Return the values in these batches by offset, from `from_offset` on."""
     return dict(_read(data, from_offset))
 
 
 def times_of(data: bytes) -> dict[int, int]:
-    """The timestamps in some batches, by their offsets."""
+    """Return the timestamps in these batches by offset."""
     return {record.offset: record.timestamp_ms for _, records in batches_of(data) for record in records}
